@@ -26,17 +26,20 @@ import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from thermocline.broker.assembly.cold_tier import ColdTier
-from thermocline.broker.assembly.health import start_health
-from thermocline.broker.assembly.helper_links import HelperLinks
-from thermocline.broker.assembly.listener import Listener
-from thermocline.broker.assembly.local_store import LocalStore
-from thermocline.broker.assembly.parts import make_parts, wall_clock_ms
-from thermocline.broker.assembly.processors import make_dispatcher
-from thermocline.broker.assembly.recurring import start_recurring_work
-from thermocline.broker.broker_settings import BrokerSettings, SettingsChange
-from thermocline.broker.follower.source import Source
-from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.assembly import (
+    ColdTier,
+    HelperLinks,
+    Listener,
+    LocalStore,
+    make_dispatcher,
+    make_parts,
+    start_health,
+    start_recurring_work,
+    wall_clock_ms,
+)
+from thermocline.broker.follower import Source
+from thermocline.broker.pulls import LongPolling
+from thermocline.broker.settings import BrokerSettings, SettingsChange
 from thermocline.remoting.descriptor_limit import raise_descriptor_limit
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.object_store_url import is_directory_url

@@ -61,7 +61,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
             "broker.main",
-            "broker.log_format",
+            "broker.process",
             "namesrv.main",
             "namesrv.name_server_config",
             "spark.handoff.hand_off",
@@ -183,7 +183,7 @@ def test_the_codec_knows_no_socket_task_or_logger() -> None:
         ("store.commit_log", "os.path", True),
         ("filters.compiled_filter", "remoting.properties", True),
         ("filters.compiled_filter", "store.commit_log", False),
-        ("broker.processors.pull", "filters.compiled_filter", True),
+        ("broker.processors.messages.pull", "filters.compiled_filter", True),
         ("tiered.sealer", "store.commit_log", True),
         ("tiered.sealer", "broker.hot_process", False),
         ("timers.timer_log", "store.disk", True),

@@ -12,3 +12,24 @@
 
 `hot_process.py` starts and stops them in the order in which no acknowledged message is lost.
 """
+
+from thermocline.broker.assembly.cold_tier import ColdTier
+from thermocline.broker.assembly.health import start_health
+from thermocline.broker.assembly.helper_links import HelperLinks
+from thermocline.broker.assembly.listener import Listener
+from thermocline.broker.assembly.local_store import LocalStore
+from thermocline.broker.assembly.parts import make_parts, wall_clock_ms
+from thermocline.broker.assembly.processors import make_dispatcher
+from thermocline.broker.assembly.recurring import start_recurring_work
+
+__all__ = [
+    "ColdTier",
+    "HelperLinks",
+    "Listener",
+    "LocalStore",
+    "make_dispatcher",
+    "make_parts",
+    "start_health",
+    "start_recurring_work",
+    "wall_clock_ms",
+]

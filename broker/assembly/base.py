@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from random import Random
 
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.broker_stats import BrokerStats
-from thermocline.broker.cold_reads import ColdReads
+from thermocline.broker.cold import ColdReads
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.stats import BrokerStats
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore

@@ -12,10 +12,9 @@ from contextlib import AsyncExitStack
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.reads import Reads
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.name_server_watch import SETTINGS as LIVE_NAME_SERVERS
-from thermocline.broker.registration import Registration
-from thermocline.broker.static_topics.peer_brokers import PeerBrokers
-from thermocline.broker.static_topics.physical_queues import MappedQueues
+from thermocline.broker.cluster import SETTINGS as LIVE_NAME_SERVERS
+from thermocline.broker.cluster import PeerBrokers, Registration
+from thermocline.broker.static_topics import MappedQueues
 
 logger = logging.getLogger(__name__)
 

@@ -11,21 +11,12 @@ from contextlib import AsyncExitStack
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.state import SavedState
-from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, SettingsChange
-from thermocline.broker.cold_reads import ColdReads, NoColdTier
-from thermocline.broker.deletion_gate import DeletionGate, open_drop_oldest
-from thermocline.broker.drop_oldest import DropOldest
-from thermocline.broker.dropped_ranges import DroppedRanges
-from thermocline.broker.fence import Fence
-from thermocline.broker.follower.followed_topics import TopicFollower
-from thermocline.broker.follower.source import Source
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_protocol import TIER_ROLE
-from thermocline.broker.index_link import IndexLink
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.store_rounds import TICK_MS
-from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import TierLink
+from thermocline.broker.cold import ColdReads, DroppedRanges, NoColdTier
+from thermocline.broker.follower import Source, TopicFollower
+from thermocline.broker.helpers import TIER_ROLE, HelperHub, IndexLink
+from thermocline.broker.pulls import LongPolling
+from thermocline.broker.settings import SETTINGS, BrokerSettings, SettingsChange
+from thermocline.broker.tier import TICK_MS, DeletionGate, DropOldest, Fence, TierFeed, TierLink, open_drop_oldest
 from thermocline.store.message_store import MessageStore
 
 TIMEOUT_MS = 20_000

@@ -11,15 +11,18 @@ The services that deliver them run with the recurring work (recurring.py).
 
 from contextlib import AsyncExitStack
 
-from thermocline.broker import delay_service, transaction_counts
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.delay_service import DelayService
-from thermocline.broker.message_appender import MessageAppender
-from thermocline.broker.open_timers import open_timers
-from thermocline.broker.open_transactions import open_transactions
-from thermocline.broker.transaction_counts import TransactionCounts
+from thermocline.broker.due import (
+    DelayService,
+    TransactionCounts,
+    delay_service,
+    open_timers,
+    open_transactions,
+    transaction_counts,
+)
+from thermocline.broker.sends import MessageAppender
+from thermocline.broker.state_files import load_file
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 

@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.health import HealthServer
-from thermocline.broker.metrics.metrics_page import MetricsPage
+from thermocline.broker.stats import HealthServer, MetricsPage
 
 logger = logging.getLogger(__name__)
 

@@ -12,16 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.build_id import current_build_id
-from thermocline.broker.follower.source import Source
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_process import SOCKET_LIMITS
-from thermocline.broker.helper_protocol import INDEX_ROLE, HelloReply
-from thermocline.broker.helpers import Helpers, make_helpers
-from thermocline.broker.index_link import IndexLink
-from thermocline.broker.runtime_folder import runtime_folder, socket_path
-from thermocline.broker.shared_page import SharedPage
+from thermocline.broker.assembly.helper_set import Helpers, make_helpers
+from thermocline.broker.follower import Source
+from thermocline.broker.helpers import INDEX_ROLE, SOCKET_LIMITS, HelloReply, HelperHub, IndexLink, SharedPage
+from thermocline.broker.process import current_build_id, runtime_folder, socket_path
+from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.message_store import MessageStore
 

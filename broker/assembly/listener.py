@@ -10,9 +10,9 @@ close    no new connections; those that are there are answered what is in flight
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from thermocline.broker.advertised_address import advertised_host
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.late_handler import LateHandler
+from thermocline.broker.assembly.late_handler import LateHandler
+from thermocline.broker.process import advertised_host
+from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.connection import ChunkHandler, RequestHandler
 from thermocline.remoting.server import RemotingServer
 

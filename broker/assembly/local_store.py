@@ -12,11 +12,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.deletion_gate import DeletionGate
-from thermocline.broker.index_link import IndexLink
-from thermocline.broker.shared_page import SharedPage
-from thermocline.broker.store_rounds import StoreRounds
+from thermocline.broker.helpers import IndexLink, SharedPage
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.tier import DeletionGate, StoreRounds
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.private_files import close_to_others

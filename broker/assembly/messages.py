@@ -10,30 +10,28 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from thermocline.broker.acknowledgements import Acknowledgements
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.cluster import Cluster
 from thermocline.broker.assembly.due import DueMessages
 from thermocline.broker.assembly.reads import Reads
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.broker_config import INT_MAX
-from thermocline.broker.cold_pull_limits import ColdPullLimits
-from thermocline.broker.hot_server import HotServer
-from thermocline.broker.key_index import KeyIndex
-from thermocline.broker.local_records import LocalRecords
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.processors.cold_flow import ColdFlowProcessor
-from thermocline.broker.processors.dispatcher import Processor
-from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
-from thermocline.broker.processors.pull import PullProcessor
-from thermocline.broker.processors.query import QueryProcessor
-from thermocline.broker.processors.reply import ReplyProcessor
-from thermocline.broker.processors.send import SendProcessor
-from thermocline.broker.processors.transaction import TransactionProcessor
-from thermocline.broker.processors.view import ViewProcessor
-from thermocline.broker.pull_admission import PullAdmission
-from thermocline.broker.pull_finder import PullFinder
-from thermocline.broker.send_targets import SendTargets
+from thermocline.broker.cold import KeyIndex
+from thermocline.broker.processors import Processor
+from thermocline.broker.processors.messages import (
+    ColdFlowProcessor,
+    HotServer,
+    OffsetLookupProcessor,
+    PullProcessor,
+    QueryProcessor,
+    ReplyProcessor,
+    SendProcessor,
+    TransactionProcessor,
+    ViewProcessor,
+)
+from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullAdmission, PullFinder
+from thermocline.broker.queues import LocalRecords
+from thermocline.broker.sends import Acknowledgements, SendTargets
+from thermocline.broker.settings import INT_MAX
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.message_id import UniqueIdGenerator
 

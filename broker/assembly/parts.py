@@ -20,10 +20,9 @@ from thermocline.broker.assembly.messages import MessagePath
 from thermocline.broker.assembly.pops import PopPath, Pops
 from thermocline.broker.assembly.reads import Reads
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.cold_reads import ColdReads
-from thermocline.broker.key_index import KeyIndex
-from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.cold import ColdReads, KeyIndex
+from thermocline.broker.pulls import LongPolling
+from thermocline.broker.settings import BrokerSettings
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore

@@ -11,25 +11,17 @@ import asyncio
 import contextlib
 from contextlib import AsyncExitStack
 
-from thermocline.broker import consumer_offsets
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.reads import Reads
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.cold_pull_limits import ColdPullLimits
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.flushed_answer import FlushedAnswers
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.make_pop_store import make_pop_store, popped_is_durable
-from thermocline.broker.message_reader import MessageReader
-from thermocline.broker.pop_admission import PopAdmission
-from thermocline.broker.pop_finder import PopFinder
-from thermocline.broker.pop_polling import PopPolling
-from thermocline.broker.pop_reviver import PopReviver
-from thermocline.broker.processors.ack import AckProcessor
-from thermocline.broker.processors.dispatcher import Processor
-from thermocline.broker.processors.pop import PopProcessor
-from thermocline.broker.processors.pop_look import PopLookProcessor
-from thermocline.broker.pull_finder import PullFinder
+from thermocline.broker.pops import PopAdmission, PopFinder, PopPolling, PopReviver, make_pop_store, popped_is_durable
+from thermocline.broker.processors import Processor
+from thermocline.broker.processors.pops import AckProcessor, PopLookProcessor, PopProcessor
+from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullFinder
+from thermocline.broker.queues import MessageReader
+from thermocline.broker.sends import FlushedAnswers
+from thermocline.broker.state_files import load_file
+from thermocline.broker.tables import consumer_offsets
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
 from thermocline.remoting.connection import Connection
@@ -122,23 +114,8 @@ class PopPath:
     ) -> tuple[Processor, ...]:
         settings = base.settings
         answers = FlushedAnswers(base.store, clock=base.clock)
-        admission = PopAdmission(
-            settings=settings,
-            topics=tables.topics,
-            groups=tables.groups,
-            holds=tables.holds,
-            filters=tables.filters,
-            store_host=base.store_host,
-        )
-        pulls = PullFinder(
-            settings=settings,
-            store=base.store,
-            offsets=tables.offsets,
-            cold=base.cold,
-            cold_quota=reads.cold_quota,
-            visible=reads.visible,
-            near_bytes=near_bytes,
-        )
+        admission = _make_admission(base, tables)
+        pulls = _make_pulls(base, tables, reads, near_bytes=near_bytes)
         finder = PopFinder(
             settings=settings,
             store=base.store,
@@ -222,3 +199,26 @@ class PopPath:
     def _queue_is_free(self, topic: str, group: str) -> None:
         """A queue that a POP waited for can be popped by others again."""
         self.polling.wake_group(normal_topic(topic, group), group)
+
+
+def _make_admission(base: Base, tables: Tables) -> PopAdmission:
+    return PopAdmission(
+        settings=base.settings,
+        topics=tables.topics,
+        groups=tables.groups,
+        holds=tables.holds,
+        filters=tables.filters,
+        store_host=base.store_host,
+    )
+
+
+def _make_pulls(base: Base, tables: Tables, reads: Reads, *, near_bytes: int | None) -> PullFinder:
+    return PullFinder(
+        settings=base.settings,
+        store=base.store,
+        offsets=tables.offsets,
+        cold=base.cold,
+        cold_quota=reads.cold_quota,
+        visible=reads.visible,
+        near_bytes=near_bytes,
+    )

@@ -7,34 +7,35 @@ from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.messages import MessagePath
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.pops import PopPath
-from thermocline.broker.cluster_queues import ClusterQueues
-from thermocline.broker.dropped_ranges import DroppedRange
-from thermocline.broker.follower.read_only_processor import ReadOnlyProcessor
-from thermocline.broker.follower.source import Source
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.hidden_messages import HiddenMessages
-from thermocline.broker.processors.admin import AdminProcessor
-from thermocline.broker.processors.assignment import AssignmentProcessor
-from thermocline.broker.processors.client import ClientProcessor
-from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
-from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.cost import CostProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher, Processor
-from thermocline.broker.processors.flushed_ranges import FlushedRangesProcessor
-from thermocline.broker.processors.group import GroupProcessor
-from thermocline.broker.processors.hand_off import HandOffProcessor
-from thermocline.broker.processors.lock import LockProcessor
-from thermocline.broker.processors.recall import RecallProcessor
-from thermocline.broker.processors.replica import ReplicaProcessor
-from thermocline.broker.processors.scrub import ScrubProcessor
-from thermocline.broker.processors.send_back import SendBackProcessor
-from thermocline.broker.processors.stats import StatsProcessor
-from thermocline.broker.processors.tier import TierProcessor
-from thermocline.broker.processors.topic import TopicProcessor
-from thermocline.broker.processors.ttl import TtlProcessor
-from thermocline.broker.runtime_info import RuntimeInfo
-from thermocline.broker.supervisor import HelperStatus
-from thermocline.broker.tier_explanation import fenced_by
+from thermocline.broker.cluster import ClusterQueues
+from thermocline.broker.cold import DroppedRange
+from thermocline.broker.follower import ReadOnlyProcessor, Source
+from thermocline.broker.helpers import HelperHub, HelperStatus
+from thermocline.broker.processors import (
+    AdminProcessor,
+    AssignmentProcessor,
+    ClientProcessor,
+    ConsumerCallProcessor,
+    ConsumerOffsetProcessor,
+    Dispatcher,
+    GroupProcessor,
+    HandOffProcessor,
+    LockProcessor,
+    Processor,
+    ReplicaProcessor,
+    RuntimeInfo,
+    StatsProcessor,
+    TopicProcessor,
+)
+from thermocline.broker.processors.messages import RecallProcessor, SendBackProcessor
+from thermocline.broker.processors.tier import (
+    CostProcessor,
+    FlushedRangesProcessor,
+    ScrubProcessor,
+    TierProcessor,
+    TtlProcessor,
+)
+from thermocline.broker.tier import HiddenMessages, fenced_by
 from thermocline.store.retention import RetentionGate
 
 

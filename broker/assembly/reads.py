@@ -2,11 +2,8 @@
 
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.cold_read_quota import ColdReadQuota
-from thermocline.broker.first_message import FirstMessages
-from thermocline.broker.queue_lookup import QueueLookup
-from thermocline.broker.remaining_messages import RemainingMessages
-from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.broker.pulls import ColdReadQuota
+from thermocline.broker.queues import FirstMessages, QueueLookup, RemainingMessages, VisibleQueues
 
 
 class Reads:

@@ -9,11 +9,10 @@ It closes when no request is served any more and before the log: what it writes 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from thermocline.broker.assembly.housekeeping import Housekeeping
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.housekeeping import Housekeeping
-from thermocline.broker.static_topics.mapping_cleaner import MappingCleaner, local_hour
-from thermocline.broker.timer_service import TimerService
-from thermocline.broker.transaction_service import TransactionService
+from thermocline.broker.due import TimerService, TransactionService
+from thermocline.broker.static_topics import MappingCleaner, local_hour
 
 
 def start_recurring_work(parts: BrokerParts, resources: AsyncExitStack) -> None:

@@ -6,12 +6,10 @@ close    it answers no more, before tables and persister close
 
 from contextlib import AsyncExitStack
 
-from thermocline.broker import log_reservation
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.log_reservation import LogReservation, reserve_bytes
-from thermocline.broker.state_link import StateLink
+from thermocline.broker.helpers import HelperHub
+from thermocline.broker.state import LogReservation, StateLink, log_reservation, reserve_bytes
+from thermocline.broker.state_files import load_file
 
 
 class SavedState:

@@ -12,33 +12,35 @@ import asyncio
 import contextlib
 from contextlib import AsyncExitStack
 
-from thermocline.broker import (
-    broker_settings,
+from thermocline.broker.assembly.base import Base
+from thermocline.broker.process import LoopTurns
+from thermocline.broker.settings import broker_settings
+from thermocline.broker.state_files import ConfigPersister, load_file
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerFilterTable,
+    ConsumerOffsets,
+    GroupHolds,
+    GroupTable,
+    KeptClock,
+    MessageFilters,
+    QueueLocks,
+    RequestModeTable,
+    StaticTopicTable,
+    TopicJournal,
+    TopicTable,
+    boot_topics,
     consumer_filter_table,
     consumer_offsets,
+    decode_ttl_default,
     group_table,
     kept_clock,
     message_request_modes,
+    static_topic_table,
+    system_topic_names,
     topic_journal,
     topic_table,
 )
-from thermocline.broker.assembly.base import Base
-from thermocline.broker.client_registry import ClientRegistry
-from thermocline.broker.config_persister import ConfigPersister, load_file
-from thermocline.broker.consumer_filter_table import ConsumerFilterTable
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.group_table import GroupTable
-from thermocline.broker.hand_off.group_holds import GroupHolds
-from thermocline.broker.kept_clock import KeptClock
-from thermocline.broker.loop_turns import LoopTurns
-from thermocline.broker.message_filters import MessageFilters
-from thermocline.broker.message_request_modes import RequestModeTable
-from thermocline.broker.queue_locks import QueueLocks
-from thermocline.broker.static_topics import static_topic_table
-from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
-from thermocline.broker.system_topics import boot_topics, system_topic_names
-from thermocline.broker.topic_journal import TopicJournal
-from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.remoting.errors import UnavailableError
 
 

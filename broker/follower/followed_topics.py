@@ -19,20 +19,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.helper_hub import HelperHub, decode_body
-from thermocline.broker.helper_protocol import (
+from thermocline.broker.helpers import (
     CatalogTable,
     ColdRange,
     Fenced,
     FollowedTopic,
     FollowedTopics,
+    HelperHub,
     HelperRequestCode,
+    decode_body,
 )
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.tier_link import TierLink
-from thermocline.broker.topic_attributes import TTL_MS
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.pulls import LongPolling
+from thermocline.broker.tables import TTL_MS, ConsumerOffsets, TopicTable
+from thermocline.broker.tier import TierLink
 from thermocline.remoting.bodies import PERM_READ, TopicConfig
 from thermocline.remoting.errors import MQError
 from thermocline.store.consume_queue import ConsumeQueue

@@ -16,20 +16,23 @@ from typing import Any
 
 import msgspec
 
-from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
-from thermocline.broker.helper_protocol import (
+from thermocline.broker.helpers import (
     TIER_ROLE,
     CatalogTable,
     ColdRange,
     FollowedTopic,
     FollowedTopics,
+    HelperLink,
+    HelperOptions,
     HelperRequestCode,
     ReaderLeft,
     TierReportReply,
     TierSettings,
+    connect,
+    main,
 )
-from thermocline.broker.tier_process import now_ms, tell_outage
-from thermocline.broker.tier_reads import TierReads
+from thermocline.broker.tier_process import TierReads
+from thermocline.broker.tier_process.tier_process import now_ms, tell_outage
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from thermocline.broker.follower.source import Source
-from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.processors import Handler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import PermissionDeniedError

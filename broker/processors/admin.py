@@ -15,14 +15,13 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.config_persister import ConfigPersister
-from thermocline.broker.delay_service import DelayService
-from thermocline.broker.message_filters import MessageFilters
+from thermocline.broker.cluster import Registration
+from thermocline.broker.due import DelayService
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.registration import Registration
-from thermocline.broker.runtime_info import RuntimeInfo
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.processors.runtime_info import RuntimeInfo
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import MessageFilters, TopicTable
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text

@@ -11,14 +11,18 @@ Source: broker/processor/QueryAssignmentProcessor.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Mapping
 
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.client_registry import ClientRegistry
-from thermocline.broker.cluster_queues import ClusterQueues
-from thermocline.broker.group_table import GroupTable
-from thermocline.broker.message_request_modes import RequestModeTable
+from thermocline.broker.cluster import ClusterQueues
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.queue_assignment import STRATEGIES, assign_for_pop, assign_for_pull
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.tables import (
+    STRATEGIES,
+    ClientRegistry,
+    GroupTable,
+    RequestModeTable,
+    TopicTable,
+    assign_for_pop,
+    assign_for_pull,
+)
 from thermocline.remoting.bodies import (
     BROADCASTING,
     REQUEST_MODE_POP,

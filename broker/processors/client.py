@@ -12,13 +12,18 @@ Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.jav
 
 from collections.abc import Callable, Mapping
 
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.client_registry import Client, ClientRegistry
-from thermocline.broker.group_table import GroupTable
-from thermocline.broker.hand_off.group_holds import GroupHolds
-from thermocline.broker.message_filters import CompileNeeded, MessageFilters, is_tag_type
 from thermocline.broker.processors.dispatcher import Answer, Handler
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.tables import (
+    Client,
+    ClientRegistry,
+    CompileNeeded,
+    GroupHolds,
+    GroupTable,
+    MessageFilters,
+    TopicTable,
+    is_tag_type,
+)
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
     TOPIC_SYS_FLAG_UNIT_SUB,

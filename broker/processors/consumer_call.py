@@ -11,12 +11,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.client_registry import Client, ClientRegistry
-from thermocline.broker.cold_reads import ColdReads
-from thermocline.broker.group_table import GroupTable
+from thermocline.broker.cold import ColdReads
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.tables import Client, ClientRegistry, GroupTable, TopicTable
 from thermocline.remoting.bodies import GetConsumerStatusBody, MessageQueue
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection

@@ -27,18 +27,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.client_registry import ClientRegistry
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.first_message import FirstMessages
-from thermocline.broker.group_table import GroupTable
-from thermocline.broker.hand_off.group_holds import GroupHolds
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.queue_lookup import QueueLookup
-from thermocline.broker.static_topics.physical_queues import MappedQueues
-from thermocline.broker.static_topics.static_offsets import StaticOffsets
-from thermocline.broker.static_topics.static_topic_table import LedQueue, StaticTopicTable
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.queues import FirstMessages, QueueLookup
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.static_topics import MappedQueues, StaticOffsets
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerOffsets,
+    GroupHolds,
+    GroupTable,
+    LedQueue,
+    StaticTopicTable,
+    TopicTable,
+)
 from thermocline.remoting.bodies import (
     MessageQueue,
     MessageQueueForC,

@@ -10,12 +10,11 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Iterable, Mapping
 
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.broker_stats import BrokerStats
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.group_table import GroupTable
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.processors.topic import is_same_version, page_of
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import ConsumerOffsets, GroupTable
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection

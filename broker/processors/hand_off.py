@@ -21,16 +21,18 @@ Owner: the hot process's event loop.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from thermocline.broker import consumer_offsets
-from thermocline.broker.client_registry import ClientRegistry
-from thermocline.broker.config_persister import ConfigPersister
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.group_table import GroupTable
-from thermocline.broker.hand_off.group_holds import GroupHolds
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.queue_lookup import QueueLookup
-from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.queues import QueueLookup
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerOffsets,
+    GroupHolds,
+    GroupTable,
+    StaticTopicTable,
+    TopicTable,
+    consumer_offsets,
+)
 from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand

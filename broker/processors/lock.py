@@ -1,4 +1,4 @@
-"""Queue lock requests: 41 LOCK_BATCH_MQ, 42 UNLOCK_BATCH_MQ (rules: broker/queue_locks.py).
+"""Queue lock requests: 41 LOCK_BATCH_MQ, 42 UNLOCK_BATCH_MQ (rules: broker/tables/queue_locks.py).
 
 Source: broker/processor/AdminBrokerProcessor.java (lockBatchMQ, unlockBatchMQ), Apache RocketMQ 5.3.
 """
@@ -6,7 +6,7 @@ Source: broker/processor/AdminBrokerProcessor.java (lockBatchMQ, unlockBatchMQ),
 from collections.abc import Mapping
 
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.queue_locks import QueueLocks
+from thermocline.broker.tables import QueueLocks
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection

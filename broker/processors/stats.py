@@ -23,17 +23,18 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.broker_stats import BrokerStats, StatsView
-from thermocline.broker.client_registry import ClientRegistry
-from thermocline.broker.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.group_table import GroupTable
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.queue_lookup import QueueLookup
-from thermocline.broker.remaining_messages import QueueContent, RemainingMessages
-from thermocline.broker.stats_meter import WindowSum
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.queues import QueueContent, QueueLookup, RemainingMessages
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.stats import BrokerStats, StatsView, WindowSum
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerFilterData,
+    ConsumerFilterTable,
+    ConsumerOffsets,
+    GroupTable,
+    TopicTable,
+)
 from thermocline.remoting.bodies import (
     BrokerStatsData,
     BrokerStatsItem,

@@ -13,15 +13,19 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from thermocline.broker import consumer_offsets
-from thermocline.broker.broker_config import CurrentConfig
-from thermocline.broker.broker_stats import BrokerStats
-from thermocline.broker.config_persister import ConfigPersister
-from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
-from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
-from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import (
+    MESSAGE_TYPE,
+    MESSAGE_TYPE_MIXED,
+    ConsumerOffsets,
+    StaticTopicTable,
+    TopicTable,
+    consumer_offsets,
+    parse_change,
+)
 from thermocline.remoting.bodies import (
     DataVersion,
     TopicConfig,

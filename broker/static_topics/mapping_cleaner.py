@@ -22,10 +22,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from thermocline.broker.registration import Registration
-from thermocline.broker.static_topics.peer_brokers import PeerBrokers
+from thermocline.broker.cluster import PeerBrokers, Registration
 from thermocline.broker.static_topics.physical_queues import MappedQueues
-from thermocline.broker.static_topics.static_topic_table import LedQueue, StaticTopicTable
+from thermocline.broker.tables import LedQueue, StaticTopicTable
 from thermocline.remoting.bodies import (
     LogicQueueMappingItem,
     TopicConfigAndMapping,

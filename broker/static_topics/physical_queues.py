@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from thermocline.broker.cold_reads import Boundary
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.queue_lookup import QueueLookup
-from thermocline.broker.static_topics.peer_brokers import PeerBrokers
-from thermocline.broker.static_topics.static_topic_table import LedQueue
+from thermocline.broker.cluster import PeerBrokers
+from thermocline.broker.cold import Boundary
+from thermocline.broker.queues import QueueLookup
+from thermocline.broker.tables import ConsumerOffsets, LedQueue
 from thermocline.remoting.bodies import GroupList, LogicQueueMappingItem
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ResponseError

@@ -18,9 +18,9 @@ import pytest
 from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import newest
-from thermocline.broker.cold_state import ColdState
-from thermocline.broker.dropped_ranges import DroppedRange
-from thermocline.broker.metrics.metrics_page import MetricsPage
+from thermocline.broker.cold.cold_state import ColdState
+from thermocline.broker.cold.dropped_ranges import DroppedRange
+from thermocline.broker.stats.metrics_page import MetricsPage
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.ledger_entry import QueueHole

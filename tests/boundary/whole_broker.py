@@ -19,20 +19,20 @@ from tests.broker.timing import deliver_all, open_timers, timer_service
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.assembly.processors import table_processors, tier_processors
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.build_id import current_build_id
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_process import HelperOptions
-from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode, TierReportRequest
-from thermocline.broker.key_index import KeyMatches, KeyQuery
-from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.cold.key_index import KeyMatches, KeyQuery
+from thermocline.broker.helpers.helper_hub import HelperHub
+from thermocline.broker.helpers.helper_process import HelperOptions
+from thermocline.broker.helpers.helper_protocol import HelloReply, HelperRequestCode, TierReportRequest
+from thermocline.broker.helpers.shared_page import SharedPage
+from thermocline.broker.process.build_id import current_build_id
 from thermocline.broker.processors.dispatcher import Dispatcher
-from thermocline.broker.shared_page import SharedPage
-from thermocline.broker.store_rounds import StoreRounds
-from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import TierLink
-from thermocline.broker.tier_process import TierRole, serve
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
+from thermocline.broker.tier.store_rounds import StoreRounds
+from thermocline.broker.tier.tier_feed import TierFeed
+from thermocline.broker.tier.tier_link import TierLink
+from thermocline.broker.tier_process.tier_process import TierRole, serve
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk

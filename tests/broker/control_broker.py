@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from thermocline.broker.assembly.housekeeping import Housekeeping
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.assembly.processors import due_processors, state_processors, table_processors
 from thermocline.broker.assembly.recurring import make_housekeeping
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.cold_reads import ColdReads, NoColdTier
-from thermocline.broker.housekeeping import Housekeeping
+from thermocline.broker.cold.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection

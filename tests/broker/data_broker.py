@@ -15,13 +15,13 @@ from thermocline.broker.assembly.messages import MessagePath
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.assembly.pops import PopPath
 from thermocline.broker.assembly.processors import due_processors, table_processors
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.cold_reads import ColdReads, NoColdTier
-from thermocline.broker.hot_server import HotServer
-from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
-from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.cold.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.cold.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.messages.hot_server import HotServer
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.message_record import MessageRecord, iterate_records

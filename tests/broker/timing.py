@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.recurring import make_timer_service
-from thermocline.broker.timer_service import TimerService
+from thermocline.broker.due.timer_service import TimerService
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.properties import encode_properties
 from thermocline.store.message_draft import MessageDraft

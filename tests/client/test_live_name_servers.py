@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.address_server import address_server, name_zone
-from tests.broker.test_name_server_list import running_broker
-from tests.broker.test_registration import name_server, until
+from tests.broker.cluster.test_name_server_list import running_broker
+from tests.broker.cluster.test_registration import name_server, until
 from tests.cli.shell import Shell
 from thermocline.client import AsyncAdminClient, Message, Producer, UnavailableError
 from thermocline.client.testing import FakeBroker

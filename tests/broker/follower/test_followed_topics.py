@@ -11,10 +11,10 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.follower.followed_topics import TopicFollower
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_protocol import FollowedTopic, FollowedTopics, HelloReply, HelperRequestCode
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.tier_link import TierLink
+from thermocline.broker.helpers.helper_hub import HelperHub
+from thermocline.broker.helpers.helper_protocol import FollowedTopic, FollowedTopics, HelloReply, HelperRequestCode
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.tier.tier_link import TierLink
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
 

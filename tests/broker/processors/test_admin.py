@@ -8,8 +8,8 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker, recorded
 from tests.broker.timing import deliver_all, open_timers, put_timed, timer_service
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.runtime_info import human_bytes
+from thermocline.broker.processors.runtime_info import human_bytes
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.json_dialect import loads
 

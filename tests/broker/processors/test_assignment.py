@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData
 
 TOPIC, GROUP = "T", "G"

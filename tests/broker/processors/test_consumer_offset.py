@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import Client, Clock, ControlBroker, control_broker
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
+from thermocline.broker.cold.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -126,7 +126,7 @@ async def test_a_new_group_starts_at_zero_while_the_first_message_is_in_memory(b
 async def test_a_first_message_far_behind_the_end_is_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thermocline.broker.first_message.total_memory_bytes", lambda: 10_000)
+    monkeypatch.setattr("thermocline.broker.queues.first_message.total_memory_bytes", lambda: 10_000)
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T")
         broker.put("T")

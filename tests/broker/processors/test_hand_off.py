@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
-from thermocline.broker.hand_off.group_holds import HOLD_MS
+from thermocline.broker.tables.group_holds import HOLD_MS
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError

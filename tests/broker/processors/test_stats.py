@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
-from thermocline.broker.cold_reads import ColdBounds, NoColdTier
+from thermocline.broker.cold.cold_reads import ColdBounds, NoColdTier
 from thermocline.remoting.bodies import (
     BrokerStatsData,
     ConsumeStats,

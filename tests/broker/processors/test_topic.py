@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import TopicConfig, TopicConfigListBody, TopicList
 from thermocline.remoting.json_dialect import loads
 

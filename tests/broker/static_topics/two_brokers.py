@@ -11,9 +11,9 @@ from typing import Any
 from tests.broker.data_broker import DataBroker, ScanIndex, data_broker
 from tests.broker.pulling import pull_fields
 from thermocline.broker.assembly.processors import state_processors, table_processors
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.cluster.peer_brokers import PeerBrokers
 from thermocline.broker.processors.dispatcher import Dispatcher
-from thermocline.broker.static_topics.peer_brokers import PeerBrokers
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand

@@ -19,7 +19,7 @@ from tests.crash.bucket import KEYS
 from tests.crash.points.play import RETRY_DELAY_S
 from tests.crash.points.promises import KEYS_USED, Message, Promises
 from tests.crash.points.small_broker import SmallBroker
-from thermocline.broker.cold_reads import ColdKeyQuery
+from thermocline.broker.cold.cold_reads import ColdKeyQuery
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog

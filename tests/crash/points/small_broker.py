@@ -28,12 +28,8 @@ from tests.crash.points.taped_disk import TapedDisk
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.tiered.ledger_races import SlowStore
-from thermocline.broker import log_reservation
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.helper_protocol import (
+from thermocline.broker.helpers.helper_protocol import (
     TIER_ROLE,
     Fenced,
     HelloReply,
@@ -43,16 +39,20 @@ from thermocline.broker.helper_protocol import (
     SealRequest,
     TierReportRequest,
 )
-from thermocline.broker.log_reservation import LogReservation, reserve_bytes
-from thermocline.broker.pull_finder import PullFinder
+from thermocline.broker.helpers.shared_page import PAGE_BYTES, SharedPage
+from thermocline.broker.pulls.pull_finder import PullFinder
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
-from thermocline.broker.shared_page import PAGE_BYTES, SharedPage
-from thermocline.broker.state_link import StateLink
-from thermocline.broker.store_rounds import StoreRounds
-from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import TierLink
-from thermocline.broker.tier_process import TierRole
-from thermocline.broker.tier_work import TierWork
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
+from thermocline.broker.state import log_reservation
+from thermocline.broker.state.log_reservation import LogReservation, reserve_bytes
+from thermocline.broker.state.state_link import StateLink
+from thermocline.broker.state_files.config_persister import load_file
+from thermocline.broker.tier.store_rounds import StoreRounds
+from thermocline.broker.tier.tier_feed import TierFeed
+from thermocline.broker.tier.tier_link import TierLink
+from thermocline.broker.tier_process.tier_process import TierRole
+from thermocline.broker.tier_process.tier_work import TierWork
 from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore

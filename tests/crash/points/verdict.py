@@ -18,10 +18,10 @@ from tests.crash.bucket import KEYS, listed_keys
 from tests.crash.points.play import QUEUES, RETRY_DELAY_S, TTL_ATTRIBUTE
 from tests.crash.points.promises import Message, Promises
 from tests.crash.points.small_broker import SmallBroker
-from thermocline.broker.pull_finder import ColdNeeded
-from thermocline.broker.pull_request import PullRequest
-from thermocline.broker.request_expressions import ALL
-from thermocline.broker.tiered_topics import is_tiered_topic
+from thermocline.broker.cold.tiered_topics import is_tiered_topic
+from thermocline.broker.pulls.pull_finder import ColdNeeded
+from thermocline.broker.pulls.pull_request import PullRequest
+from thermocline.broker.pulls.request_expressions import ALL
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader

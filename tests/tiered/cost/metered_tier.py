@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, cast
 
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.broker.state_capture import queue_ends
+from thermocline.broker.tier_process.state_capture import queue_ends
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.cost_meter import CostMeter

@@ -1,0 +1,72 @@
+"""Scrub requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
+
+    90120 TIER_SCRUB         deep?, heal?, afresh?, budgetBytes?, bytesPerSecond?   begins one; answered at once
+    90121 TIER_SCRUB_STATE                                                          how far it is, or what it found
+
+Answers are JSON. All of it happens in the tier process (broker/tier_process/tier_scrub.py).
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, ScrubRequest, ScrubState, decode_body
+from thermocline.broker.processors import Handler
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.header_codec import Header, Long
+
+TIER_SCRUB = 90120
+TIER_SCRUB_STATE = 90121
+TIMEOUT_MS = 10_000
+
+
+class ScrubRequestHeader(Header, kw_only=True):
+    """90120."""
+
+    deep: bool = False
+    heal: bool = False
+    afresh: bool = False
+    budget_bytes: Long | None = None
+    bytes_per_second: Long | None = None
+
+
+class ScrubProcessor:
+    """Serves the scrub requests."""
+
+    def __init__(self, hub: HelperHub) -> None:
+        self._hub = hub
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {TIER_SCRUB: self.start, TIER_SCRUB_STATE: self.state}
+
+    async def start(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90120."""
+        header = command.header(ScrubRequestHeader)
+        for name, value in (("budgetBytes", header.budget_bytes), ("bytesPerSecond", header.bytes_per_second)):
+            if value is not None and value <= 0:
+                raise InvalidParameterError("a budget is more than nothing", parameter=name, value=value)
+        request = ScrubRequest(
+            deep=header.deep,
+            heal=header.heal,
+            afresh=header.afresh,
+            budget_bytes=header.budget_bytes,
+            bytes_per_second=header.bytes_per_second,
+        )
+        response = await self._hub.ask(TIER_ROLE, HelperRequestCode.SCRUB, request, timeout_ms=TIMEOUT_MS)
+        return _answer(command, decode_body(response.body, ScrubState))
+
+    async def state(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90121."""
+        response = await self._hub.ask(TIER_ROLE, HelperRequestCode.SCRUB_STATE, _Nothing(), timeout_ms=TIMEOUT_MS)
+        return _answer(command, decode_body(response.body, ScrubState))
+
+
+class _Nothing(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a question without any parameter."""
+
+
+def _answer(command: RemotingCommand, state: ScrubState) -> RemotingCommand:
+    return RemotingCommand.response(command, body=msgspec.json.encode(state))
