@@ -14,7 +14,7 @@ Rules
     NameServer takes a changed topic over when the data version differs from the one it knows, so a change that got lost
     must not be followed by a newer version without it.
   - What is sent is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
-  - A static topic goes with its mapping (static_topics/), in the same message.
+  - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
   - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
 Owner: the hot process's event loop.
 Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll), out/BrokerOuterAPI.java, Apache

@@ -5,8 +5,8 @@
                                                                    328 GET_ALL_PRODUCER_INFO
 A heartbeat names every group of a client. For each consumer group its configuration and its retry topic are made when
 they are missing; only a heartbeat that has a topic made waits for the disk. A group that may not be made is passed
-over. One that is held (hand_off/) is not joined: all else in the heartbeat is noted, and it is answered SYSTEM_BUSY,
-upon which clients send it again.
+over. One that is held (tables/group_holds.py) is not joined: all else in the heartbeat is noted, and it is answered
+SYSTEM_BUSY, upon which clients send it again.
 Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
 """
 

@@ -9,7 +9,7 @@ A group without an offset (14)
     Else it is told "not found" and decides by itself. What only the cold tier holds is not "in memory": otherwise a
     new group that wants what comes from now on would be sent through years of history.
 
-While a group is held (hand_off/), whatever would move it is refused: again later.
+While a group is held (tables/group_holds.py), whatever would move it is refused: again later.
 
 A logic queue of a static topic has its offsets at its physical queues (static_topics/static_offsets.py).
 

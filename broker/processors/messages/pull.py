@@ -17,7 +17,7 @@ Rules
     official clients ask again in 20 ms (before 5.0: in 3 s). A tier that is away is SYSTEM_BUSY (again in 3 s):
     never a corrected offset, or a client would skip history.
   - A pull of a static topic's logic queue reads one physical queue, here or on another broker, and is answered in
-    offsets of the logic queue (static_topics/static_pull.py). One that waits while its queue moves away is told to ask
+    offsets of the logic queue (pulls/static_pull.py). One that waits while its queue moves away is told to ask
     again. Ordinary pulls pay a look-up in a dictionary for it, and none while no topic is static.
   - One-way pulls make no sense and are not answered.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache RocketMQ 5.3.
