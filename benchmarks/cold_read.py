@@ -38,7 +38,7 @@ from typing import Any
 
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
 from benchmarks.load_generator import LoadShape, build_load_generator, run_load
-from thermocline.broker.event_loop import run
+from thermocline.broker.process import run
 from thermocline.localstack import LocalStackError, start_server
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.tiered.catalog import TopicEntry

@@ -10,10 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.synthetic_cold_tier import SyntheticColdTier
-from thermocline.broker.log_reservation import reserve_bytes
-from thermocline.broker.state_capture import StateCapture, queue_ends
-from thermocline.broker.state_documents import PoppedOffsets, document_paths, encode_document
-from thermocline.broker.state_rounds import StateRounds
+from thermocline.broker.state import PoppedOffsets, document_paths, encode_document, reserve_bytes
+from thermocline.broker.tier_process import StateCapture, StateRounds, queue_ends
 from thermocline.store.disk import RealDisk
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.store_config import StoreConfig

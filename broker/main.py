@@ -11,22 +11,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thermocline.broker.broker_settings import BrokerSettings, decode_changes
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.context_builder import settings_path, wall_clock_ms
-from thermocline.broker.event_loop import run as run_loop
-from thermocline.broker.follower.source import Source, find_source, make_read_only
-from thermocline.broker.freed_memory import give_memory_back
+from thermocline.broker.assembly import wall_clock_ms
+from thermocline.broker.follower import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
-from thermocline.broker.log_format import configure_logging
-from thermocline.broker.recovery.directory import has_messages
-from thermocline.broker.setting_sources import (
+from thermocline.broker.process import configure_logging, give_memory_back
+from thermocline.broker.process import run as run_loop
+from thermocline.broker.recovery import has_messages
+from thermocline.broker.settings import (
+    BrokerSettings,
     LoadedSettings,
     SettingSource,
+    decode_changes,
     environment_source,
     file_source,
     load_settings,
+    settings_path,
 )
+from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from thermocline.broker.log_format import LEVELS
+from thermocline.broker.process import LEVELS
 
 __all__ = ["broker_flags", "log_level_option", "parse_listen", "parse_settings"]
 

@@ -47,7 +47,7 @@ def namesrv(
     """
     if context.invoked_subcommand is not None:
         return
-    from thermocline.broker.log_format import configure_logging
+    from thermocline.broker.process import configure_logging
     from thermocline.namesrv.main import load_config, main, state_paths
 
     flags: dict[str, str] = {}

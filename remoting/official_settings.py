@@ -12,8 +12,8 @@ A refused value ends the start with one sentence, and a change while running get
 never does less than its configuration asks for.
 
 The tables hold the name and the default of release 5.5.0 (`MACHINE`: the official default depends on the machine).
-tests/broker/test_official_settings.py compares both with the official classes; docs/rocketmq-settings.md is made
-from the tables.
+tests/broker/settings/test_official_settings.py compares both with the official classes; docs/rocketmq-settings.md is
+made from the tables.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 All frames are parsed, turned into records, appended with one write, given their consume queue units and answered, under
 one time stamp. It stops ("punts") at the first frame of a chunk that it does not fully understand; ordinary code
 handles that one whole, then `feed` goes on behind it. So all semantics live once, in ordinary code
-(`broker/processors/send.py`), and a differential test holds the two together: same frames, same bytes.
+(`broker/processors/messages/send.py`), and a differential test holds the two together: same frames, same bytes.
 
 Taken here: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a binary header, or a JSON header that starts with
 its code (`send_header.py`; every official client's does), for a topic in `targets`, to a queue that exists, over IPv4,

@@ -1,6 +1,6 @@
 """Topic births: topics that were made since their two tables were last written as a whole.
 
-File: thermocline/topicBirths, a line for each topic, appended and replaced by `broker/topic_journal.py`
+File: thermocline/topicBirths, a line for each topic, appended and replaced by `broker/tables/topic_journal.py`
 
     3f2a77c0 {"topic":"orders","incarnation":{"id":7,...},"config":{...}}
     CRC-32 of the JSON in 8 hexadecimal digits, a space, the JSON, a line feed

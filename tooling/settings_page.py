@@ -2,8 +2,8 @@
 
     python -m tooling.settings_page     writes the page
 
-The tables are broker/official_settings/, namesrv/official_settings.py and remoting/official_network_settings.py. A test
-fails when the page is not what they give.
+The tables are broker/settings/official_settings/, namesrv/official_settings.py and
+remoting/official_network_settings.py. A test fails when the page is not what they give.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from thermocline.broker.official_settings import BROKER_CLASSES
-from thermocline.broker.official_settings.address_server import ADDRESS_SERVER
-from thermocline.broker.official_settings.older_names import OLDER_NAMES
+from thermocline.broker.settings.official_settings import ADDRESS_SERVER, BROKER_CLASSES, OLDER_NAMES
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES
 from thermocline.remoting.official_network_settings import TLS_PROPERTIES
 from thermocline.remoting.official_settings import MACHINE, OfficialSetting, Treatment

@@ -19,22 +19,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.helper_hub import HelperHub, decode_body
-from thermocline.broker.helper_protocol import (
+from thermocline.broker.helpers import (
     CatalogTable,
     ColdRange,
     Fenced,
     FollowedTopic,
     FollowedTopics,
+    HelperHub,
     HelperRequestCode,
+    decode_body,
 )
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.tier_link import TierLink
-from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.broker.pulls import LongPolling
+from thermocline.broker.tables import TTL_MS, ConsumerOffsets, TopicTable
+from thermocline.broker.tier import TierLink
 from thermocline.remoting.bodies import PERM_READ, TopicConfig
 from thermocline.remoting.errors import MQError
 from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ TOPICS_AT_ONCE = 500
 
 
 class TopicFollower:
-    """See the module's header. `start` once there is a context; what comes before waits."""
+    """Notes what the follower process says until `start`; see the module's header."""
 
     def __init__(self) -> None:
         self._incarnations: dict[str, int] = {}
@@ -64,10 +65,16 @@ class TopicFollower:
         )
         return self._link
 
-    def start(self, context: BrokerContext, long_polling: LongPolling) -> None:
-        """Begin to work off what comes."""
+    def start(
+        self, *, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, long_polling: LongPolling
+    ) -> None:
+        """Begin to bring the tables up to date."""
         assert self._task is None
-        self._task = asyncio.get_running_loop().create_task(self._run(context, long_polling), name="follow")
+        assert self._link is not None
+        tables = _FollowingTables(
+            self._link, self._incarnations, store=store, topics=topics, offsets=offsets, long_polling=long_polling
+        )
+        self._task = asyncio.get_running_loop().create_task(self._run(tables), name="follow")
 
     async def close(self) -> None:
         """Stop; idempotent."""
@@ -81,44 +88,64 @@ class TopicFollower:
         assert code == HelperRequestCode.FOLLOWED_TOPICS
         self._news.put_nowait(decode_body(body, FollowedTopics))
 
-    async def _run(self, context: BrokerContext, long_polling: LongPolling) -> None:
+    async def _run(self, tables: _FollowingTables) -> None:
         while True:
             news = await self._news.get()
             try:
-                await self._follow_news(news, context, long_polling)
+                await tables.follow(news)
             except Exception:
                 # A bug in one of them must not keep what follows from being seen.
                 logger.exception("news of the ledger not followed, a bug of ours")
 
-    async def _follow_news(
-        self, news: FollowedTopics | CatalogTable, context: BrokerContext, long_polling: LongPolling
+
+class _FollowingTables:
+    """This broker's tables, which are made to show what the follower process says."""
+
+    def __init__(
+        self,
+        link: TierLink,
+        incarnations: dict[str, int],
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        long_polling: LongPolling,
     ) -> None:
+        """`incarnations`: of the topics that are followed by now; kept up to date here."""
+        self._link = link
+        self._incarnations = incarnations
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._long_polling = long_polling
+
+    async def follow(self, news: FollowedTopics | CatalogTable) -> None:
+        """Bring the tables up to date with one message of the follower process."""
         if isinstance(news, FollowedTopics):
             for start in range(0, len(news.topics), TOPICS_AT_ONCE):
-                await self._follow_topics(context, news.topics[start : start + TOPICS_AT_ONCE])
+                await self._follow_topics(news.topics[start : start + TOPICS_AT_ONCE])
             return
-        assert self._link is not None
         # In one turn: no pull may find a queue that ends elsewhere than the cold tier.
         self._link.take(news)
-        long_polling.arrived(self._follow_queues(context, news.ranges))
+        self._long_polling.arrived(self._follow_queues(news.ranges))
 
-    async def _follow_topics(self, context: BrokerContext, topics: Sequence[FollowedTopic]) -> None:
-        outcomes = await asyncio.gather(*(self._follow(context, topic) for topic in topics), return_exceptions=True)
+    async def _follow_topics(self, topics: Sequence[FollowedTopic]) -> None:
+        outcomes = await asyncio.gather(*(self._follow(topic) for topic in topics), return_exceptions=True)
         for topic, outcome in zip(topics, outcomes, strict=True):
             if isinstance(outcome, MQError):
                 logger.error("topic not followed topic=%s: %s", topic.topic, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _follow(self, context: BrokerContext, followed: FollowedTopic) -> None:
+    async def _follow(self, followed: FollowedTopic) -> None:
         topic, known = followed.topic, self._incarnations.get(followed.topic)
         # A topic of an earlier run may be of another life: it begins anew as well, with its groups' offsets.
         has_ended = followed.deleted or (known is not None and known != followed.incarnation)
         if has_ended:
             self._incarnations.pop(topic, None)
-            if topic in context.topics:
-                await context.topics.delete(topic)
-                context.offsets.remove_topic(topic)
+            if topic in self._topics:
+                await self._topics.delete(topic)
+                self._offsets.remove_topic(topic)
         if followed.deleted:
             return
         config = msgspec.structs.replace(
@@ -130,15 +157,15 @@ class TopicFollower:
         config.read_queue_nums = max(followed.queue_count, 1 if followed.config is None else config.read_queue_nums)
         config.write_queue_nums = config.read_queue_nums
         change = {f"+{TTL_MS}": str(followed.ttl_ms or 0)}
-        await context.topics.update(config, change, expired_before_ms=followed.expired_before_ms)
+        await self._topics.update(config, change, expired_before_ms=followed.expired_before_ms)
         self._incarnations[topic] = followed.incarnation
 
-    def _follow_queues(self, context: BrokerContext, ranges: Iterable[ColdRange]) -> list[ConsumeQueue]:
+    def _follow_queues(self, ranges: Iterable[ColdRange]) -> list[ConsumeQueue]:
         moved: list[ConsumeQueue] = []
         for each in ranges:
             if self._incarnations.get(each.topic) != each.incarnation or each.end_offset == 0:
                 continue
-            queue = context.store.queues.find_or_create(each.topic, each.queue_id)
+            queue = self._store.queues.find_or_create(each.topic, each.queue_id)
             if queue.next_offset != each.end_offset:
                 queue.restart_at(each.end_offset, min_offset=each.end_offset)
                 moved.append(queue)

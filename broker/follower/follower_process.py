@@ -16,19 +16,23 @@ from typing import Any
 
 import msgspec
 
-from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
-from thermocline.broker.helper_protocol import (
+from thermocline.broker.helpers import (
+    TIER_ROLE,
     CatalogTable,
     ColdRange,
     FollowedTopic,
     FollowedTopics,
+    HelperLink,
+    HelperOptions,
     HelperRequestCode,
     ReaderLeft,
     TierReportReply,
     TierSettings,
+    connect,
+    main,
 )
-from thermocline.broker.tier_process import now_ms, tell_outage
-from thermocline.broker.tier_reads import TierReads
+from thermocline.broker.tier_process import TierReads
+from thermocline.broker.tier_process.tier_process import now_ms, tell_outage
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import (
@@ -63,7 +67,6 @@ from thermocline.tiered.wrappers import (
 
 logger = logging.getLogger(__name__)
 
-ROLE = "tier"
 FOLLOW_PAUSES_MAX = 5
 RETRY_PAUSE_S = 1.0
 
@@ -261,7 +264,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
         MQError: The cold tier cannot be used.
     """
     role = FollowerRole()
-    link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
+    link = await connect(options, role=TIER_ROLE, handler=role, on_closed=stop.set)
     work = asyncio.create_task(role.run(link), name="follower")
     stopping = asyncio.create_task(stop.wait(), name="follower-stop")
     try:

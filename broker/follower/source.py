@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from thermocline.broker.broker_config import PERM_READ, BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.settings import PERM_READ, BrokerConfig, BrokerSettings
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.store_config import FlushDiskType
 from thermocline.tiered.ledger_reader import LedgerReader, find_roots

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from thermocline.broker.cold import SteadyReport
 from thermocline.broker.metrics.exposition import Exposition
 from thermocline.broker.metrics.labelled_topics import OTHER
-from thermocline.broker.steady_report import SteadyReport
 
 
 class TierFiguresRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -1,0 +1,30 @@
+"""Processors: one for each family of requests; the dispatcher calls them."""
+
+from thermocline.broker.processors.admin import AdminProcessor
+from thermocline.broker.processors.assignment import AssignmentProcessor
+from thermocline.broker.processors.client import ClientProcessor
+from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
+from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from thermocline.broker.processors.group import GroupProcessor
+from thermocline.broker.processors.hand_off import HandOffProcessor
+from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.replica import ReplicaProcessor
+from thermocline.broker.processors.runtime_info import RuntimeInfo
+from thermocline.broker.processors.stats import StatsProcessor
+from thermocline.broker.processors.topic import DEFAULT_REMARK, TopicProcessor
+
+__all__ = [
+    "DEFAULT_REMARK",
+    "AdminProcessor",
+    "AssignmentProcessor",
+    "ClientProcessor",
+    "ConsumerCallProcessor",
+    "ConsumerOffsetProcessor",
+    "GroupProcessor",
+    "HandOffProcessor",
+    "LockProcessor",
+    "ReplicaProcessor",
+    "RuntimeInfo",
+    "StatsProcessor",
+    "TopicProcessor",
+]

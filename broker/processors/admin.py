@@ -15,8 +15,12 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.runtime_info import runtime_info
+from thermocline.broker.cluster import Registration
+from thermocline.broker.due import DelayService
+from thermocline.broker.processors.runtime_info import RuntimeInfo
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import MessageFilters, TopicTable
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
@@ -25,6 +29,8 @@ from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
 from thermocline.remoting.request_code import RequestCode
+from thermocline.store.message_store import MessageStore
+from thermocline.timers.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +46,29 @@ class AdminProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
         *,
+        settings: BrokerSettings,
+        store: MessageStore,
+        topics: TopicTable,
+        filters: MessageFilters,
+        delays: DelayService,
+        timers: TimerMessageStore | None,
+        persister: ConfigPersister,
+        registration: Registration,
+        runtime_info: RuntimeInfo,
         run_retention: Callable[[], Awaitable[None]],
-        dispatch_behind_bytes: Callable[[], int],
     ) -> None:
-        """`run_retention`: one round of local retention. `dispatch_behind_bytes`: how far the index lags."""
-        self._context = context
+        """`run_retention`: one round of local retention."""
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._filters = filters
+        self._delays = delays
+        self._timers = timers
+        self._persister = persister
+        self._registration = registration
+        self._runtime_info = runtime_info
         self._run_retention = run_retention
-        self._dispatch_behind_bytes = dispatch_behind_bytes
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -69,44 +89,42 @@ class AdminProcessor:
 
     async def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """25: change settings; durable before the answer. Unknown names are passed over."""
-        context = self._context
         properties = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
         if properties:
             logger.info("settings to change names=%s by=%s", ",".join(sorted(properties)), connection.remote_address)
-            permission_before = context.config.permission
+            permission_before = self._settings.broker.permission
             if properties.get(PROPERTY_FILTER, "").strip().lower() == "true":
-                await context.filters.prepare()
-            await context.settings.update(properties, context.persister)
-            if context.config.permission != permission_before:
-                context.topics.touch()
-                context.registration.request_full()
+                await self._filters.prepare()
+            await self._settings.update(properties, self._persister)
+            if self._settings.broker.permission != permission_before:
+                self._topics.touch()
+                self._registration.request_full()
         return RemotingCommand.response(command)
 
     def get_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """26: all settings as properties text."""
-        settings = self._context.settings
+        settings = self._settings
         header = GetBrokerConfigResponseHeader(version=settings.version.text().decode())
         return RemotingCommand.response(command, header=header, body=settings.text().encode())
 
     def get_runtime_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """28: runtime information."""
-        table = runtime_info(self._context, dispatch_behind_bytes=self._dispatch_behind_bytes())
-        return RemotingCommand.response(command, body=KVTable(table=table).encode())
+        return RemotingCommand.response(command, body=KVTable(table=self._runtime_info.table()).encode())
 
     def get_delay_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """45: progress of the delay levels, as the file has it."""
-        return RemotingCommand.response(command, body=self._context.delays.encode())
+        return RemotingCommand.response(command, body=self._delays.encode())
 
     def get_timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """60: how far the timers are durable, in the form of RocketMQ's file."""
-        timers = self._context.timers
+        timers = self._timers
         if timers is None:
             raise MQError("The checkpoint is null")
         return RemotingCommand.response(command, body=timers.checkpoint.encode_shared())
 
     def get_timer_metrics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """61: how many messages of each topic wait for their time."""
-        timers = self._context.timers
+        timers = self._timers
         if timers is None:
             raise MQError("The timer message store is null")
         return RemotingCommand.response(command, body=timers.metrics.encode())
@@ -119,11 +137,9 @@ class AdminProcessor:
 
     async def clean_unused_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """316: forget queues whose topic is not set up any more; durable before the answer."""
-        topics = self._context.topics
+        topics = self._topics
         unused = [
-            topic
-            for topic in self._context.store.queues.topics
-            if topic not in topics and not topics.is_system_topic(topic)
+            topic for topic in self._store.queues.topics if topic not in topics and not topics.is_system_topic(topic)
         ]
         for topic in unused:
             await topics.delete(topic)

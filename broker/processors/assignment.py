@@ -11,9 +11,17 @@ Source: broker/processor/QueryAssignmentProcessor.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Mapping
 
-from thermocline.broker.cluster_queues import ClusterQueues
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.queue_assignment import STRATEGIES, assign_for_pop, assign_for_pull
+from thermocline.broker.cluster import ClusterQueues
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.tables import (
+    STRATEGIES,
+    ClientRegistry,
+    GroupTable,
+    RequestModeTable,
+    TopicTable,
+    assign_for_pop,
+    assign_for_pull,
+)
 from thermocline.remoting.bodies import (
     BROADCASTING,
     REQUEST_MODE_POP,
@@ -43,8 +51,21 @@ logger = logging.getLogger(__name__)
 class AssignmentProcessor:
     """Serves assignments."""
 
-    def __init__(self, context: BrokerContext, queues: ClusterQueues) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        request_modes: RequestModeTable,
+        queues: ClusterQueues,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._request_modes = request_modes
         self._queues = queues
 
     def routes(self) -> Mapping[int, Handler]:
@@ -72,13 +93,13 @@ class AssignmentProcessor:
         mode = SetMessageRequestModeRequestBody.decode(command.body)
         if is_retry_topic(mode.topic):
             raise PermissionDeniedError("retry topic is not allowed to set mode")
-        if mode.topic not in self._context.topics:
+        if mode.topic not in self._topics:
             raise TopicNotFoundError(f"topic[{mode.topic}] not exist")
-        if self._context.groups.find_or_create(mode.consumer_group) is None:
+        if self._groups.find_or_create(mode.consumer_group) is None:
             raise GroupNotFoundError("subscription group does not exist")
         if mode.mode not in REQUEST_MODES:
             raise InvalidParameterError("a request mode is PULL or POP", mode=mode.mode)
-        await self._context.request_modes.set(mode)
+        await self._request_modes.set(mode)
         logger.info(
             "request mode set topic=%s group=%s mode=%s share=%d by=%s",
             mode.topic,
@@ -91,13 +112,13 @@ class AssignmentProcessor:
 
     def get_all_modes(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """402: everything that was set."""
-        return RemotingCommand.response(command, body=self._context.request_modes.encode())
+        return RemotingCommand.response(command, body=self._request_modes.encode())
 
     def _mode(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
-        found = self._context.request_modes.get(topic, group)
+        found = self._request_modes.get(topic, group)
         if found is not None:
             return found
-        config = self._context.config
+        config = self._settings.broker
         mode = REQUEST_MODE_PULL if is_retry_topic(topic) else config.default_request_mode
         return SetMessageRequestModeRequestBody(
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=config.default_pop_share_queues
@@ -107,9 +128,9 @@ class AssignmentProcessor:
         self, body: QueryAssignmentRequestBody, mode: SetMessageRequestModeRequestBody
     ) -> list[MessageQueue] | None:
         queues = await self._queues.find(body.topic)
-        if queues is None or body.message_model == BROADCASTING or not self._context.config.server_load_balancer:
+        if queues is None or body.message_model == BROADCASTING or not self._settings.broker.server_load_balancer:
             return queues
-        group = self._context.clients.consumer_group(body.consumer_group)
+        group = self._clients.consumer_group(body.consumer_group)
         strategy = STRATEGIES.get(body.strategy_name or "")
         if group is None or strategy is None:
             logger.warning(

@@ -5,16 +5,24 @@
                                                                    328 GET_ALL_PRODUCER_INFO
 A heartbeat names every group of a client. For each consumer group its configuration and its retry topic are made when
 they are missing; only a heartbeat that has a topic made waits for the disk. A group that may not be made is passed
-over. One that is held (hand_off/) is not joined: all else in the heartbeat is noted, and it is answered SYSTEM_BUSY,
-upon which clients send it again.
+over. One that is held (tables/group_holds.py) is not joined: all else in the heartbeat is noted, and it is answered
+SYSTEM_BUSY, upon which clients send it again.
 Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from thermocline.broker.client_registry import Client
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.message_filters import CompileNeeded, is_tag_type
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.tables import (
+    Client,
+    ClientRegistry,
+    CompileNeeded,
+    GroupHolds,
+    GroupTable,
+    MessageFilters,
+    TopicTable,
+    is_tag_type,
+)
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
     TOPIC_SYS_FLAG_UNIT_SUB,
@@ -47,8 +55,24 @@ from thermocline.remoting.topic_validation import retry_topic
 class ClientProcessor:
     """Serves what clients say of themselves, and what others ask about them."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        holds: GroupHolds,
+        clients: ClientRegistry,
+        filters: MessageFilters,
+        clock: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._holds = holds
+        self._clients = clients
+        self._filters = filters
+        self._clock = clock
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -75,7 +99,7 @@ class ClientProcessor:
 
     def _date_subscriptions(self, data: HeartbeatData) -> None:
         """Give subscriptions that came without a version the time as theirs, as RocketMQ does: the latest counts."""
-        now_ms = self._context.clock()
+        now_ms = self._clock()
         for consumer in data.consumer_data_set:
             for subscription in consumer.subscription_data_set:
                 subscription.sub_version = subscription.sub_version or now_ms
@@ -88,7 +112,7 @@ class ClientProcessor:
         consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
     ) -> RemotingCommand | None:
         for consumer, config in consumers:
-            await self._context.topics.ensure(
+            await self._topics.ensure(
                 retry_topic(consumer.group_name),
                 queue_count=config.retry_queue_nums,
                 sys_flag=TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0,
@@ -100,24 +124,22 @@ class ClientProcessor:
 
     def _accepted(self, data: HeartbeatData) -> list[tuple[ConsumerData, SubscriptionGroupConfig]]:
         """The consumer groups that are served, with their configuration."""
-        config = self._context.config
+        config = self._settings.broker
         accepted = []
         for consumer in data.consumer_data_set:
             if config.reject_pull_consumers and consumer.consume_type == CONSUME_ACTIVELY:
                 continue
-            group_config = self._context.groups.find_or_create(consumer.group_name)
+            group_config = self._groups.find_or_create(consumer.group_name)
             if group_config is not None:
                 accepted.append((consumer, group_config))
         return accepted
 
     def _has_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> bool:
-        topic = self._context.topics.get(retry_topic(consumer.group_name))
+        topic = self._topics.get(retry_topic(consumer.group_name))
         return topic is not None and topic.order == self._is_ordered(consumer)
 
     def _is_ordered(self, consumer: ConsumerData) -> bool:
-        return any(
-            self._context.topics.is_order_topic(subscription.topic) for subscription in consumer.subscription_data_set
-        )
+        return any(self._topics.is_order_topic(subscription.topic) for subscription in consumer.subscription_data_set)
 
     def _register(
         self,
@@ -126,14 +148,14 @@ class ClientProcessor:
         data: HeartbeatData,
         consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
     ) -> RemotingCommand:
-        clients = self._context.clients
+        clients = self._clients
         is_second_version = data.heartbeat_fingerprint != 0
         # A client of the first version always sends everything, and is told that things changed.
         is_changed = not is_second_version
         held: GroupHeldError | None = None
         for consumer, config in consumers:
             try:
-                self._context.holds.check(consumer.group_name)
+                self._holds.check(consumer.group_name)
             except GroupHeldError as error:
                 held = error
                 continue
@@ -166,10 +188,10 @@ class ClientProcessor:
         """35: a client leaves its groups."""
         header = command.header(UnregisterClientRequestHeader)
         if header.producer_group is not None:
-            self._context.clients.unregister_producer(header.producer_group, connection)
+            self._clients.unregister_producer(header.producer_group, connection)
         if header.consumer_group is not None:
-            config = self._context.groups.get(header.consumer_group)
-            self._context.clients.unregister_consumer(
+            config = self._groups.get(header.consumer_group)
+            self._clients.unregister_consumer(
                 header.consumer_group,
                 connection,
                 is_notified=config is None or config.notify_consumer_ids_changed_enable,
@@ -180,7 +202,7 @@ class ClientProcessor:
         """46: whether a subscription can be served; what is wrong with its expression, if it is not one of tags."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data if command.body else None
         if subscription is not None and not is_tag_type(subscription.expression_type):
-            filters = self._context.filters
+            filters = self._filters
             try:
                 filters.find(subscription.expression_type, subscription.sub_string)
             except CompileNeeded as needed:
@@ -193,7 +215,7 @@ class ClientProcessor:
     def get_consumer_ids(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """38: the ids of a group's members, among which its queues are shared out."""
         name = command.header(GetConsumerListByGroupRequestHeader).consumer_group
-        group = self._context.clients.consumer_group(name)
+        group = self._clients.consumer_group(name)
         if group is None:
             raise InvalidRequestError(f"no consumer for this group, {name}")
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
@@ -202,7 +224,7 @@ class ClientProcessor:
     def get_consumer_connections(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """203: a group's members, subscriptions and manner of consuming."""
         name = command.header(GetConsumerConnectionListRequestHeader).consumer_group
-        group = self._context.clients.consumer_group(name)
+        group = self._clients.consumer_group(name)
         if group is None:
             raise ConsumerOfflineError(f"the consumer group[{name}] not online")
         body = ConsumerConnection(
@@ -217,7 +239,7 @@ class ClientProcessor:
     def get_producer_connections(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """204: the producers of a group."""
         name = command.header(GetProducerConnectionListRequestHeader).producer_group
-        clients = self._context.clients.producers(name)
+        clients = self._clients.producers(name)
         if not clients:
             raise InvalidRequestError(f"the producer group[{name}] not exist")
         body = ProducerConnection(connection_set=[_shown(client) for client in clients])
@@ -237,7 +259,7 @@ class ClientProcessor:
                     )
                     for client in clients
                 ]
-                for group, clients in self._context.clients.producer_groups().items()
+                for group, clients in self._clients.producer_groups().items()
             }
         )
         return RemotingCommand.response(command, body=body.encode())

@@ -11,8 +11,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from thermocline.broker.client_registry import Client
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.cold import ColdReads
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.tables import Client, ClientRegistry, GroupTable, TopicTable
 from thermocline.remoting.bodies import GetConsumerStatusBody, MessageQueue
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -33,6 +34,7 @@ from thermocline.remoting.headers.group import (
 from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +48,22 @@ STATUS_TIMEOUT_MS = 5_000
 class ConsumerCallProcessor:
     """Passes questions on to clients."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        cold: ColdReads,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._cold = cold
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -64,13 +80,12 @@ class ConsumerCallProcessor:
 
     async def consume_directly(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """309: have a client consume one message now, outside of its queues."""
-        context = self._context
         header = command.header(ConsumeMessageDirectlyRequestHeader)
-        fields = {**(command.ext_fields or {}), "brokerName": context.config.broker_name}
-        topic = context.topics.get(header.topic or "")
+        fields = {**(command.ext_fields or {}), "brokerName": self._settings.broker.broker_name}
+        topic = self._topics.get(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
-        group = context.groups.get(header.consumer_group)
+        group = self._groups.get(header.consumer_group)
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         record = await self._record(header.msg_id or "")
@@ -79,7 +94,7 @@ class ConsumerCallProcessor:
     async def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """223: the offsets of a topic as each member of a group holds them; of one member with `clientAddr`."""
         header = command.header(GetConsumerStatusRequestHeader)
-        group = self._context.clients.consumer_group(header.group)
+        group = self._clients.consumer_group(header.group)
         if group is None:
             raise InvalidRequestError(f"No Any Consumer online in the consumer group: [{header.group}]")
         wanted = (header.client_addr or "").strip()
@@ -110,7 +125,7 @@ class ConsumerCallProcessor:
         self, command: RemotingCommand, group: str, client_id: str, fields: Mapping[str, str], body: bytes
     ) -> RemotingCommand:
         """Pass a request on; the answer is the client's, with its code and remark."""
-        client = self._context.clients.find_consumer(group, client_id)
+        client = self._clients.find_consumer(group, client_id)
         if client is None:
             raise InvalidRequestError(f"The Consumer <{group}> <{client_id}> not online")
         if client.version < CALL_VERSION:
@@ -120,7 +135,7 @@ class ConsumerCallProcessor:
             )
         request = RemotingCommand.request(command.code, ext_fields=fields, body=body)
         try:
-            answer = await client.connection.call(request, timeout_ms=self._context.config.client_call_timeout_ms)
+            answer = await client.connection.call(request, timeout_ms=self._settings.broker.client_call_timeout_ms)
         except RequestTimeoutError as error:
             remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
             return RemotingCommand.response(command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)
@@ -132,12 +147,12 @@ class ConsumerCallProcessor:
 
     async def _record(self, message_id: str) -> bytes:
         """The record of an offset message id; UnavailableError when the cold tier has it and cannot be asked now."""
-        store = self._context.store
+        store = self._store
         physical_offset = decode_message_id(message_id).physical_offset
         try:
             if physical_offset >= store.commit_log.min_offset:
                 return bytes(store.commit_log.record_at(physical_offset))
-            cold = await self._context.cold.view(physical_offset) if physical_offset >= 0 else None
+            cold = await self._cold.view(physical_offset) if physical_offset >= 0 else None
         except (OffsetOutOfRangeError, CorruptDataError) as error:
             raise InvalidRequestError(f"can not find message by the offset, {physical_offset}") from error
         if cold is None:

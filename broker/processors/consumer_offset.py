@@ -9,7 +9,7 @@ A group without an offset (14)
     Else it is told "not found" and decides by itself. What only the cold tier holds is not "in memory": otherwise a
     new group that wants what comes from now on would be sent through years of history.
 
-While a group is held (hand_off/), whatever would move it is refused: again later.
+While a group is held (tables/group_holds.py), whatever would move it is refused: again later.
 
 A logic queue of a static topic has its offsets at its physical queues (static_topics/static_offsets.py).
 
@@ -27,11 +27,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.first_message import is_first_message_in_memory
-from thermocline.broker.machine_memory import total_memory_bytes
-from thermocline.broker.static_topics.static_offsets import StaticOffsets
-from thermocline.broker.static_topics.static_topic_table import LedQueue
+from thermocline.broker.queues import FirstMessages, QueueLookup
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.static_topics import MappedQueues, StaticOffsets
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerOffsets,
+    GroupHolds,
+    GroupTable,
+    LedQueue,
+    StaticTopicTable,
+    TopicTable,
+)
 from thermocline.remoting.bodies import (
     MessageQueue,
     MessageQueueForC,
@@ -75,10 +82,30 @@ RESET_PUSH_VERSION = 28
 class ConsumerOffsetProcessor:
     """Serves consumer offsets."""
 
-    def __init__(self, context: BrokerContext, *, memory_bytes: int | None = None) -> None:
-        self._context = context
-        self._memory_bytes = total_memory_bytes() if memory_bytes is None else memory_bytes
-        self._static = StaticOffsets(context.queues_of)
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        static_topics: StaticTopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        holds: GroupHolds,
+        clients: ClientRegistry,
+        lookup: QueueLookup,
+        mapped_queues: MappedQueues,
+        first_messages: FirstMessages,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._static_topics = static_topics
+        self._groups = groups
+        self._offsets = offsets
+        self._holds = holds
+        self._clients = clients
+        self._lookup = lookup
+        self._first_messages = first_messages
+        self._static = StaticOffsets(mapped_queues.find)
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -96,17 +123,17 @@ class ConsumerOffsetProcessor:
     def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         """14: where a group goes on in a queue."""
         header = command.header(QueryConsumerOffsetRequestHeader)
-        led = self._context.static_topics.led(header.topic, header.queue_id, is_logical=header.logical)
+        led = self._static_topics.led(header.topic, header.queue_id, is_logical=header.logical)
         if led is not None:
             if len(led.items) > 1 or led.leader.logic_offset:
                 return self._query_static(command, led, header.consumer_group)
             header.queue_id = led.leader.queue_id  # its offsets are those of the one physical queue
-        offset = self._context.offsets.query(header.topic, header.consumer_group, header.queue_id)
+        offset = self._offsets.query(header.topic, header.consumer_group, header.queue_id)
         if offset is not None:
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
         if header.set_zero_if_not_found is False:
             return _not_found(command, "Not found, do not set to zero, maybe this group boot first")
-        if is_first_message_in_memory(self._context, header.topic, header.queue_id, memory_bytes=self._memory_bytes):
+        if self._first_messages.is_in_memory(header.topic, header.queue_id):
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=0))
         return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
@@ -118,9 +145,8 @@ class ConsumerOffsetProcessor:
 
     def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         """15: store where a group goes on; passed over while a reset waits for its next pull."""
-        context = self._context
         header = command.header(UpdateConsumerOffsetRequestHeader)
-        led = context.static_topics.led(header.topic, header.queue_id, is_logical=header.logical)
+        led = self._static_topics.led(header.topic, header.queue_id, is_logical=header.logical)
         if led is not None:
             item = find_item(led.items, header.commit_offset)
             if item is None or not led.is_here(item):
@@ -128,19 +154,19 @@ class ConsumerOffsetProcessor:
             header.queue_id = item.queue_id
             header.commit_offset = max(item.start_offset, physical_offset(item, header.commit_offset))
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        context.holds.check(group)
-        if group not in context.groups:
+        self._holds.check(group)
+        if group not in self._groups:
             raise GroupNotFoundError(f"Group {group} not exist!")
-        config = context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError(f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             raise InvalidParameterError(f"queueId [{queue_id}] is illegal, topic is {topic}")
         remark = None
-        if context.config.server_side_reset and context.offsets.has_reset(topic, group, queue_id):
+        if self._settings.broker.server_side_reset and self._offsets.has_reset(topic, group, queue_id):
             remark = "Offset has been previously reset"
         else:
-            context.offsets.commit(topic, group, queue_id, header.commit_offset)
+            self._offsets.commit(topic, group, queue_id, header.commit_offset)
         return RemotingCommand.response(command, remark=remark, ext_fields={})
 
     async def _update_elsewhere(
@@ -153,23 +179,22 @@ class ConsumerOffsetProcessor:
 
     def get_all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """43: all offsets, as the file has them."""
-        return RemotingCommand.response(command, body=self._context.offsets.encode())
+        return RemotingCommand.response(command, body=self._offsets.encode())
 
     async def clone(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """314: give a group the offsets of another, of one topic or of all."""
-        context = self._context
         header = command.header(CloneGroupOffsetRequestHeader)
         topic = (header.topic or "").strip()
-        context.holds.check(header.dest_group)
-        online = context.clients.consumer_group(header.src_group)
-        for name in [topic] if topic else sorted(context.offsets.topics_of(header.src_group)):
-            if name not in context.topics:
+        self._holds.check(header.dest_group)
+        online = self._clients.consumer_group(header.src_group)
+        for name in [topic] if topic else sorted(self._offsets.topics_of(header.src_group)):
+            if name not in self._topics:
                 logger.warning("offset not cloned, no such topic topic=%s", name)
                 continue
             if not header.offline and online is not None and online.subscriptions and name not in online.subscriptions:
                 logger.warning("offset not cloned, not subscribed topic=%s group=%s", name, header.src_group)
                 continue
-            context.offsets.clone(name, header.src_group, header.dest_group)
+            self._offsets.clone(name, header.src_group, header.dest_group)
         return RemotingCommand.response(command)
 
     async def query_correction(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -177,15 +202,14 @@ class ConsumerOffsetProcessor:
 
         Groups to leave out are left out of the answer (RocketMQ deletes their offsets when asked this).
         """
-        context = self._context
         header = command.header(QueryCorrectionOffsetRequestHeader)
         left_out = {name for name in (header.filter_groups or "").split(",") if name}
         least: dict[int, int] = {}
-        for group in context.offsets.groups_of(header.topic) - left_out:
-            for queue_id, offset in context.offsets.of_group(header.topic, group).items():
-                if offset >= await context.lookup.minimum(header.topic, queue_id):
+        for group in self._offsets.groups_of(header.topic) - left_out:
+            for queue_id, offset in self._offsets.of_group(header.topic, group).items():
+                if offset >= await self._lookup.minimum(header.topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
-        for queue_id, offset in context.offsets.of_group(header.topic, header.compare_group).items():
+        for queue_id, offset in self._offsets.of_group(header.topic, header.compare_group).items():
             if queue_id in least and least[queue_id] > offset:
                 least[queue_id] = LONG_MAX
         return RemotingCommand.response(command, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
@@ -194,15 +218,14 @@ class ConsumerOffsetProcessor:
 
     async def reset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """222: move a group to a time, to the end (-1), or one queue of it to an offset."""
-        context = self._context
         header = command.header(ResetOffsetRequestHeader)
-        config = context.topics.get(header.topic)
+        config = self._topics.get(header.topic)
         if config is None:
             raise TopicNotFoundError(f"Topic {header.topic} does not exist")
-        context.holds.check(header.group)
-        if not context.config.server_side_reset:
+        self._holds.check(header.group)
+        if not self._settings.broker.server_side_reset:
             return await self._reset_by_members(command, header, config)
-        if header.group not in context.groups:
+        if header.group not in self._groups:
             raise GroupNotFoundError(f"Group {header.group} does not exist")
         if header.queue_id >= 0:
             targets = {header.queue_id: await self._target_in_queue(header)}
@@ -210,9 +233,9 @@ class ConsumerOffsetProcessor:
             targets = await self._targets(header.topic, config.read_queue_nums, header.timestamp)
         if not targets:
             raise InvalidRequestError("No queues to reset.")
-        context.holds.check(header.group)  # again: the offsets were looked for
+        self._holds.check(header.group)  # again: the offsets were looked for
         for queue_id, offset in targets.items():
-            context.offsets.assign_reset(header.topic, header.group, queue_id, offset)
+            self._offsets.assign_reset(header.topic, header.group, queue_id, offset)
         logger.info(
             "offsets reset topic=%s group=%s queues=%d by=%s",
             header.topic,
@@ -224,7 +247,7 @@ class ConsumerOffsetProcessor:
         return RemotingCommand.response(command, body=body.encode())
 
     async def _target_in_queue(self, header: ResetOffsetRequestHeader) -> int:
-        lookup = self._context.lookup
+        lookup = self._lookup
         offset = header.offset
         if offset is None or offset == -1:
             return await self._offset_at(header.topic, header.queue_id, header.timestamp)
@@ -241,7 +264,7 @@ class ConsumerOffsetProcessor:
         return dict(enumerate(offsets))
 
     async def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        lookup = self._context.lookup
+        lookup = self._lookup
         if timestamp_ms < 0:
             return lookup.end(topic, queue_id)
         return await lookup.offset_at(topic, queue_id, timestamp_ms)
@@ -250,14 +273,13 @@ class ConsumerOffsetProcessor:
         self, command: RemotingCommand, header: ResetOffsetRequestHeader, config: TopicConfig
     ) -> RemotingCommand:
         """Work the offsets out and push them (220) to the group's members, who apply them."""
-        context = self._context
         targets: dict[int, int] = {}
         for queue_id, target in (await self._targets(header.topic, config.write_queue_nums, header.timestamp)).items():
-            present = context.offsets.query(header.topic, header.group, queue_id)
+            present = self._offsets.query(header.topic, header.group, queue_id)
             if present is None:
                 raise InvalidRequestError(f"THe consumer group <{header.group}> not exist")
             targets[queue_id] = target if header.is_force else min(target, present)
-        group = context.clients.consumer_group(header.group)
+        group = self._clients.consumer_group(header.group)
         if group is None:
             raise ConsumerOfflineError(
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
@@ -279,7 +301,7 @@ class ConsumerOffsetProcessor:
         return RemotingCommand.response(command, body=body)
 
     def _by_queue(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
-        broker_name = self._context.config.broker_name
+        broker_name = self._settings.broker.broker_name
         return {
             MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id): offset
             for queue_id, offset in offsets.items()

@@ -10,8 +10,10 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Iterable, Mapping
 
-from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.topic import is_same_version, page_of
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import ConsumerOffsets, GroupTable
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -32,8 +34,13 @@ logger = logging.getLogger(__name__)
 class GroupProcessor:
     """Serves the consumer group requests."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self, *, settings: CurrentConfig, groups: GroupTable, offsets: ConsumerOffsets, stats: BrokerStats
+    ) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -50,25 +57,24 @@ class GroupProcessor:
         """200: set a group up; durable before the answer."""
         if command.body:
             config = SubscriptionGroupConfig.decode(command.body)
-            await self._context.groups.update([config])
+            await self._groups.update([config])
             logger.info("group set up group=%s by=%s", config.group_name, connection.remote_address)
         return RemotingCommand.response(command)
 
     async def update_groups(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """225: set several groups up; all or none."""
         configs = SubscriptionGroupListBody.decode(command.body).group_config_list
-        await self._context.groups.update(configs)
+        await self._groups.update(configs)
         logger.info("groups set up count=%d by=%s", len(configs), connection.remote_address)
         return RemotingCommand.response(command)
 
     async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """207: forget a group, and its offsets when asked to; durable before the answer."""
-        context = self._context
         header = command.header(DeleteSubscriptionGroupRequestHeader)
-        await context.groups.delete(header.group_name)
+        await self._groups.delete(header.group_name)
         if header.clean_offset:
-            context.offsets.remove_group(header.group_name)
-        context.stats.remove_group(header.group_name)
+            self._offsets.remove_group(header.group_name)
+        self._stats.remove_group(header.group_name)
         logger.info(
             "group deleted group=%s offsets=%s by=%s",
             header.group_name,
@@ -79,35 +85,34 @@ class GroupProcessor:
 
     def get_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """352: one group's configuration; an unknown group is made when groups are made by use."""
-        config = self._context.groups.find_or_create(command.header(GetSubscriptionGroupConfigRequestHeader).group)
+        config = self._groups.find_or_create(command.header(GetSubscriptionGroupConfigRequestHeader).group)
         if config is None:
             raise GroupNotFoundError("No group in this broker")
         return RemotingCommand.response(command, body=config.encode())
 
     def get_all_groups(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """201: all groups, or one page of them in the order of their names."""
-        context = self._context
         header = command.header(GetAllSubscriptionGroupRequestHeader)
         names: Iterable[str] | None = None
-        if context.config.split_metadata and not (
+        if self._settings.broker.split_metadata and not (
             header.data_version is None and header.group_seq is None and header.max_group_num is None
         ):
-            page_max = context.config.split_metadata_size
+            page_max = self._settings.broker.split_metadata_size
             names = page_of(
-                context.groups.configs(),
+                self._groups.configs(),
                 start=header.group_seq or 0,
                 count=page_max if header.max_group_num is None else min(page_max, header.max_group_num),
-                is_continued=is_same_version(header.data_version, context.groups.data_version),
+                is_continued=is_same_version(header.data_version, self._groups.data_version),
             )
         return RemotingCommand.response(
             command,
-            header=GetAllSubscriptionGroupResponseHeader(total_group_num=len(context.groups)),
-            body=context.groups.encode_table(names),
+            header=GetAllSubscriptionGroupResponseHeader(total_group_num=len(self._groups)),
+            body=self._groups.encode_table(names),
         )
 
     async def update_forbidden(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """353: keep a group from reading a topic, or let it again; without `readable` only tells."""
-        groups = self._context.groups
+        groups = self._groups
         header = command.header(UpdateGroupForbiddenRequestHeader)
         if header.readable is not None:
             await groups.forbid_read(header.group, header.topic, is_forbidden=not header.readable)

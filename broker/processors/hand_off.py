@@ -21,8 +21,18 @@ Owner: the hot process's event loop.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from thermocline.broker import consumer_offsets
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.queues import QueueLookup
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerOffsets,
+    GroupHolds,
+    GroupTable,
+    StaticTopicTable,
+    TopicTable,
+    consumer_offsets,
+)
+from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -53,6 +63,7 @@ from thermocline.remoting.hand_off import (
     TopicTarget,
 )
 from thermocline.remoting.private_requests import HandOffHeader, HandOffLookHeader, PrivateRequestCode
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +71,30 @@ logger = logging.getLogger(__name__)
 class HandOffProcessor:
     """Serves hand-offs."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        static_topics: StaticTopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        holds: GroupHolds,
+        clients: ClientRegistry,
+        pops: PopStore,
+        persister: ConfigPersister,
+        lookup: QueueLookup,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._static_topics = static_topics
+        self._groups = groups
+        self._offsets = offsets
+        self._holds = holds
+        self._clients = clients
+        self._pops = pops
+        self._persister = persister
+        self._lookup = lookup
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -75,23 +108,22 @@ class HandOffProcessor:
     async def look(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90150."""
         header = command.header(HandOffLookHeader)
-        context = self._context
         config = self._config(header.topic)
         queues = []
         for queue_id in range(_queue_count(config)):
-            minimum = await context.lookup.minimum(header.topic, queue_id)
-            offset = context.offsets.query(header.topic, header.group, queue_id)
+            minimum = await self._lookup.minimum(header.topic, queue_id)
+            offset = self._offsets.query(header.topic, header.group, queue_id)
             queues.append(
                 QueuePlace(
                     queue_id=queue_id,
                     min_offset=minimum,
-                    max_offset=context.lookup.end(header.topic, queue_id),
+                    max_offset=self._lookup.end(header.topic, queue_id),
                     offset=NO_OFFSET if offset is None else offset,
                 )
             )
         body = HandOffPlaces(
-            incarnation=context.store.incarnations.find(header.topic).id,
-            store_uuid=context.store.identity.store_id,
+            incarnation=self._store.incarnations.find(header.topic).id,
+            store_uuid=self._store.identity.store_id,
             queues=queues,
         )
         return RemotingCommand.response(command, body=body.encode())
@@ -99,20 +131,19 @@ class HandOffProcessor:
     async def prepare(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90151."""
         plan = HandOffBody.decode(command.body)
-        context = self._context
         self._check_store(plan)  # before a group is made on a broker that is none of ours
-        if context.groups.find_or_create(plan.group) is None:
+        if self._groups.find_or_create(plan.group) is None:
             raise GroupNotFoundError("there is no such group", group=plan.group)
         self._check_topics(plan)
-        if context.offsets.was_handed_over(plan.group, plan.receipt_id):
+        if self._offsets.was_handed_over(plan.group, plan.receipt_id):
             return await self._done(command, plan.group, plan.receipt_id)
         self._check_idle(plan)
-        context.holds.hold(plan)
+        self._holds.hold(plan)
         try:
             moved = await self._targets(plan)
             self._check_places(plan, moved)
         except MQError:
-            context.holds.release(plan.group, plan.receipt_id)
+            self._holds.release(plan.group, plan.receipt_id)
             raise
         logger.info("group held group=%s receipt=%s queues=%d", plan.group, plan.receipt_id, len(moved))
         return RemotingCommand.response(command, body=HandOffAnswer(is_applied=False, queues=moved).encode())
@@ -120,18 +151,17 @@ class HandOffProcessor:
     async def apply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90152."""
         header = command.header(HandOffHeader)
-        context = self._context
         group, receipt_id = header.group, header.receipt_id
-        if context.offsets.was_handed_over(group, receipt_id):
+        if self._offsets.was_handed_over(group, receipt_id):
             return await self._done(command, group, receipt_id)
         moved = await self._targets(self._prepared(group, receipt_id))
         # From here on nothing comes in between.
         plan = self._prepared(group, receipt_id)
-        if not context.offsets.was_handed_over(group, receipt_id):
+        if not self._offsets.was_handed_over(group, receipt_id):
             self._check_topics(plan)
             self._check_idle(plan)
             self._check_places(plan, moved)
-            context.offsets.hand_over(group, receipt_id, [(each.topic, each.queue_id, each.offset) for each in moved])
+            self._offsets.hand_over(group, receipt_id, [(each.topic, each.queue_id, each.offset) for each in moved])
         answer = await self._done(command, group, receipt_id, moved)
         logger.info("group handed over group=%s receipt=%s queues=%d", group, receipt_id, len(moved))
         return answer
@@ -139,7 +169,7 @@ class HandOffProcessor:
     def abort(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90153."""
         header = command.header(HandOffHeader)
-        self._context.holds.release(header.group, header.receipt_id)
+        self._holds.release(header.group, header.receipt_id)
         return RemotingCommand.response(command)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -148,27 +178,26 @@ class HandOffProcessor:
         self, command: RemotingCommand, group: str, receipt_id: str, moved: list[MovedQueue] | None = None
     ) -> RemotingCommand:
         """Say that the group has been moved, once that is durable; until then it is held on."""
-        await self._context.persister.save(consumer_offsets.FILE_NAME)
-        self._context.holds.release(group, receipt_id)
+        await self._persister.save(consumer_offsets.FILE_NAME)
+        self._holds.release(group, receipt_id)
         return RemotingCommand.response(command, body=HandOffAnswer(is_applied=True, queues=moved or []).encode())
 
     def _prepared(self, group: str, receipt_id: str) -> HandOffBody:
-        plan = self._context.holds.find(group, receipt_id)
+        plan = self._holds.find(group, receipt_id)
         if plan is None:
             raise NotPreparedError("the group is not held for this receipt", group=group, receipt=receipt_id)
         return plan
 
     def _config(self, topic: str) -> TopicConfig:
-        context = self._context
-        config = context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError("there is no such topic", topic=topic)
-        if topic in context.static_topics.details:
+        if topic in self._static_topics.details:
             raise IllegalOperationError("groups of a static topic cannot be handed over", topic=topic)
         return config
 
     def _check_store(self, plan: HandOffBody) -> None:
-        store_uuid = self._context.store.identity.store_id
+        store_uuid = self._store.identity.store_id
         if plan.store_uuid is not None and plan.store_uuid != store_uuid and not plan.is_forced:
             raise InvalidParameterError(
                 "this is not the broker that was read, but another cluster's, or one that was recovered since",
@@ -179,7 +208,7 @@ class HandOffProcessor:
     def _check_topics(self, plan: HandOffBody) -> None:
         for target in plan.topics:
             config = self._config(target.topic)
-            incarnation = self._context.store.incarnations.find(target.topic).id
+            incarnation = self._store.incarnations.find(target.topic).id
             if target.incarnation is not None and target.incarnation != incarnation:
                 raise TopicChangedError(
                     "the topic was deleted and made again since it was read",
@@ -192,14 +221,14 @@ class HandOffProcessor:
                     raise InvalidParameterError("there is no such queue", topic=target.topic, queue_id=queue.queue_id)
 
     def _check_idle(self, plan: HandOffBody) -> None:
-        context, name = self._context, plan.group
-        group = context.clients.consumer_group(name)
+        name = plan.group
+        group = self._clients.consumer_group(name)
         if group is not None:
             raise GroupActiveError("members of the group are connected", group=name, clients=len(group.members))
         if plan.is_forced:
             return
         for topic, queue in self._queues(plan):
-            if context.pops.in_flight.message_count(topic, name, queue.queue_id):
+            if self._pops.in_flight.message_count(topic, name, queue.queue_id):
                 raise GroupActiveError(
                     "the group has popped messages that are not acknowledged yet",
                     group=name,
@@ -212,7 +241,7 @@ class HandOffProcessor:
         if plan.is_forced:
             return
         for (topic, queue), move in zip(self._queues(plan), moved, strict=True):
-            offset = self._context.offsets.query(topic, plan.group, queue.queue_id)
+            offset = self._offsets.query(topic, plan.group, queue.queue_id)
             problem, now = None, NO_OFFSET if offset is None else offset
             if queue.expected is not None:
                 problem = "the group is not where the load began" if queue.expected != now else None
@@ -240,7 +269,7 @@ class HandOffProcessor:
             OffsetOutOfRangeError: An offset is none of its queue's.
             UnavailableError: The cold tier has to be asked where a queue begins, and does not answer.
         """
-        lookup, moved = self._context.lookup, list[MovedQueue]()
+        lookup, moved = self._lookup, list[MovedQueue]()
         for topic, queue in self._queues(plan):
             minimum = await lookup.minimum(topic, queue.queue_id)
             end = lookup.end(topic, queue.queue_id)
@@ -257,7 +286,7 @@ class HandOffProcessor:
                     min_offset=minimum,
                     max_offset=end,
                 )
-            before = self._context.offsets.query(topic, plan.group, queue.queue_id)
+            before = self._offsets.query(topic, plan.group, queue.queue_id)
             moved.append(
                 MovedQueue(
                     topic=topic,

@@ -1,11 +1,11 @@
-"""Queue lock requests: 41 LOCK_BATCH_MQ, 42 UNLOCK_BATCH_MQ (rules: broker/queue_locks.py).
+"""Queue lock requests: 41 LOCK_BATCH_MQ, 42 UNLOCK_BATCH_MQ (rules: broker/tables/queue_locks.py).
 
 Source: broker/processor/AdminBrokerProcessor.java (lockBatchMQ, unlockBatchMQ), Apache RocketMQ 5.3.
 """
 
 from collections.abc import Mapping
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.tables import QueueLocks
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -16,8 +16,8 @@ from thermocline.remoting.request_code import RequestCode
 class LockProcessor:
     """Serves the locks of orderly consumers."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._locks = context.locks
+    def __init__(self, *, locks: QueueLocks) -> None:
+        self._locks = locks
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""

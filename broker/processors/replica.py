@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from thermocline.broker.context import BrokerContext
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.request_code import RequestCode
+from thermocline.store.message_store import MessageStore
 
 
 class ReplicaProcessor:
     """Serves what tools ask about replicas."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, *, store: MessageStore) -> None:
+        self._store = store
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -35,7 +35,7 @@ class ReplicaProcessor:
 
     def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """907: how far replicas are."""
-        body = HARuntimeInfo(master=True, master_commit_log_max_offset=self._context.store.commit_log.append_offset)
+        body = HARuntimeInfo(master=True, master_commit_log_max_offset=self._store.commit_log.append_offset)
         return RemotingCommand.response(command, body=body.encode())
 
     def reset_flush_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -19,15 +19,21 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from thermocline.broker.broker_stats import StatsView
-from thermocline.broker.consumer_filter_table import ConsumerFilterData
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.remaining_messages import QueueContent
-from thermocline.broker.stats_meter import WindowSum
+from thermocline.broker.queues import QueueContent, QueueLookup, RemainingMessages
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.stats import BrokerStats, StatsView, WindowSum
+from thermocline.broker.tables import (
+    ClientRegistry,
+    ConsumerFilterData,
+    ConsumerFilterTable,
+    ConsumerOffsets,
+    GroupTable,
+    TopicTable,
+)
 from thermocline.remoting.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -77,8 +83,32 @@ QUEUES_A_SLICE = 256
 class StatsProcessor:
     """Serves statistics and progress."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry,
+        consumer_filters: ConsumerFilterTable,
+        stats: BrokerStats,
+        lookup: QueueLookup,
+        remaining: RemainingMessages,
+        clock: Callable[[], int],
+        advertised_address: str,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._consumer_filters = consumer_filters
+        self._stats = stats
+        self._lookup = lookup
+        self._remaining = remaining
+        self._clock = clock
+        self._advertised_address = advertised_address
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -100,7 +130,7 @@ class StatsProcessor:
         """202: least offset, end and last store time of each queue of a topic."""
         topic = command.header(GetTopicStatsInfoRequestHeader).topic
         config = self._config(topic)
-        lookup = self._context.lookup
+        lookup = self._lookup
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
             end, least = lookup.end(topic, queue_id), await lookup.minimum(topic, queue_id)
@@ -113,7 +143,7 @@ class StatsProcessor:
                 message_count=count if count != end - least else None,
             )
             await _rest(queue_id)
-        body = TopicStatsTable(offset_table=table, topic_put_tps=self._context.stats.topic_put_per_second(topic))
+        body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_per_second(topic))
         return RemotingCommand.response(command, body=body.encode())
 
     async def get_time_span(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -121,12 +151,12 @@ class StatsProcessor:
         header = command.header(QueryConsumeTimeSpanRequestHeader)
         topic, group = header.topic, header.group
         config = self._config(topic)
-        lookup = self._context.lookup
+        lookup = self._lookup
         spans: list[QueueTimeSpan] = []
         for queue_id in range(config.write_queue_nums):
             least, end = await lookup.minimum(topic, queue_id), lookup.end(topic, queue_id)
             first_ms = await self._time_or(topic, queue_id, least, UNKNOWN_TIME_MS)
-            offset = self._context.offsets.query(topic, group, queue_id) or 0
+            offset = self._offsets.query(topic, group, queue_id) or 0
             span = QueueTimeSpan(
                 message_queue=self._queue(topic, queue_id),
                 min_time_stamp=first_ms,
@@ -139,7 +169,7 @@ class StatsProcessor:
                 content = await self._content(topic, queue_id, offset)
                 following = max(offset, least) if content is None else content.next_offset(offset)
                 next_ms = await self._time_or(topic, queue_id, following, UNKNOWN_TIME_MS)
-                span.delay_time = self._context.clock() - next_ms if next_ms >= 0 else 0
+                span.delay_time = self._clock() - next_ms if next_ms >= 0 else 0
             spans.append(span)
             await _rest(queue_id)
         return RemotingCommand.response(command, body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
@@ -148,7 +178,7 @@ class StatsProcessor:
         """321: units of a queue's local part."""
         header = command.header(QueryConsumeQueueRequestHeader)
         place = f"{header.queue_id}@{header.topic}"
-        queue = self._context.lookup.find(header.topic, header.queue_id)
+        queue = self._lookup.find(header.topic, header.queue_id)
         if queue is None:
             raise InvalidRequestError(f"{place} is not exist!")
         if not queue.min_offset <= header.index < queue.next_offset:
@@ -164,18 +194,17 @@ class StatsProcessor:
             ],
         )
         if header.consumer_group:
-            body.subscription_data = self._context.clients.subscription(header.consumer_group, header.topic)
+            body.subscription_data = self._clients.subscription(header.consumer_group, header.topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
             else:
-                body.filter_data = _filter_text(self._context.consumer_filters.get(header.topic, header.consumer_group))
+                body.filter_data = _filter_text(self._consumer_filters.get(header.topic, header.consumer_group))
         return RemotingCommand.response(command, remark=DEFAULT_REMARK, body=body.encode())
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
     async def get_consume_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """208: how far a group is in each queue of its topics, of one, or of those listed."""
-        context = self._context
         header = command.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         listed = [topic for topic in (header.topic_list or "").split(";") if topic]
@@ -183,23 +212,22 @@ class StatsProcessor:
             topics: Iterable[str] = listed
         else:
             wanted = (header.topic or "").strip()
-            topics = self._subscribed(group, [wanted] if wanted else sorted(context.offsets.topics_of(group)))
+            topics = self._subscribed(group, [wanted] if wanted else sorted(self._offsets.topics_of(group)))
         stats = ConsumeStats()
         for topic in topics:
-            config = context.topics.get(topic)
+            config = self._topics.get(topic)
             if config is not None:
                 await self._add_progress(stats, topic, group, config.read_queue_nums)
         return RemotingCommand.response(command, body=stats.encode())
 
     async def get_broker_consume_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """317: the same for every group of the broker; `isOrder`: of ordered topics only."""
-        context = self._context
         is_order = command.header(GetConsumeStatsInBrokerHeader).is_order
-        body = ConsumeStatsList(broker_addr=context.advertised_address)
-        for group in list(context.groups.configs()):
+        body = ConsumeStatsList(broker_addr=self._advertised_address)
+        for group in list(self._groups.configs()):
             stats_list: list[ConsumeStats] = []
-            for topic in self._subscribed(group, sorted(context.offsets.topics_of(group))):
-                config = context.topics.get(topic)
+            for topic in self._subscribed(group, sorted(self._offsets.topics_of(group))):
+                config = self._topics.get(topic)
                 if config is None or (is_order and not config.order):
                     continue
                 stats = ConsumeStats()
@@ -215,14 +243,14 @@ class StatsProcessor:
     def get_groups_of_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """300: groups that are subscribed to a topic now, or have an offset of it."""
         topic = command.header(QueryTopicConsumeByWhoRequestHeader).topic
-        groups = self._context.clients.groups_of_topic(topic) | self._context.offsets.groups_of(topic)
+        groups = self._clients.groups_of_topic(topic) | self._offsets.groups_of(topic)
         return RemotingCommand.response(command, body=GroupList(group_list=sorted(groups)).encode())
 
     def get_topics_of_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """343: topics of which a group has an offset."""
         group = command.header(QueryTopicsByConsumerRequestHeader).group
-        topics = sorted(self._context.offsets.topics_of(group))
-        body = TopicList(topic_list=topics, broker_addr=self._context.advertised_address)
+        topics = sorted(self._offsets.topics_of(group))
+        body = TopicList(topic_list=topics, broker_addr=self._advertised_address)
         return RemotingCommand.response(command, body=body.encode())
 
     def get_subscription(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -232,7 +260,7 @@ class StatsProcessor:
         body = QuerySubscriptionResponseBody(
             group=header.group,
             topic=topic,
-            subscription_data=self._context.clients.subscription(header.group, topic),
+            subscription_data=self._clients.subscription(header.group, topic),
         )
         return RemotingCommand.response(command, body=body.encode())
 
@@ -241,7 +269,7 @@ class StatsProcessor:
     def view_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """315: one statistic over a minute, an hour and a day."""
         header = command.header(ViewBrokerStatsDataRequestHeader)
-        view = self._context.stats.view(header.stats_name, header.stats_key)
+        view = self._stats.view(header.stats_name, header.stats_key)
         if view is None:
             raise InvalidRequestError(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
         return RemotingCommand.response(command, body=_stats_body(view).encode())
@@ -249,29 +277,29 @@ class StatsProcessor:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _config(self, topic: str) -> TopicConfig:
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError(f"topic[{topic}] not exist")
         return config
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic=topic, broker_name=self._context.config.broker_name, queue_id=queue_id)
+        return MessageQueue(topic=topic, broker_name=self._settings.broker.broker_name, queue_id=queue_id)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
         """The topics without those that the group, being online, is no longer subscribed to."""
-        online = self._context.clients.consumer_group(group)
+        online = self._clients.consumer_group(group)
         if online is None or not online.subscriptions:
             return list(topics)
         return [topic for topic in topics if topic in online.subscriptions]
 
     async def _add_progress(self, stats: ConsumeStats, topic: str, group: str, queue_count: int) -> None:
-        offsets = self._context.offsets
+        offsets = self._offsets
         for queue_id in range(queue_count):
             consumed = offsets.query(topic, group, queue_id) or 0
             pulled = max(consumed, offsets.query_pull(topic, group, queue_id) or 0)
             content = await self._content(topic, queue_id, consumed)
             wrapper = OffsetWrapper(
-                broker_offset=self._context.lookup.end(topic, queue_id),
+                broker_offset=self._lookup.end(topic, queue_id),
                 consumer_offset=consumed,
                 pull_offset=pulled,
                 last_timestamp=await self._time_or(topic, queue_id, consumed - 1, 0),
@@ -283,17 +311,17 @@ class StatsProcessor:
                 wrapper.end_offset = content.end if wrapper.broker_offset != content.end else None
             stats.offset_table[self._queue(topic, queue_id)] = wrapper
             await _rest(queue_id)
-        stats.consume_tps += self._context.stats.group_get_per_second(topic, group)
+        stats.consume_tps += self._stats.group_get_per_second(topic, group)
 
     async def _content(self, topic: str, queue_id: int, offset: int) -> QueueContent | None:
         """What a group at `offset` has before it; None for a queue without messages, and while that is not known."""
-        queue = self._context.lookup.find(topic, queue_id)
-        return None if queue is None else await self._context.remaining.nearest(queue, offset)
+        queue = self._lookup.find(topic, queue_id)
+        return None if queue is None else await self._remaining.nearest(queue, offset)
 
     async def _time_or(self, topic: str, queue_id: int, offset: int, default_ms: int) -> int:
         """When the message at an offset was stored; the default when there is none, or it cannot be found out now."""
         try:
-            time_ms = await self._context.lookup.message_time(topic, queue_id, offset)
+            time_ms = await self._lookup.message_time(topic, queue_id, offset)
         except UnavailableError:
             return default_ms
         return default_ms if time_ms is None else time_ms

@@ -13,9 +13,18 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from thermocline.broker import consumer_offsets
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import (
+    MESSAGE_TYPE,
+    MESSAGE_TYPE_MIXED,
+    ConsumerOffsets,
+    StaticTopicTable,
+    TopicTable,
+    consumer_offsets,
+    parse_change,
+)
 from thermocline.remoting.bodies import (
     DataVersion,
     TopicConfig,
@@ -52,8 +61,22 @@ DEFAULT_REMARK = "not set any response code"
 class TopicProcessor:
     """Serves the topic requests."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        static_topics: StaticTopicTable,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        persister: ConfigPersister,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._static_topics = static_topics
+        self._offsets = offsets
+        self._stats = stats
+        self._persister = persister
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -73,7 +96,7 @@ class TopicProcessor:
         config = _config_of(header)
         change = parse_change(header.attributes)
         self._check(config, change)
-        await self._context.topics.update(config, change)
+        await self._topics.update(config, change)
         logger.info("topic set up topic=%s by=%s", header.topic, connection.remote_address)
         return RemotingCommand.response(command, remark=DEFAULT_REMARK)
 
@@ -83,7 +106,7 @@ class TopicProcessor:
         for config in configs:
             self._check(config, config.attributes)
         results = await asyncio.gather(
-            *(self._context.topics.update(config, config.attributes) for config in configs), return_exceptions=True
+            *(self._topics.update(config, config.attributes) for config in configs), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException):
@@ -93,29 +116,27 @@ class TopicProcessor:
 
     async def delete_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """215: delete a topic with its offsets, and the retry topics that POP made for it; durable first."""
-        context = self._context
         topic = command.header(DeleteTopicRequestHeader).topic
         if not topic.strip():
             raise InvalidParameterError("The specified topic is blank.")
         check_topic(topic)  # the name becomes part of the path that is removed
         self._check_not_system(topic)
         topics = [topic]
-        if context.config.clear_retry_topics:
-            for group in sorted(context.offsets.groups_of(topic)):
-                topics += [name for name in _pop_retry_topics(group, topic) if name in context.topics]
+        if self._settings.broker.clear_retry_topics:
+            for group in sorted(self._offsets.groups_of(topic)):
+                topics += [name for name in _pop_retry_topics(group, topic) if name in self._topics]
         for name in topics:
             # Both are gone from memory at once; a mapping without its topic is dropped at the next start.
-            await asyncio.gather(context.static_topics.delete(name), context.topics.delete(name))
-            context.offsets.remove_topic(name)
-            context.stats.remove_topic(name)
+            await asyncio.gather(self._static_topics.delete(name), self._topics.delete(name))
+            self._offsets.remove_topic(name)
+            self._stats.remove_topic(name)
         # Were they still there after a crash, a group would skip the first messages of the topic's next life.
-        await context.persister.save_changed(consumer_offsets.FILE_NAME)
+        await self._persister.save_changed(consumer_offsets.FILE_NAME)
         logger.info("topics deleted topics=%s by=%s", ",".join(topics), connection.remote_address)
         return RemotingCommand.response(command)
 
     async def update_static_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """513: make a static topic, or give it another mapping; durable before the answer."""
-        context = self._context
         header = command.header(CreateTopicRequestHeader)
         mapping = TopicQueueMappingDetail.decode(command.body)
         config = _config_of(header)
@@ -123,61 +144,60 @@ class TopicProcessor:
         mapping.topic = mapping.topic or header.topic
         if mapping.topic != header.topic:
             raise InvalidRequestError("the mapping is another topic's", topic=header.topic, mapping=mapping.topic)
-        static_topics = context.static_topics
+        static_topics = self._static_topics
         static_topics.check(mapping, force=header.force)
-        if header.topic in context.topics:
-            await context.topics.update(config, {})  # its queues first: the mapping may name new ones
+        if header.topic in self._topics:
+            await self._topics.update(config, {})  # its queues first: the mapping may name new ones
             await static_topics.update(mapping, force=header.force)
         else:
             # Never without its mapping, or it would be an ordinary topic; a mapping without a topic counts for nothing.
             await static_topics.update(mapping, force=header.force)
-            await context.topics.update(config, {})
+            await self._topics.update(config, {})
         logger.info("static topic set up topic=%s by=%s", header.topic, connection.remote_address)
         return RemotingCommand.response(command, remark=DEFAULT_REMARK)
 
     def get_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """351: one topic's configuration; with `lo` also the mapping of a static topic."""
         header = command.header(GetTopicConfigRequestHeader)
-        config = self._context.topics.get(header.topic)
+        config = self._topics.get(header.topic)
         if config is None:
             raise TopicNotFoundError(f"No topic in this broker. topic: {header.topic}")
-        mapping = self._context.static_topics.details.get(header.topic) if header.logical else None
+        mapping = self._static_topics.details.get(header.topic) if header.logical else None
         if mapping is not None:
             config = TopicConfigAndMapping(**msgspec.structs.asdict(config), mapping_detail=mapping)
         return RemotingCommand.response(command, body=config.encode())
 
     def get_all_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """21: all topics, or one page of them in the order of their names."""
-        context = self._context
         header = command.header(GetAllTopicConfigRequestHeader)
-        names: Collection[str] = context.topics.configs().keys()
-        if context.config.split_metadata and not (
+        names: Collection[str] = self._topics.configs().keys()
+        if self._settings.broker.split_metadata and not (
             header.data_version is None and header.topic_seq is None and header.max_topic_num is None
         ):
-            page_max = context.config.split_metadata_size
+            page_max = self._settings.broker.split_metadata_size
             names = page_of(
                 names,
                 start=header.topic_seq or 0,
                 count=page_max if header.max_topic_num is None else min(page_max, header.max_topic_num),
-                is_continued=is_same_version(header.data_version, context.topics.data_version),
+                is_continued=is_same_version(header.data_version, self._topics.data_version),
             )
-        static = context.static_topics
+        static = self._static_topics
         wanted = set(names)
         body = (
             b'{"dataVersion":%s,"mappingDataVersion":%s,"topicConfigTable":{%s},"topicQueueMappingDetailMap":{%s}}'
         ) % (
-            context.topics.data_version.encode(),
+            self._topics.data_version.encode(),
             static.data_version.encode(),
-            b",".join([context.topics.encoded(name) for name in names]),
+            b",".join([self._topics.encoded(name) for name in names]),
             b",".join([static.encoded_detail(name) for name in static.details if name in wanted]),
         )
         return RemotingCommand.response(
-            command, header=GetAllTopicConfigResponseHeader(total_topic_num=len(context.topics)), body=body
+            command, header=GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics)), body=body
         )
 
     def get_system_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """305: the topics that belong to the broker."""
-        names = sorted(self._context.topics.system_topics)
+        names = sorted(self._topics.system_topics)
         return RemotingCommand.response(command, body=TopicList(topic_list=names).encode())
 
     def _check(self, config: TopicConfig, change: Mapping[str, str]) -> None:
@@ -190,11 +210,11 @@ class TopicProcessor:
             raise InvalidParameterError(f"a permission is 0 to {PERM_MAX}", perm=config.perm)
         if config.topic_filter_type not in FILTER_TYPES:
             raise InvalidParameterError(f"topicFilterType = [{config.topic_filter_type}] value invalid")
-        if change.get(f"+{MESSAGE_TYPE}") == MESSAGE_TYPE_MIXED and not self._context.config.mixed_message_type:
+        if change.get(f"+{MESSAGE_TYPE}") == MESSAGE_TYPE_MIXED and not self._settings.broker.mixed_message_type:
             raise InvalidParameterError("MIXED message type is not supported.")
 
     def _check_not_system(self, topic: str) -> None:
-        if self._context.config.protect_system_topics and self._context.topics.is_system_topic(topic):
+        if self._settings.broker.protect_system_topics and self._topics.is_system_topic(topic):
             raise InvalidParameterError(f"The topic[{topic}] is conflict with system topic.")
 
 

@@ -23,12 +23,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.log_reservation import reserve_bytes
 from thermocline.broker.recovery.directory import clear, was_recovered
 from thermocline.broker.recovery.readable_counts import with_readable_counts
 from thermocline.broker.recovery.recovered_store import restored_documents, visible_from, write_recovered_store
 from thermocline.broker.recovery.recovery_report import RecoveryReport, TopicReport, unfinished_work
+from thermocline.broker.settings import BrokerConfig
+from thermocline.broker.state import reserve_bytes
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.topic_validation import is_internal_topic

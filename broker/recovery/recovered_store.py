@@ -20,9 +20,8 @@ from typing import Any
 
 import msgspec
 
-from thermocline.broker.log_reservation import encode_ceiling
-from thermocline.broker.state_documents import document_paths, encode_document
-from thermocline.broker.topic_attributes import ttl_attributes, ttl_ms
+from thermocline.broker.state import document_paths, encode_ceiling, encode_document
+from thermocline.broker.tables import ttl_attributes, ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.store.disk import Disk, make_durable_directory, replace_file

@@ -22,8 +22,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.static_topics.static_topic_table import LedQueue
+from thermocline.broker.cluster import PeerBrokers, Registration
+from thermocline.broker.static_topics.physical_queues import MappedQueues
+from thermocline.broker.tables import LedQueue, StaticTopicTable
 from thermocline.remoting.bodies import (
     LogicQueueMappingItem,
     TopicConfigAndMapping,
@@ -37,6 +38,7 @@ from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.logic_queue import is_decided, leaders, led_queues, virtual_broker_name
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,21 @@ def local_hour() -> int:
 class MappingCleaner:
     """Cleans the mappings of one broker."""
 
-    def __init__(self, context: BrokerContext, *, hour: Callable[[], int] = local_hour) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        static_topics: StaticTopicTable,
+        peers: PeerBrokers,
+        registration: Registration,
+        mapped_queues: MappedQueues,
+        hour: Callable[[], int] = local_hour,
+    ) -> None:
+        self._store = store
+        self._static_topics = static_topics
+        self._peers = peers
+        self._registration = registration
+        self._mapped_queues = mapped_queues
         self._hour = hour
 
     async def run(self) -> None:
@@ -68,12 +83,12 @@ class MappingCleaner:
 
     async def clean(self) -> None:
         """Clean every mapping, if this is the hour for it."""
-        hours = self._context.store.config.delete_when_hours
+        hours = self._store.config.delete_when_hours
         if hours and self._hour() not in hours:
             return
-        for topic in list(self._context.static_topics.details):
+        for topic in list(self._static_topics.details):
             for step in (self._drop_empty_items, self._drop_outdated_lists):
-                detail = self._context.static_topics.details.get(topic)
+                detail = self._static_topics.details.get(topic)
                 if detail is None:
                     break
                 try:
@@ -88,7 +103,7 @@ class MappingCleaner:
             if len(items) < 2 or not is_decided(items[1]):
                 continue
             led = LedQueue(topic=topic, queue_id=queue_id, detail=detail, items=tuple(items))
-            there = self._context.queues_of(led, items[0])
+            there = self._mapped_queues.find(led, items[0])
             end = await there.end(topic, items[0].queue_id)
             if end == 0 or end == await there.minimum(topic, items[0].queue_id):
                 await self._keep_groups(led)
@@ -105,12 +120,12 @@ class MappingCleaner:
 
     async def _keep_groups(self, led: LedQueue) -> None:
         first, following = led.items[:2]
-        old, new = (self._context.queues_of(led, item) for item in (first, following))
+        old, new = (self._mapped_queues.find(led, item) for item in (first, following))
         for group in await old.groups(led.topic):
             if await old.committed(led.topic, first.queue_id, group) is None:
                 continue
             for item in led.items[1:]:
-                queues = self._context.queues_of(led, item)
+                queues = self._mapped_queues.find(led, item)
                 if await queues.committed(led.topic, item.queue_id, group) is not None:
                     break
             else:
@@ -142,7 +157,7 @@ class MappingCleaner:
     async def _leaders(self, topic: str, detail: TopicQueueMappingDetail) -> dict[int, str]:
         """Logic queue -> its leader, as NameServers say."""
         command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
-        answer = await self._context.registration.call(command, timeout_ms=ROUTE_TIMEOUT_MS)
+        answer = await self._registration.call(command, timeout_ms=ROUTE_TIMEOUT_MS)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return {}
         infos = TopicRouteData.decode(answer.body).topic_queue_mapping_by_broker or {}
@@ -158,7 +173,7 @@ class MappingCleaner:
         command = RemotingCommand.request(
             RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=topic, logical=True)
         )
-        answer = await self._context.peers.call(leader, command)
+        answer = await self._peers.call(leader, command)
         if answer.code != ResponseCode.SUCCESS:
             return None
         mapping = TopicConfigAndMapping.decode(answer.body).mapping_detail
@@ -171,4 +186,4 @@ class MappingCleaner:
 
     async def _put(self, detail: TopicQueueMappingDetail, queues: dict[int, list[LogicQueueMappingItem]]) -> None:
         if queues != detail.hosted_queues:
-            await self._context.static_topics.clean(detail, msgspec.structs.replace(detail, hosted_queues=queues))
+            await self._static_topics.clean(detail, msgspec.structs.replace(detail, hosted_queues=queues))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from thermocline.broker.cold_reads import Boundary
-from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.queue_lookup import QueueLookup
-from thermocline.broker.static_topics.peer_brokers import PeerBrokers
-from thermocline.remoting.bodies import GroupList
+from thermocline.broker.cluster import PeerBrokers
+from thermocline.broker.cold import Boundary
+from thermocline.broker.queues import QueueLookup
+from thermocline.broker.tables import ConsumerOffsets, LedQueue
+from thermocline.remoting.bodies import GroupList, LogicQueueMappingItem
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ResponseError
 from thermocline.remoting.header_codec import TopicHeader
@@ -157,3 +157,15 @@ class RemoteQueues:
                 remark=f"broker {self._broker_name} answered {answer.code}: {answer.remark or ''}",
             )
         return answer
+
+
+class MappedQueues:
+    """Finds the physical queues that the items of a mapping name."""
+
+    def __init__(self, *, lookup: QueueLookup, offsets: ConsumerOffsets, peers: PeerBrokers) -> None:
+        self._peers = peers
+        self._local = LocalQueues(lookup, offsets)
+
+    def find(self, led: LedQueue, item: LogicQueueMappingItem) -> PhysicalQueues:
+        """The queues of the broker that holds the item's physical queue."""
+        return self._local if led.is_here(item) else RemoteQueues(self._peers, item.broker_name or "")

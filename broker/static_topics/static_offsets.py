@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thermocline.broker.cold_reads import Boundary
+from thermocline.broker.cold import Boundary
 from thermocline.broker.static_topics.physical_queues import PhysicalQueues
-from thermocline.broker.static_topics.static_topic_table import LedQueue
+from thermocline.broker.tables import LedQueue
 from thermocline.remoting.bodies import LogicQueueMappingItem
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.logic_queue import (

@@ -21,10 +21,10 @@ from random import Random
 from tests.crash.bucket import KEYS, held_ranges
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
-from thermocline.broker.cold_reads import ColdBounds
-from thermocline.broker.drop_oldest import DropOldest
-from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
-from thermocline.broker.tier_work import first_to_end
+from thermocline.broker.cold.cold_reads import ColdBounds
+from thermocline.broker.cold.dropped_ranges import DroppedRange, DroppedRanges
+from thermocline.broker.tier.drop_oldest import DropOldest
+from thermocline.broker.tier_process.tier_work import first_to_end
 from thermocline.remoting.errors import ObjectStoreUnavailableError, ServiceUnavailableError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.disk import replace_file

@@ -18,9 +18,9 @@ from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import newest
 from tests.waiting import until
-from thermocline.broker.cold_state import ColdState
-from thermocline.broker.dropped_ranges import DroppedRange
-from thermocline.broker.metrics.metrics_page import MetricsPage
+from thermocline.broker.cold.cold_state import ColdState
+from thermocline.broker.cold.dropped_ranges import DroppedRange
+from thermocline.broker.stats.metrics_page import MetricsPage
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.ledger_entry import QueueHole
@@ -116,9 +116,15 @@ async def test_what_was_dropped_is_declared_where_nobody_holds_it(broker: Broker
     )
     await broker.report()
     broker.cold.dropped([dropped])
+    parts = broker.parts
     page = MetricsPage(
-        broker.context,
-        broker._hub,
+        settings=parts.base.settings,
+        store=parts.base.store,
+        topics=parts.tables.topics,
+        offsets=parts.tables.offsets,
+        stats=parts.base.stats,
+        remaining=parts.reads.remaining,
+        hub=broker._hub,
         helpers=list,
         committed_offset=lambda: None,
         is_fenced=lambda: False,

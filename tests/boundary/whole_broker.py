@@ -18,25 +18,21 @@ from pathlib import Path
 from tests.broker.timing import deliver_all, open_timers, timer_service
 from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.build_id import current_build_id
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.context_builder import build_context
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_process import HelperOptions
-from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode, TierReportRequest
-from thermocline.broker.hot_server import HotServer
-from thermocline.broker.key_index import KeyMatches, KeyQuery
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.processors.tier import TierProcessor
-from thermocline.broker.processors.topic import TopicProcessor
-from thermocline.broker.processors.ttl import TtlProcessor
-from thermocline.broker.shared_page import SharedPage
-from thermocline.broker.store_rounds import StoreRounds
-from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import TierLink
-from thermocline.broker.tier_process import TierRole, serve
+from thermocline.broker.assembly.parts import BrokerParts, make_parts
+from thermocline.broker.assembly.processors import table_processors, tier_processors
+from thermocline.broker.cold.key_index import KeyMatches, KeyQuery
+from thermocline.broker.helpers.helper_hub import HelperHub
+from thermocline.broker.helpers.helper_process import HelperOptions
+from thermocline.broker.helpers.helper_protocol import HelloReply, HelperRequestCode, TierReportRequest
+from thermocline.broker.helpers.shared_page import SharedPage
+from thermocline.broker.process.build_id import current_build_id
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
+from thermocline.broker.tier.store_rounds import StoreRounds
+from thermocline.broker.tier.tier_feed import TierFeed
+from thermocline.broker.tier.tier_link import TierLink
+from thermocline.broker.tier_process.tier_process import TierRole, serve
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.server import RemotingServer
@@ -153,7 +149,7 @@ class WholeBroker:
         self.crashes = CrashPlan()
         self.tier_role: TierRole
         self.store: MessageStore
-        self.context: BrokerContext
+        self.parts: BrokerParts
         self.cold: TierLink
         self.connection: ClientConnection
 
@@ -194,7 +190,7 @@ class WholeBroker:
         )
         long_polling = LongPolling()
         settings = BrokerSettings(broker=config, store=self._store_config, tier=self._tier_config, clock=self.clock)
-        context = self.context = await build_context(
+        parts = self.parts = await make_parts(
             settings,
             store,
             disk=self.disk,
@@ -204,15 +200,15 @@ class WholeBroker:
             clock=self.clock,
             seed=7,
         )
-        resources.push_async_callback(context.persister.close)
-        timers = self._timers = open_timers(context)
+        resources.push_async_callback(parts.tables.persister.close)
+        timers = self._timers = open_timers(parts)
         self._index = BuiltIndex(self.disk, self._store_config, store, self.clock)
         self._feed = TierFeed(
             hub,
-            topics=context.topics,
+            topics=parts.tables.topics,
             queues=store.queues,
             incarnations=store.incarnations,
-            kept_clock=context.kept_clock,
+            kept_clock=parts.tables.kept_clock,
             cut_interval_ms=NEVER_MS,
         )
 
@@ -220,7 +216,7 @@ class WholeBroker:
             return RetentionGate(
                 committed_offset=self.cold.committed_offset,
                 index_offset=self._index.service.durable_offset,
-                held_offset=context.delays.earliest_undelivered_offset(),
+                held_offset=parts.due.delays.earliest_undelivered_offset(),
                 timers_offset=timers.held_offset,
             )
 
@@ -236,12 +232,13 @@ class WholeBroker:
         )
         resources.push_async_callback(self._rounds.close)
         self._rounds.publish()
-        hot = HotServer(context, key_index=self._index, long_polling=long_polling)
-        tier = TierProcessor(context, hub, helpers=list, report_now=self.report, gate=gate)
-        ttl = TtlProcessor(context, hub, gate=gate, report_now=self.report)
+        messages = parts.make_message_path(key_index=self._index, long_polling=long_polling)
+        tier = tier_processors(parts, hub, helpers=list, report_now=self.report, gate=gate)
         server = RemotingServer(
-            Dispatcher((*hot.processors, TopicProcessor(context), tier, ttl), on_closed=(hot.connection_closed,)),
-            chunk_handler=hot,
+            Dispatcher(
+                (*messages.processors, *table_processors(parts), *tier), on_closed=(messages.connection_closed,)
+            ),
+            chunk_handler=messages.hot,
         )
         port = await server.start("127.0.0.1", 0)
         resources.push_async_callback(server.close)
@@ -253,7 +250,7 @@ class WholeBroker:
         """Stop cleanly, or as `kill -9` does: everything written is there, nothing else."""
         await self.stop_tier()
         if not is_crash:
-            await self.context.kept_clock.keep()
+            await self.parts.tables.kept_clock.keep()
         await self._resources.aclose()
         if is_crash:
             self.disk.revive()
@@ -331,7 +328,7 @@ class WholeBroker:
 
     async def deliver_timed(self) -> None:
         """Put messages whose time has come, and those that are to leave their log file; make that durable."""
-        deliver_all(timer_service(self.context))
+        deliver_all(timer_service(self.parts))
         await self._rounds.sync_timers()
 
     async def _open_crashing_store(self, url: str, options: ObjectStoreOptions) -> ObjectStore:

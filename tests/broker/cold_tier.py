@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from thermocline.broker.cold_reads import (
+from thermocline.broker.cold.cold_reads import (
     Boundary,
     ColdBounds,
     ColdKeyQuery,
@@ -14,7 +14,7 @@ from thermocline.broker.cold_reads import (
     ColdRecord,
     ColdTimeSearch,
 )
-from thermocline.broker.cold_state import ColdHealth, ColdState
+from thermocline.broker.cold.cold_state import ColdHealth, ColdState
 from thermocline.filters import compile_expression
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import MessageRecord

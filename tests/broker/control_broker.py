@@ -8,26 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.clock import Clock
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.cluster_queues import ClusterQueues
-from thermocline.broker.cold_reads import ColdReads, NoColdTier
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.context_builder import build_context
-from thermocline.broker.housekeeping import Housekeeping
-from thermocline.broker.processors.admin import AdminProcessor
-from thermocline.broker.processors.assignment import AssignmentProcessor
-from thermocline.broker.processors.client import ClientProcessor
-from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
-from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.group import GroupProcessor
-from thermocline.broker.processors.hand_off import HandOffProcessor
-from thermocline.broker.processors.lock import LockProcessor
-from thermocline.broker.processors.recall import RecallProcessor
-from thermocline.broker.processors.replica import ReplicaProcessor
-from thermocline.broker.processors.send_back import SendBackProcessor
-from thermocline.broker.processors.stats import StatsProcessor
-from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.assembly.housekeeping import Housekeeping
+from thermocline.broker.assembly.parts import BrokerParts, make_parts
+from thermocline.broker.assembly.processors import due_processors, state_processors, table_processors
+from thermocline.broker.assembly.recurring import make_housekeeping
+from thermocline.broker.cold.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -80,7 +67,7 @@ class HalfFullDisk(RealDisk):
 class ControlBroker:
     """The parts, and ways to ask them."""
 
-    context: BrokerContext
+    parts: BrokerParts
     housekeeping: Housekeeping
     clock: Clock
     port: int
@@ -131,7 +118,7 @@ class ControlBroker:
         assert answer.code == 0, answer.remark
 
     def put(self, topic: str, queue_id: int = 0, body: bytes = b"hello", **properties: str) -> PutResult:
-        return self.context.store.put(
+        return self.parts.base.store.put(
             MessageDraft(
                 topic=topic,
                 queue_id=queue_id,
@@ -172,7 +159,7 @@ async def control_broker(
     async def run_retention() -> None:
         retention_runs.append(None)
 
-    context = await build_context(
+    parts = await make_parts(
         settings,
         store,
         disk=disk,
@@ -184,30 +171,17 @@ async def control_broker(
     )
     dispatcher = Dispatcher(
         [
-            TopicProcessor(context),
-            GroupProcessor(context),
-            ClientProcessor(context),
-            ConsumerOffsetProcessor(context),
-            HandOffProcessor(context),
-            LockProcessor(context),
-            AssignmentProcessor(
-                context,
-                ClusterQueues(context.topics, context.registration, config=lambda: context.config, clock=clock),
-            ),
-            StatsProcessor(context),
-            SendBackProcessor(context),
-            RecallProcessor(context),
-            ConsumerCallProcessor(context),
-            ReplicaProcessor(context),
-            AdminProcessor(context, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
+            *table_processors(parts),
+            *due_processors(parts),
+            *state_processors(parts, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
         ],
-        on_closed=[context.clients.connection_closed],
+        on_closed=[parts.tables.clients.connection_closed],
     )
     server = RemotingServer(dispatcher)
     port = await server.start("127.0.0.1", 0)
     broker = ControlBroker(
-        context=context,
-        housekeeping=Housekeeping(context),
+        parts=parts,
+        housekeeping=make_housekeeping(parts),
         clock=clock,
         port=port,
         arrived=arrived,
@@ -220,10 +194,10 @@ async def control_broker(
             connection.close()
         await server.close()
         await broker.housekeeping.close()
-        await context.peers.close()
-        await context.persister.close()
-        if context.timers is not None:
-            context.timers.close()
+        await parts.cluster.peers.close()
+        await parts.tables.persister.close()
+        if parts.due.timers is not None:
+            parts.due.timers.close()
         store.close()
 
 

@@ -12,19 +12,16 @@ from typing import Any
 from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, HalfFullDisk
 from tests.broker.wire import Wire
 from tests.clock import Clock
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.cold_reads import ColdReads, NoColdTier
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.context_builder import build_context
-from thermocline.broker.hot_server import HotServer
-from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.pop_service import PopService
-from thermocline.broker.processors.client import ClientProcessor
-from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.recall import RecallProcessor
-from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.assembly.messages import MessagePath
+from thermocline.broker.assembly.parts import BrokerParts, make_parts
+from thermocline.broker.assembly.pops import PopPath
+from thermocline.broker.assembly.processors import due_processors, table_processors
+from thermocline.broker.cold.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.cold.key_index import KeyIndex, KeyMatches, KeyQuery
+from thermocline.broker.processors.messages.hot_server import HotServer
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.dispatcher import Dispatcher
@@ -68,9 +65,9 @@ class ScanIndex:
 class DataBroker:
     """The parts, and ways to ask them."""
 
-    context: BrokerContext
-    hot: HotServer
-    pop: PopService
+    parts: BrokerParts
+    messages: MessagePath
+    pop: PopPath
     dispatcher: Dispatcher
     long_polling: LongPolling
     clock: Clock
@@ -78,24 +75,28 @@ class DataBroker:
     connections: list[ClientConnection] = field(default_factory=list)
 
     @property
+    def hot(self) -> HotServer:
+        return self.messages.hot
+
+    @property
     def store(self) -> MessageStore:
-        return self.context.store
+        return self.parts.base.store
 
     def change_config(self, **settings: Any) -> None:
         """Let the running broker have other settings."""
-        self.context.settings.broker = dataclasses.replace(self.context.settings.broker, **settings)
+        self.parts.base.settings.broker = dataclasses.replace(self.parts.base.settings.broker, **settings)
 
     def use_random(self, source: Any) -> None:
         """Put something in the place of chance; before anything is sent."""
-        self.context.random = source
+        self.parts.base.random = source
         self.use_index(ScanIndex(self.store))
 
     def use_index(self, index: KeyIndex) -> None:
         """Put the data plane together anew, over this index; without a socket."""
-        self.hot = HotServer(self.context, key_index=index, long_polling=self.long_polling)
+        self.messages = self.parts.make_message_path(key_index=index, long_polling=self.long_polling)
         self.dispatcher = Dispatcher(
-            [*self.hot.processors, *self.pop.processors],
-            on_closed=[self.hot.connection_closed, self.pop.connection_closed],
+            [*self.messages.processors, *self.pop.processors],
+            on_closed=[self.messages.connection_closed, self.pop.connection_closed],
         )
 
     async def connect(self, handler: Any = None) -> ClientConnection:
@@ -162,7 +163,7 @@ async def data_broker(
     store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
     long_polling = LongPolling()
-    context = await build_context(
+    parts = await make_parts(
         settings,
         store,
         disk=disk,
@@ -172,40 +173,38 @@ async def data_broker(
         clock=clock,
         seed=7,
     )
-    connection_closed: list[Callable[..., None]] = [context.clients.connection_closed]
-    hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
-    pop = PopService(context, long_polling, near_bytes=near_bytes)
+    messages = parts.make_message_path(key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
+    pop = parts.make_pop_path(long_polling=long_polling, near_bytes=near_bytes)
     dispatcher = Dispatcher(
-        [
-            TopicProcessor(context),
-            ClientProcessor(context),
-            ConsumerOffsetProcessor(context),
-            RecallProcessor(context),
-            *hot.processors,
-            *pop.processors,
-        ],
-        on_closed=[*connection_closed, hot.connection_closed, pop.connection_closed],
+        [*table_processors(parts), *due_processors(parts), *messages.processors, *pop.processors],
+        on_closed=[parts.tables.clients.connection_closed, messages.connection_closed, pop.connection_closed],
     )
-    server = RemotingServer(dispatcher, chunk_handler=hot)
+    server = RemotingServer(dispatcher, chunk_handler=messages.hot)
     port = await server.start("127.0.0.1", 0)
     if start:
-        hot.start()
+        messages.hot.start()
     broker = DataBroker(
-        context=context, hot=hot, pop=pop, dispatcher=dispatcher, long_polling=long_polling, clock=clock, port=port
+        parts=parts,
+        messages=messages,
+        pop=pop,
+        dispatcher=dispatcher,
+        long_polling=long_polling,
+        clock=clock,
+        port=port,
     )
     try:
         for topic in topics:
-            await context.topics.ensure(topic, queue_count=4)
+            await parts.tables.topics.ensure(topic, queue_count=4)
         yield broker
     finally:
         for connection in broker.connections:
             connection.close()
         await server.close()
         await pop.close()
-        context.transactions.close()
-        await hot.close()
-        await context.peers.close()
-        await context.persister.close()
-        if context.timers is not None:
-            context.timers.close()
+        parts.due.transactions.close()
+        await messages.hot.close()
+        await parts.cluster.peers.close()
+        await parts.tables.persister.close()
+        if parts.due.timers is not None:
+            parts.due.timers.close()
         store.close()

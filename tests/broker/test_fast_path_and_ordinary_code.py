@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.wire import Wire
 from tests.store.send_frames import batch_frame, properties_text, send_frame, unique_key
-from thermocline.broker.hot_server import HotServer
+from thermocline.broker.processors.messages.hot_server import HotServer
 from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.command import decode_command
 from thermocline.remoting.connection import Connection

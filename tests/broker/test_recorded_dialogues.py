@@ -34,23 +34,23 @@ async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
 async def prepare(broker: ControlBroker, dialogue: dict[str, Any]) -> None:
     """What the recording broker had: the topic with messages, the group with members and offsets, statistics."""
     fields = dialogue["extFields"] or {}
-    context = broker.context
+    parts = broker.parts
     topic = fields.get("topic") or "AdminTopic"
-    if dialogue["answer"]["code"] != 17 and topic not in context.topics and dialogue["code"] not in (17, 215):
+    if dialogue["answer"]["code"] != 17 and topic not in parts.tables.topics and dialogue["code"] not in (17, 215):
         await broker.create_topic(topic)
     group = fields.get("consumerGroup") or fields.get("group") or "AdminGroup"
-    context.groups.find_or_create(group)
-    if topic in context.topics and not context.topics.is_system_topic(topic):
+    parts.tables.groups.find_or_create(group)
+    if topic in parts.tables.topics and not parts.tables.topics.is_system_topic(topic):
         for queue_id in range(4):
             if not (dialogue["code"] == 14 and dialogue["answer"]["code"] == 22):
                 for _ in range(6):
                     broker.put(topic, queue_id, TAGS="tag")
             if dialogue["code"] in (208, 300):
-                context.offsets.commit(topic, group, queue_id, 6)
+                parts.tables.offsets.commit(topic, group, queue_id, 6)
     if dialogue["code"] == 315 and dialogue["answer"]["code"] == 0:
-        context.stats.add_put(fields["statsKey"], 1, 100)
+        parts.base.stats.add_put(fields["statsKey"], 1, 100)
     if dialogue["answer"]["remark"] == "Offset has been previously reset":
-        context.offsets.assign_reset(topic, group, int(fields["queueId"]), 2)
+        parts.tables.offsets.assign_reset(topic, group, int(fields["queueId"]), 2)
     if dialogue["code"] in (38, 203, 204, 328) and dialogue["answer"]["code"] == 0:
         await join(broker, group=group, producer=fields.get("producerGroup", "AdminProducer"), topic=topic)
 

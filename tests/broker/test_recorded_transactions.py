@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.broker.data_broker import data_broker
 from tests.broker.transacting import TransactionClient
-from thermocline.broker.transaction_service import TransactionService
+from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.message_record import MessageRecord, decode_record, iterate_records
 
@@ -51,8 +51,8 @@ async def test_the_recorded_dialogue(tmp_path: Path) -> None:
     async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
         # The recording broker's clock, and its settings.
         broker.clock.now_ms = int(rows("send")[0]["extFields"]["g"])
-        await broker.context.settings.update({"transactionTimeOut": "3000"}, broker.context.persister)
-        service = TransactionService(broker.context)
+        await broker.parts.base.settings.update({"transactionTimeOut": "3000"}, broker.parts.tables.persister)
+        service = make_transaction_service(broker.parts)
         client = TransactionClient(broker, group=GROUP)
         await client.join("10.7.0.1@27987#3492127014725")
         places: dict[tuple[str, str], str] = {}  # recorded place of a half message -> ours

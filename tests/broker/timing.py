@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.timer_service import TimerService
+from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.assembly.recurring import make_timer_service
+from thermocline.broker.due.timer_service import TimerService
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.properties import encode_properties
 from thermocline.store.message_draft import MessageDraft
@@ -12,13 +13,13 @@ from thermocline.timers.timer_message_store import TimerMessageStore
 SLICES_MAX = 10_000
 
 
-def open_timers(context: BrokerContext) -> TimerMessageStore:
+def open_timers(parts: BrokerParts) -> TimerMessageStore:
     """The broker's timers, which are switched on."""
-    assert context.timers is not None
-    return context.timers
+    assert parts.due.timers is not None
+    return parts.due.timers
 
 
-def put_timed(context: BrokerContext, body: bytes, delay_ms: int, *, topic: str = "T", queue_id: int = 1) -> None:
+def put_timed(parts: BrokerParts, body: bytes, delay_ms: int, *, topic: str = "T", queue_id: int = 1) -> None:
     """Store a message for later, as a send does."""
     properties = {"UNIQ_KEY": f"id-{body.decode()}", "TIMER_DELAY_MS": str(delay_ms)}
     draft = MessageDraft(
@@ -26,19 +27,19 @@ def put_timed(context: BrokerContext, body: bytes, delay_ms: int, *, topic: str 
         queue_id=queue_id,
         body=body,
         properties_text=encode_properties(properties),
-        born_timestamp_ms=context.clock(),
+        born_timestamp_ms=parts.base.clock(),
         born_host=("10.0.0.7", 4711),
     )
-    stored = open_timers(context).schedule(draft, properties)
+    stored = open_timers(parts).schedule(draft, properties)
     assert stored is not None
-    context.store.put(stored)
+    parts.base.store.put(stored)
 
 
-def timer_service(context: BrokerContext) -> TimerService:
+def timer_service(parts: BrokerParts) -> TimerService:
     """The service as the broker makes it."""
-    return TimerService(
-        open_timers(context), context.appender, commit_log=context.store.commit_log, rates=context.stats.rates
-    )
+    service = make_timer_service(parts)
+    assert service is not None
+    return service
 
 
 def deliver_all(service: TimerService) -> int:
@@ -50,9 +51,9 @@ def deliver_all(service: TimerService) -> int:
     raise AssertionError("the timers do not come to rest")
 
 
-def records_in(context: BrokerContext, topic: str, queue_id: int = 0) -> list[MessageRecord]:
+def records_in(parts: BrokerParts, topic: str, queue_id: int = 0) -> list[MessageRecord]:
     """What lies in a queue."""
-    store = context.store
+    store = parts.base.store
     queue = store.queues.find(topic, queue_id)
     if queue is None:
         return []
@@ -60,6 +61,6 @@ def records_in(context: BrokerContext, topic: str, queue_id: int = 0) -> list[Me
     return [store.read_record(queue.unit(offset).physical_offset) for offset in offsets]
 
 
-def bodies_in(context: BrokerContext, topic: str, queue_id: int = 0) -> list[bytes]:
+def bodies_in(parts: BrokerParts, topic: str, queue_id: int = 0) -> list[bytes]:
     """Their bodies."""
-    return [bytes(record.body) for record in records_in(context, topic, queue_id)]
+    return [bytes(record.body) for record in records_in(parts, topic, queue_id)]

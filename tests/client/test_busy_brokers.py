@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.cluster.test_registration import name_server
 from tests.broker.cold_tier import MemoryColdTier
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import TOPIC, Consumer, expire_local_files
-from tests.broker.test_registration import name_server
 from tests.clock import Clock
 from tests.waiting import until
-from thermocline.broker.cold_reads import ColdBounds
+from thermocline.broker.cold.cold_reads import ColdBounds
 from thermocline.client import (
     AsyncAdminClient,
     AsyncPopConsumer,

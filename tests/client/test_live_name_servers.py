@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.address_server import address_server, name_zone
-from tests.broker.test_name_server_list import running_broker
-from tests.broker.test_registration import name_server
+from tests.broker.cluster.test_name_server_list import running_broker
+from tests.broker.cluster.test_registration import name_server
 from tests.cli.shell import Shell
 from tests.waiting import until
 from thermocline.client import AsyncAdminClient, Message, Producer, UnavailableError
@@ -35,7 +35,7 @@ async def test_an_address_server_is_followed(tmp_path: Path) -> None:
                 name_server() as (first, first_address),
                 running_broker(tmp_path, name_server_addresses=f"{first_address};{second_address}") as broker,
             ):
-                await broker.context.registration.wait_registered()
+                await broker.parts.cluster.registration.wait_registered()
                 server.text = first_address
                 async with AsyncAdminClient(namesrv=server.url, poll_name_server_interval_ms=SOON_MS) as admin:
                     await until_asked(admin, first_address)
@@ -53,7 +53,7 @@ async def test_a_name_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     zone = {"namesrv.test": ["127.0.0.3"]}
     name_zone(monkeypatch, zone)
     async with name_server() as (_, address), running_broker(tmp_path, name_server_addresses=address) as broker:
-        await broker.context.registration.wait_registered()
+        await broker.parts.cluster.registration.wait_registered()
         name = f"dns://namesrv.test:{address.rpartition(':')[2]}"
         async with AsyncAdminClient(namesrv=name, poll_name_server_interval_ms=SOON_MS) as admin:
             with pytest.raises(UnavailableError):

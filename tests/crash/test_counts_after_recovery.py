@@ -16,9 +16,9 @@ from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms
 from tests.crash.bucket import KEYS, newest
 from tests.waiting import until
-from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
 from thermocline.broker.recovery.recovery_report import RecoveryReport
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies import ConsumeStats, MessageQueue
 from thermocline.remoting.client import ClientConnection

@@ -35,7 +35,7 @@ def test_every_folder_is_explained() -> None:
 
 
 def test_request_codes_are_handled_where_the_page_says() -> None:
-    handlers = "".join(path.read_text() for path in (ROOT / "broker" / "processors").glob("*.py"))
+    handlers = "".join(path.read_text() for path in (ROOT / "broker" / "processors").rglob("*.py"))
     served = {name for name in RequestCode.__members__ if f"RequestCode.{name}:" in handlers}
     assert {"SEND_MESSAGE_V2", "PULL_MESSAGE", "UPDATE_AND_CREATE_TOPIC", "QUERY_MESSAGE"} <= served
 

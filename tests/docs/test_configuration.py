@@ -8,8 +8,8 @@ from dataclasses import MISSING, fields
 import pytest
 
 from tests.docs.pages import DOCS, TableRow, code, code_blocks, table_rows
-from thermocline.broker.broker_settings import SECTIONS, SETTINGS, Setting
-from thermocline.broker.setting_sources import (
+from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, Setting
+from thermocline.broker.settings.setting_sources import (
     ENVIRONMENT_ALIASES,
     ENVIRONMENT_OTHERS,
     environment_source,

@@ -14,7 +14,7 @@ import pytest
 from tests.interop.cluster import Cluster, broker_config, cluster_of
 from tests.interop.java_agent import JavaAgent, JavaAgentError, ReceivedMessage
 from tests.waiting import wait_until
-from thermocline.broker.filter_bloom import bloom_of
+from thermocline.broker.tables.filter_bloom import bloom_of
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = pytest.mark.java

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import draft, open_store, small_config
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.consumer_offsets import ConsumerOffsets
+from thermocline.broker.state_files.config_persister import load_file
+from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.pop.in_flight import Pending
 from thermocline.pop.order_table import OrderTable
 from thermocline.pop.pop_store import PopStore, Take

@@ -1,5 +1,5 @@
 """Which messages are visible, and which segments hold none that is. What a change of the TTL fixes is the broker's:
-tests/broker/test_topic_table.py."""
+tests/broker/tables/test_topic_table.py."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.follower.followed_topics import TopicFollower
-from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_protocol import FollowedTopic, FollowedTopics, HelloReply, HelperRequestCode
-from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.tier_link import TierLink
+from thermocline.broker.helpers.helper_hub import HelperHub
+from thermocline.broker.helpers.helper_protocol import FollowedTopic, FollowedTopics, HelloReply, HelperRequestCode
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.tier.tier_link import TierLink
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
 
@@ -43,7 +43,10 @@ async def link(broker: ControlBroker, tmp_path: Path) -> AsyncIterator[TierLink]
     follower = TopicFollower()
     hub = HelperHub(generation=1, build_id=1, settings=settings)
     link = follower.make_link(hub, timeout_ms=1_000, on_fenced=lambda _: None)
-    follower.start(broker.context, LongPolling())
+    tables = broker.parts.tables
+    follower.start(
+        store=broker.parts.base.store, topics=tables.topics, offsets=tables.offsets, long_polling=LongPolling()
+    )
     yield link
     await follower.close()
 
@@ -62,7 +65,7 @@ async def tell(
         config=None,
     )
     link.helper_told(HelperRequestCode.FOLLOWED_TOPICS, msgspec.msgpack.encode(FollowedTopics(topics=[topic])))
-    topics = broker.context.topics
+    topics = broker.parts.tables.topics
 
     def is_taken_in() -> bool:
         fixed_ms = topics.incarnation(TOPIC).expired_before_ms
@@ -77,7 +80,7 @@ async def test_a_time_to_live_that_grew_there_has_expired_nothing_more_here(
     broker: ControlBroker, link: TierLink
 ) -> None:
     """However late it is heard of: messages of the time in between are there, and have to be here."""
-    topics, start_ms = broker.context.topics, broker.clock.now_ms
+    topics, start_ms = broker.parts.tables.topics, broker.clock.now_ms
     await tell(broker, link, ttl_ms=MINUTE_MS, expired_before_ms=0)
     assert topics.expired_before(TOPIC) == start_ms - MINUTE_MS
     changed_ms = start_ms + 5 * MINUTE_MS
@@ -91,6 +94,6 @@ async def test_a_time_to_live_that_grew_there_has_expired_nothing_more_here(
 async def test_what_has_expired_there_is_gone_here_until_its_next_life(broker: ControlBroker, link: TierLink) -> None:
     cut_ms = broker.clock.now_ms - MINUTE_MS
     await tell(broker, link, ttl_ms=None, expired_before_ms=cut_ms)
-    assert broker.context.topics.expired_before(TOPIC) == cut_ms
+    assert broker.parts.tables.topics.expired_before(TOPIC) == cut_ms
     await tell(broker, link, ttl_ms=None, expired_before_ms=0, incarnation=2)
-    assert broker.context.topics.expired_before(TOPIC) == 0
+    assert broker.parts.tables.topics.expired_before(TOPIC) == 0

@@ -8,8 +8,8 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker, recorded
 from tests.broker.timing import deliver_all, open_timers, put_timed, timer_service
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.runtime_info import human_bytes
+from thermocline.broker.processors.runtime_info import human_bytes
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.json_dialect import loads
 
@@ -23,10 +23,10 @@ async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
 
 async def test_runtime_information_has_the_recorded_names(broker: ControlBroker) -> None:
     for level in (1, 2, 3):
-        broker.context.delays._offsets[level] = 0
+        broker.parts.due.delays._offsets[level] = 0
     recorded_names = KVTable.decode(recorded(28)["answer"]["body"].encode()).table.keys()
     table = KVTable.decode((await broker.ask(28)).body).table
-    log_path = broker.context.store.config.commit_log_path
+    log_path = broker.parts.base.store.config.commit_log_path
     assert {name.replace(log_path, "") for name in table} == {
         name.replace("/opt/rocketmq/store/commitlog", "") for name in recorded_names
     }
@@ -60,14 +60,14 @@ async def test_retention_is_run_when_asked_for(broker: ControlBroker) -> None:
 
 async def test_timers_are_shown(broker: ControlBroker) -> None:
     """In the form of RocketMQ's own files: tools and replicas ask for them."""
-    service = timer_service(broker.context)
+    service = timer_service(broker.parts)
     now_ms = broker.clock()
     for number in range(3):
-        put_timed(broker.context, b"%d" % number, 5_000)
+        put_timed(broker.parts, b"%d" % number, 5_000)
     table = KVTable.decode((await broker.ask(28)).body).table
     assert (table["timerOffsetBehind"], table["timerCongestNum"]) == ("3", "0")
     deliver_all(service)
-    open_timers(broker.context).run_round()
+    open_timers(broker.parts).run_round()
     table = KVTable.decode((await broker.ask(28)).body).table
     assert (table["timerReadBehind"], table["timerOffsetBehind"], table["timerCongestNum"]) == ("0", "0", "3")
     metrics = loads((await broker.ask(61)).body)
@@ -82,13 +82,13 @@ async def test_timers_are_shown(broker: ControlBroker) -> None:
 
 
 async def test_rates_of_timers_are_those_of_the_last_ten_seconds(broker: ControlBroker) -> None:
-    service = timer_service(broker.context)
+    service = timer_service(broker.parts)
     for number in range(20):
-        put_timed(broker.context, b"%d" % number, 5_000)
+        put_timed(broker.parts, b"%d" % number, 5_000)
     for _ in range(10):
         deliver_all(service)
         broker.clock.now_ms += 1_000
-        broker.context.stats.sample(broker.clock())
+        broker.parts.base.stats.sample(broker.clock())
     table = KVTable.decode((await broker.ask(28)).body).table
     assert (table["timerEnqueueTps"], table["timerDequeueTps"]) == ("2.0", "2.0")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData
 
 TOPIC, GROUP = "T", "G"
@@ -69,7 +69,7 @@ async def test_retry_topics_are_pulled(tmp_path: Path) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", default_request_mode="POP")
     async with control_broker(tmp_path, config=config) as broker:
         await broker.create_topic(TOPIC, queues=4)
-        await broker.context.topics.ensure(f"%RETRY%{GROUP}", queue_count=1)
+        await broker.parts.tables.topics.ensure(f"%RETRY%{GROUP}", queue_count=1)
         await join(broker, "a")
         assert await assignments(broker, "a") == [(-1, "POP")]
         assert await assignments(broker, "a", topic=f"%RETRY%{GROUP}") == [(0, "PULL")]

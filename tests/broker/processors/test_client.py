@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
 from tests.waiting import until
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
     CheckClientRequestBody,
@@ -59,10 +59,10 @@ async def test_a_heartbeat_registers_a_client_and_makes_what_its_groups_need(bro
     connection = await broker.connect(client)
     fields = await beat(broker, connection, heartbeat("c1", "T", "%RETRY%G"))
     assert fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-    retry = broker.context.topics.get("%RETRY%G")
+    retry = broker.parts.tables.topics.get("%RETRY%G")
     assert retry is not None
     assert (retry.write_queue_nums, retry.perm) == (1, 6)
-    assert "G" in broker.context.groups
+    assert "G" in broker.parts.tables.groups
     ids = GetConsumerListByGroupResponseBody.decode((await broker.ask(38, {"consumerGroup": "G"})).body)
     assert ids.consumer_id_list == ["c1"]
     shown = ConsumerConnection.decode((await broker.ask(203, {"consumerGroup": "G"})).body)
@@ -93,7 +93,7 @@ async def test_a_connection_that_closes_takes_its_client_along(broker: ControlBr
     await beat(broker, second, heartbeat("c2", "T"))
     second.close()
     await until(lambda: len(one.requests) == 3)
-    group = broker.context.clients.consumer_group("G")
+    group = broker.parts.tables.clients.consumer_group("G")
     assert group is not None
     assert group.client_ids() == ["c1"]
 
@@ -107,17 +107,17 @@ async def test_the_second_version_of_heartbeats(broker: ControlBroker) -> None:
     assert fields["IS_SUB_CHANGE"] == "false"
     fields = await beat(broker, connection, heartbeat("c1", fingerprint=5, without_sub=True))
     assert fields["IS_SUB_CHANGE"] == "false"
-    assert broker.context.clients.subscription("G", "T") is not None
+    assert broker.parts.tables.clients.subscription("G", "T") is not None
     fields = await beat(broker, connection, heartbeat("c1", fingerprint=6, without_sub=True))
     assert fields["IS_SUB_CHANGE"] == "true"
 
 
 async def test_retry_topics_of_ordered_groups_are_ordered(broker: ControlBroker) -> None:
     await broker.create_topic("T")
-    await broker.context.topics.set_order(["T"])
+    await broker.parts.tables.topics.set_order(["T"])
     connection = await broker.connect(Client())
     await beat(broker, connection, heartbeat("c1", "T"))
-    assert broker.context.topics.is_order_topic("%RETRY%G")
+    assert broker.parts.tables.topics.is_order_topic("%RETRY%G")
 
 
 async def test_a_heartbeat_as_the_cpp_client_writes_it(broker: ControlBroker) -> None:
@@ -155,11 +155,11 @@ async def test_groups_that_may_not_be_made_are_passed_over(broker: ControlBroker
     await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\nrejectPullConsumerEnable=true\n")
     connection = await broker.connect(Client())
     await beat(broker, connection, heartbeat("c1", "T", group="NotMade"))
-    assert broker.context.clients.consumer_group("NotMade") is None
+    assert broker.parts.tables.clients.consumer_group("NotMade") is None
     await beat(broker, connection, heartbeat("c1", "T", group="TOOLS_CONSUMER", consume_type=CONSUME_ACTIVELY))
-    assert broker.context.clients.consumer_group("TOOLS_CONSUMER") is None
+    assert broker.parts.tables.clients.consumer_group("TOOLS_CONSUMER") is None
     await beat(broker, connection, heartbeat("c1", "T", group="TOOLS_CONSUMER"))
-    assert broker.context.clients.consumer_group("TOOLS_CONSUMER") is not None
+    assert broker.parts.tables.clients.consumer_group("TOOLS_CONSUMER") is not None
 
 
 async def test_offline_groups_have_their_own_answers(broker: ControlBroker) -> None:
@@ -174,7 +174,7 @@ async def test_silent_clients_are_let_go_by_housekeeping(broker: ControlBroker) 
     await beat(broker, connection, heartbeat("c1", "T"))
     broker.clock.now_ms += 120_001
     await broker.housekeeping.step()
-    assert broker.context.clients.consumer_group("G") is None
+    assert broker.parts.tables.clients.consumer_group("G") is None
     await until(lambda: connection.is_closed)
 
 
@@ -251,21 +251,21 @@ async def test_a_group_s_filter_outlives_a_restart(tmp_path: Path) -> None:
             topic="T", sub_string="a > 1", expression_type="SQL92", sub_version=2
         )
         await beat(broker, connection, data)
-        await until(lambda: broker.context.consumer_filters.get("T", "G"))
+        await until(lambda: broker.parts.tables.consumer_filters.get("T", "G"))
         shown = await shown_filter(broker)
         assert (shown["expression"], shown["dead"], shown["clientVersion"]) == ("a > 1", False, 2)
         born_ms = shown["bornTime"]
         assert born_ms == broker.clock.now_ms
         broker.clock.now_ms += 10_000
         await broker.housekeeping.step()
-        path = f"{broker.context.store.config.config_path}/consumerFilter.json"
-        written = json.loads(broker.context.disk.read(path))["filterDataByTopic"]["T"]["groupFilterData"]["G"]
+        path = f"{broker.parts.base.store.config.config_path}/consumerFilter.json"
+        written = json.loads(broker.parts.base.disk.read(path))["filterDataByTopic"]["T"]["groupFilterData"]["G"]
         assert written == shown
         connection.close()
-        await until(lambda: broker.context.clients.consumer_group("G") is None)
+        await until(lambda: broker.parts.tables.clients.consumer_group("G") is None)
         await broker.housekeeping.save()
     async with control_broker(tmp_path, config=config) as broker:
-        read = broker.context.consumer_filters.get("T", "G")
+        read = broker.parts.tables.consumer_filters.get("T", "G")
         assert read is not None
         assert (read.dead, read.dead_time) == (True, born_ms + 10_000)
         await beat(broker, await broker.connect(Client()), data)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
 from tests.clock import Clock
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
+from thermocline.broker.cold.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -31,7 +31,7 @@ GROUP = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T", queues=2)
-        broker.context.groups.find_or_create("G")
+        broker.parts.tables.groups.find_or_create("G")
         yield broker
 
 
@@ -68,7 +68,7 @@ class ColdQueue(NoColdTier):
 
 
 async def test_a_committed_offset_is_given_back(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     answer = await broker.ask(15, {**GROUP, "commitOffset": "7"})
     assert (answer.code, answer.remark, answer.ext_fields) == (0, None, {})
     answer = await broker.ask(14, GROUP)
@@ -81,32 +81,32 @@ async def test_offsets_survive_a_clean_stop(tmp_path: Path) -> None:
     clock = Clock()
     async with control_broker(tmp_path, clock=clock) as broker:
         await broker.create_topic("T")
-        broker.context.groups.find_or_create("G")
+        broker.parts.tables.groups.find_or_create("G")
         await broker.ask(15, {**GROUP, "commitOffset": "7"})
     async with control_broker(tmp_path, clock=clock) as broker:
         assert (await broker.ask(14, GROUP)).ext_fields == {"offset": "7"}
 
 
 async def test_offsets_are_written_every_five_seconds(broker: ControlBroker) -> None:
-    path = f"{broker.context.store.config.config_path}/consumerOffset.json"
+    path = f"{broker.parts.base.store.config.config_path}/consumerOffset.json"
     await broker.housekeeping.step()
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     await broker.ask(15, {**GROUP, "commitOffset": "7"})
     await broker.housekeeping.step()
-    assert not broker.context.disk.exists(path)
+    assert not broker.parts.base.disk.exists(path)
     broker.clock.now_ms += 5_000
     await broker.housekeeping.step()
-    assert loads(broker.context.disk.read(path))["offsetTable"] == {"T@G": {0: 7}}
+    assert loads(broker.parts.base.disk.read(path))["offsetTable"] == {"T@G": {0: 7}}
 
 
 async def test_what_does_not_exist_is_refused(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     answer = await broker.ask(15, {**GROUP, "topic": "U", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (17, "Topic U not exist!")
     # A commit makes no group, whether or not groups are made by their use.
     answer = await broker.ask(15, {**GROUP, "consumerGroup": "NotMade", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (26, "Group NotMade not exist!")
-    assert "NotMade" not in broker.context.groups
+    assert "NotMade" not in broker.parts.tables.groups
     assert (await broker.ask(15, GROUP)).code == 1
     assert (await broker.ask(15, {**GROUP, "consumerGroup": "H", "commitOffset": "7", "queueId": "2"})).code == 26
     for queue_id in ("2", "-1"):
@@ -127,7 +127,7 @@ async def test_a_new_group_starts_at_zero_while_the_first_message_is_in_memory(b
 async def test_a_first_message_far_behind_the_end_is_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thermocline.broker.processors.consumer_offset.total_memory_bytes", lambda: 10_000)
+    monkeypatch.setattr("thermocline.broker.queues.first_message.total_memory_bytes", lambda: 10_000)
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T")
         broker.put("T")
@@ -147,10 +147,10 @@ async def test_an_expired_first_message_is_not_there(broker: ControlBroker) -> N
 async def test_what_only_the_cold_tier_holds_does_not_send_a_new_group_through_history(tmp_path: Path) -> None:
     async with control_broker(tmp_path, cold=ColdQueue(end=3, first_ms=0)) as broker:
         await broker.create_topic("T")
-        broker.context.store.queues.create("T", 0, next_offset=3, min_offset=3)
+        broker.parts.base.store.queues.create("T", 0, next_offset=3, min_offset=3)
         for _ in range(2):
             broker.put("T")
-        assert await broker.context.lookup.minimum("T", 0) == 0
+        assert await broker.parts.reads.lookup.minimum("T", 0) == 0
         assert (await broker.ask(14, GROUP)).code == 22
 
 
@@ -167,25 +167,25 @@ def queue(queue_id: int) -> MessageQueue:
 
 
 async def test_a_group_is_moved_to_a_time(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     for _ in range(5):
         broker.put("T", 0)
         broker.clock.now_ms += 1_000
     at_ms = broker.clock.now_ms - 2_500
     answer = await reset(broker, timestamp=str(at_ms))
     assert ResetOffsetBody.decode(answer.body).offset_table == {queue(0): 3, queue(1): 0}
-    assert broker.context.offsets.has_reset("T", "G", 0)
+    assert broker.parts.tables.offsets.has_reset("T", "G", 0)
     # Until the group pulls, its commits come from before the reset.
     answer = await broker.ask(15, {**GROUP, "commitOffset": "5"})
     assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
     assert (await broker.ask(14, GROUP)).ext_fields == {"offset": "3"}
-    assert broker.context.offsets.take_reset("T", "G", 0) == 3
+    assert broker.parts.tables.offsets.take_reset("T", "G", 0) == 3
     await broker.ask(15, {**GROUP, "commitOffset": "5"})
     assert (await broker.ask(14, GROUP)).ext_fields == {"offset": "5"}
 
 
 async def test_a_group_is_moved_to_the_end(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     for _ in range(5):
         broker.put("T", 1)
     answer = await reset(broker)
@@ -193,7 +193,7 @@ async def test_a_group_is_moved_to_the_end(broker: ControlBroker) -> None:
 
 
 async def test_one_queue_is_moved_to_an_offset_in_its_range(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     for _ in range(5):
         broker.put("T", 0)
     answer = await reset(broker, queueId="0", offset="2")
@@ -207,7 +207,7 @@ async def test_one_queue_is_moved_to_an_offset_in_its_range(broker: ControlBroke
 
 async def test_a_reset_needs_topic_and_group(broker: ControlBroker) -> None:
     assert (await reset(broker, topic="U")).code == 17
-    await broker.context.groups.delete("G")
+    await broker.parts.tables.groups.delete("G")
     assert (await reset(broker)).code == 26
 
 
@@ -216,8 +216,8 @@ async def test_a_reset_reaches_into_the_cold_tier(tmp_path: Path) -> None:
     cold = ColdQueue(end=100, first_ms=clock.now_ms - 100_000)
     async with control_broker(tmp_path, clock=clock, cold=cold) as broker:
         await broker.create_topic("T", queues=1)
-        broker.context.groups.find_or_create("G")
-        broker.context.store.queues.create("T", 0, next_offset=100, min_offset=100)
+        broker.parts.tables.groups.find_or_create("G")
+        broker.parts.base.store.queues.create("T", 0, next_offset=100, min_offset=100)
         for _ in range(5):
             broker.put("T")
             clock.now_ms += 1_000
@@ -262,7 +262,7 @@ async def test_a_reset_is_pushed_to_members_when_they_apply_it(pushing_broker: C
     broker = pushing_broker
     client = Client()
     assert (await reset(broker)).code == 1  # the group has no offset
-    broker.context.offsets.commit("T", "G", 0, 3)
+    broker.parts.tables.offsets.commit("T", "G", 0, 3)
     assert (await reset(broker)).code == 206  # nobody is online
     await join(broker, client)
     answer = await reset(broker)
@@ -271,7 +271,7 @@ async def test_a_reset_is_pushed_to_members_when_they_apply_it(pushing_broker: C
     assert push.is_oneway
     assert (push.ext_fields["topic"], push.ext_fields["group"]) == ("T", "G")
     assert ResetOffsetBody.decode(push.body).offset_table == {queue(0): 5}
-    assert not broker.context.offsets.has_reset("T", "G", 0)
+    assert not broker.parts.tables.offsets.has_reset("T", "G", 0)
     answer = await reset(broker, isForce="false")  # never forward without force
     assert ResetOffsetBody.decode(answer.body).offset_table == {queue(0): 3}
 
@@ -279,7 +279,7 @@ async def test_a_reset_is_pushed_to_members_when_they_apply_it(pushing_broker: C
 async def test_cpp_clients_get_a_list(pushing_broker: ControlBroker) -> None:
     broker = pushing_broker
     client = Client()
-    broker.context.offsets.commit("T", "G", 0, 3)
+    broker.parts.tables.offsets.commit("T", "G", 0, 3)
     await join(broker, client)
     header = {"topic": "T", "group": "G", "timestamp": "-1", "isForce": "true"}
     assert (await broker.ask(222, header, language=LanguageCode.CPP)).code == 0
@@ -289,7 +289,7 @@ async def test_cpp_clients_get_a_list(pushing_broker: ControlBroker) -> None:
 
 async def test_old_clients_cannot_be_pushed_to(pushing_broker: ControlBroker) -> None:
     broker = pushing_broker
-    broker.context.offsets.commit("T", "G", 0, 3)
+    broker.parts.tables.offsets.commit("T", "G", 0, 3)
     await join(broker, Client(), version=20)
     answer = await reset(broker)
     assert (answer.code, answer.remark) == (1, "the client does not support this feature. version=20")
@@ -299,7 +299,7 @@ async def test_old_clients_cannot_be_pushed_to(pushing_broker: ControlBroker) ->
 
 
 async def test_offsets_are_cloned(broker: ControlBroker) -> None:
-    offsets = broker.context.offsets
+    offsets = broker.parts.tables.offsets
     await broker.create_topic("U")
     for topic in ("T", "U", "no such topic"):
         offsets.commit(topic, "G", 0, 7)
@@ -311,7 +311,7 @@ async def test_offsets_are_cloned(broker: ControlBroker) -> None:
 
 
 async def test_the_least_offsets_of_all_groups(broker: ControlBroker) -> None:
-    offsets = broker.context.offsets
+    offsets = broker.parts.tables.offsets
     for group, offset in (("A", 5), ("B", 9), ("LeftOut", 1), ("Compared", 7)):
         offsets.commit("T", group, 0, offset)
     answer = await broker.ask(308, {"filterGroups": "LeftOut", "compareGroup": "Compared", "topic": "T"})
@@ -322,7 +322,7 @@ async def test_the_least_offsets_of_all_groups(broker: ControlBroker) -> None:
 
 
 async def test_all_offsets_are_shown_as_the_file_has_them(broker: ControlBroker) -> None:
-    broker.context.offsets.commit("T", "G", 0, 7)
+    broker.parts.tables.offsets.commit("T", "G", 0, 7)
     table = loads((await broker.ask(43)).body)
     assert table["offsetTable"] == {"T@G": {0: 7}}
-    assert broker.context.offsets.changes.is_unsaved  # showing is not saving
+    assert broker.parts.tables.offsets.changes.is_unsaved  # showing is not saving

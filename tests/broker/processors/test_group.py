@@ -23,7 +23,7 @@ async def test_a_group_is_set_up_and_survives_a_restart(tmp_path: Path) -> None:
     async with control_broker(tmp_path, clock=clock) as broker:
         assert (await broker.ask(200, body=config.encode())).code == 0
     async with control_broker(tmp_path, clock=clock) as broker:
-        assert broker.context.groups.get("G") == config
+        assert broker.parts.tables.groups.get("G") == config
         answer = await broker.ask(352, {"group": "G"})
         assert SubscriptionGroupConfig.decode(answer.body) == config
 
@@ -38,7 +38,7 @@ async def test_a_wrong_group_is_refused(broker: ControlBroker) -> None:
         group_config_list=[SubscriptionGroupConfig(group_name="G"), SubscriptionGroupConfig(group_name="bad group")]
     )
     assert (await broker.ask(225, body=both.encode())).code == 29
-    assert "G" not in broker.context.groups
+    assert "G" not in broker.parts.tables.groups
 
 
 async def test_groups_are_made_by_use_unless_switched_off(broker: ControlBroker) -> None:
@@ -53,16 +53,16 @@ async def test_groups_are_made_by_use_unless_switched_off(broker: ControlBroker)
 
 
 async def test_a_deleted_group_loses_its_offsets_when_asked_to(broker: ControlBroker) -> None:
-    context = broker.context
+    parts = broker.parts
     for group in ("G", "H"):
-        context.groups.find_or_create(group)
-        context.offsets.commit("T", group, 0, 1)
+        parts.tables.groups.find_or_create(group)
+        parts.tables.offsets.commit("T", group, 0, 1)
     assert (await broker.ask(207, {"groupName": "G", "cleanOffset": "true"})).code == 0
     assert (await broker.ask(207, {"groupName": "H", "cleanOffset": "false"})).code == 0
-    assert "G" not in context.groups
-    assert "H" not in context.groups
-    assert context.offsets.query("T", "G", 0) is None
-    assert context.offsets.query("T", "H", 0) == 1
+    assert "G" not in parts.tables.groups
+    assert "H" not in parts.tables.groups
+    assert parts.tables.offsets.query("T", "G", 0) is None
+    assert parts.tables.offsets.query("T", "H", 0) == 1
 
 
 async def test_a_group_can_be_kept_from_reading_a_topic(tmp_path: Path) -> None:
@@ -70,15 +70,15 @@ async def test_a_group_can_be_kept_from_reading_a_topic(tmp_path: Path) -> None:
         fields = {"group": "G", "topic": "T"}
         answer = await broker.ask(353, {**fields, "readable": "false"})
         assert not GroupForbidden.decode(answer.body).readable
-        assert broker.context.groups.is_read_forbidden("G", "T")
+        assert broker.parts.tables.groups.is_read_forbidden("G", "T")
     async with control_broker(tmp_path) as broker:
         assert not GroupForbidden.decode((await broker.ask(353, fields)).body).readable
         assert GroupForbidden.decode((await broker.ask(353, {**fields, "readable": "true"})).body).readable
-        assert not broker.context.groups.is_read_forbidden("G", "T")
+        assert not broker.parts.tables.groups.is_read_forbidden("G", "T")
 
 
 async def test_groups_come_in_pages(broker: ControlBroker) -> None:
-    names = sorted(broker.context.groups.configs())
+    names = sorted(broker.parts.tables.groups.configs())
     answer = await broker.ask(201, {"groupSeq": "0", "dataVersion": "", "maxGroupNum": "3"})
     assert answer.ext_fields == {"totalGroupNum": str(len(names))}
     assert list(loads(answer.body)["subscriptionGroupTable"]) == names[:3]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
-from thermocline.broker.hand_off.group_holds import HOLD_MS
+from thermocline.broker.tables.group_holds import HOLD_MS
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
@@ -38,7 +38,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
 
 
 def incarnation(broker: ControlBroker) -> int:
-    return broker.context.store.incarnations.find("T").id
+    return broker.parts.base.store.incarnations.find("T").id
 
 
 def plan(
@@ -70,7 +70,7 @@ def refusal(answer: RemotingCommand) -> str | None:
 
 
 def offsets(broker: ControlBroker) -> list[int | None]:
-    return [broker.context.offsets.query("T", "G", queue_id) for queue_id in range(3)]
+    return [broker.parts.tables.offsets.query("T", "G", queue_id) for queue_id in range(3)]
 
 
 async def heartbeat(broker: ControlBroker, group: str = "G", *, connection: object = None) -> RemotingCommand:
@@ -102,7 +102,7 @@ async def test_a_group_is_moved_in_every_queue_of_the_topic(broker: ControlBroke
 async def test_the_new_offsets_are_on_disk_before_the_answer(broker: ControlBroker) -> None:
     await prepare(broker, plan(broker))
     assert (await apply(broker)).code == 0
-    text = Path(f"{broker.context.store.config.config_path}/consumerOffset.json").read_text()
+    text = Path(f"{broker.parts.base.store.config.config_path}/consumerOffset.json").read_text()
     assert '"T@G":{0:7,1:4,2:0}' in text
     assert '"handOffs":{"G":["r1"]}' in text
 
@@ -136,12 +136,12 @@ async def test_a_write_that_failed_is_made_up_for_by_the_next_apply(
         raise UnavailableError("the disk refused")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker.context.persister, "save", refuse)
+        patched.setattr(broker.parts.tables.persister, "save", refuse)
         assert refusal(await apply(broker)) == "UnavailableError"
     assert refusal(await heartbeat(broker)) is None
     assert (await heartbeat(broker)).code == ResponseCode.SYSTEM_BUSY, "nobody goes on before it is durable"
     assert (await apply(broker)).code == 0
-    assert '"T@G":{0:7' in Path(f"{broker.context.store.config.config_path}/consumerOffset.json").read_text()
+    assert '"T@G":{0:7' in Path(f"{broker.parts.base.store.config.config_path}/consumerOffset.json").read_text()
     assert (await heartbeat(broker)).code == 0
 
 
@@ -156,8 +156,8 @@ async def test_a_held_group_is_left_alone(broker: ControlBroker) -> None:
         assert "being handed over" in (answer.remark or "")
     joined = await heartbeat(broker)
     assert joined.code == ResponseCode.SYSTEM_BUSY
-    assert broker.context.clients.consumer_group("G") is None
-    assert broker.context.clients.producers("P"), "what else the client is was noted"
+    assert broker.parts.tables.clients.consumer_group("G") is None
+    assert broker.parts.tables.clients.producers("P"), "what else the client is was noted"
     assert (await broker.ask(15, {**commit, "consumerGroup": "TOOLS_CONSUMER"})).code == 0, "others go on"
     assert refusal(await prepare(broker, plan(broker, receipt_id="other"))) == "GroupHeldError"
     assert offsets(broker) == [None, None, None]
@@ -182,9 +182,9 @@ async def test_a_group_with_members_is_not_moved(broker: ControlBroker) -> None:
 
 async def test_a_member_that_came_before_the_hold_was_seen_keeps_the_group(broker: ControlBroker) -> None:
     await prepare(broker, plan(broker))
-    broker.context.holds.release("G", "r1")
+    broker.parts.tables.holds.release("G", "r1")
     await heartbeat(broker)
-    broker.context.holds.hold(plan(broker))
+    broker.parts.tables.holds.hold(plan(broker))
     assert refusal(await apply(broker)) == "GroupActiveError"
     assert offsets(broker) == [None, None, None]
 
@@ -202,7 +202,7 @@ async def test_what_has_expired_since_is_stepped_over_by_force_only(tmp_path: Pa
         for _ in range(10):
             broker.put("T")
         broker.clock.now_ms += 2 * 3_600_000
-        broker.context.store.clock.now_ms()
+        broker.parts.base.store.clock.now_ms()
         broker.put("T")
         target = QueueTarget(queue_id=0, offset=4)
         places = HandOffPlaces.decode(
@@ -212,15 +212,15 @@ async def test_what_has_expired_since_is_stepped_over_by_force_only(tmp_path: Pa
         assert refusal(await prepare(broker, plan(broker, target))) == "OffsetOutOfRangeError"
         assert (await prepare(broker, plan(broker, target, is_forced=True))).code == 0
         await apply(broker)
-        assert broker.context.offsets.query("T", "G", 0) == 10
+        assert broker.parts.tables.offsets.query("T", "G", 0) == 10
         beginning = QueueTarget(queue_id=0, offset=BEGINNING)
         await prepare(broker, plan(broker, beginning, receipt_id="r2"))
         await apply(broker, "r2")
-        assert broker.context.offsets.query("T", "G", 0) == 10
+        assert broker.parts.tables.offsets.query("T", "G", 0) == 10
 
 
 async def test_a_group_that_has_gone_on_is_not_moved_unless_forced(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "3"})
     first = QueueTarget(queue_id=0, offset=7, expected=3)
     second = QueueTarget(queue_id=1, offset=4, expected=-1)
@@ -238,7 +238,7 @@ async def test_a_group_that_has_gone_on_is_not_moved_unless_forced(broker: Contr
 async def test_a_group_is_moved_from_within_what_was_read_unless_forced(
     broker: ControlBroker, offset: int | None, start: int | None, *, is_moved: bool
 ) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     target = QueueTarget(queue_id=0, offset=7, start=start)
     if offset is not None:
         await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(offset)})
@@ -246,7 +246,7 @@ async def test_a_group_is_moved_from_within_what_was_read_unless_forced(
     assert refusal(answer) == (None if is_moved else "OffsetChangedError")
     if is_moved:
         # Somebody commits by the side of the hold: looked at again in the moment of moving.
-        broker.context.offsets.commit("T", "G", 0, 9)
+        broker.parts.tables.offsets.commit("T", "G", 0, 9)
         assert refusal(await apply(broker)) == ("OffsetChangedError" if start is not None else None)
     else:
         await prepare(broker, plan(broker, target, is_forced=True))
@@ -255,7 +255,7 @@ async def test_a_group_is_moved_from_within_what_was_read_unless_forced(
 
 
 async def test_a_group_in_a_queue_of_which_nothing_was_read_is_not_moved_back(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "3"})
     only_first = plan(broker, QueueTarget(queue_id=0, offset=7, start=0))
     assert refusal(await prepare(broker, only_first)) == "OffsetChangedError"
@@ -292,13 +292,13 @@ async def test_what_is_not_there(broker: ControlBroker) -> None:
 
 
 async def test_a_pending_reset_ends_with_the_move(broker: ControlBroker) -> None:
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     await broker.ask(222, {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"})
-    assert broker.context.offsets.has_reset("T", "G", 0)
+    assert broker.parts.tables.offsets.has_reset("T", "G", 0)
     await prepare(broker, plan(broker))
     await apply(broker)
     assert offsets(broker) == [7, 4, 0]
-    assert not broker.context.offsets.has_reset("T", "G", 0)
+    assert not broker.parts.tables.offsets.has_reset("T", "G", 0)
 
 
 async def test_a_deleted_group_has_no_past(broker: ControlBroker) -> None:
@@ -307,7 +307,10 @@ async def test_a_deleted_group_has_no_past(broker: ControlBroker) -> None:
     await broker.ask(207, {"groupName": "G", "cleanOffset": "true"})
     assert not HandOffAnswer.decode((await prepare(broker, plan(broker))).body).is_applied
     file = json.loads(
-        broker.context.offsets.encode().replace(b"{0:", b'{"0":').replace(b",1:", b',"1":').replace(b",2:", b',"2":')
+        broker.parts.tables.offsets.encode()
+        .replace(b"{0:", b'{"0":')
+        .replace(b",1:", b',"1":')
+        .replace(b",2:", b',"2":')
     )
     assert "handOffs" not in file
 
@@ -319,7 +322,7 @@ async def test_a_broker_that_was_not_read_makes_no_group_and_moves_none(broker: 
     answer = await prepare(broker, body)
     assert refusal(answer) == "InvalidParameterError"
     assert "not the broker that was read" in str(answer.remark)
-    assert broker.context.groups.get("G") is None
+    assert broker.parts.tables.groups.get("G") is None
     assert offsets(broker) == [None, None, None]
     body.is_forced = True  # one that was recovered from the bucket has another id too
     assert (await prepare(broker, body)).code == ResponseCode.SUCCESS
@@ -332,5 +335,5 @@ async def test_the_broker_that_was_read_says_its_id(broker: ControlBroker) -> No
     places = HandOffPlaces.decode((await broker.ask(PrivateRequestCode.HAND_OFF_LOOK, names)).body)
     body = plan(broker)
     body.store_uuid = places.store_uuid
-    assert places.store_uuid == broker.context.store.identity.store_id
+    assert places.store_uuid == broker.parts.base.store.identity.store_id
     assert (await prepare(broker, body)).code == ResponseCode.SUCCESS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
-from thermocline.broker.cold_reads import ColdBounds, NoColdTier
+from thermocline.broker.cold.cold_reads import ColdBounds, NoColdTier
 from thermocline.remoting.bodies import (
     BrokerStatsData,
     ConsumeStats,
@@ -65,27 +65,27 @@ async def test_while_the_cold_tier_is_away_the_least_offset_is_not_made_up(tmp_p
 
     async with control_broker(tmp_path, cold=Away()) as broker:
         await broker.create_topic("T", queues=1)
-        broker.context.store.queues.create("T", 0, next_offset=5, min_offset=5)
+        broker.parts.base.store.queues.create("T", 0, next_offset=5, min_offset=5)
         broker.put("T")
         assert (await broker.ask(202, {"topic": "T"})).code == 2
-        broker.context.offsets.commit("T", "G", 0, 3)
+        broker.parts.tables.offsets.commit("T", "G", 0, 3)
         stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
         assert stats.offset_table[queue(0)].last_timestamp == 0
         assert stats.offset_table[queue(0)].broker_offset == 6
 
 
 async def test_how_far_a_group_is(broker: ControlBroker) -> None:
-    context = broker.context
+    parts = broker.parts
     await broker.create_topic("U", queues=1)
     for _ in range(5):
         broker.put("T", 0)
         broker.clock.now_ms += 1_000
-    context.offsets.commit("T", "G", 0, 3)
-    context.offsets.commit_pull("T", "G", 0, 4)
-    context.offsets.commit("U", "G", 0, 0)
-    context.offsets.commit("deleted", "G", 0, 1)
-    context.stats.add_get("T", "G", 30, 300)
-    context.stats.sample(broker.clock.now_ms + 10_000)
+    parts.tables.offsets.commit("T", "G", 0, 3)
+    parts.tables.offsets.commit_pull("T", "G", 0, 4)
+    parts.tables.offsets.commit("U", "G", 0, 0)
+    parts.tables.offsets.commit("deleted", "G", 0, 1)
+    parts.base.stats.add_get("T", "G", 30, 300)
+    parts.base.stats.sample(broker.clock.now_ms + 10_000)
     stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
     assert stats.offset_table.keys() == {queue(0), queue(1), queue(0, "U")}
     progress = stats.offset_table[queue(0)]
@@ -95,7 +95,7 @@ async def test_how_far_a_group_is(broker: ControlBroker) -> None:
     for fields in ({"topic": "U"}, {"topicList": "U;"}):
         one = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G", **fields})).body)
         assert one.offset_table.keys() == {queue(0, "U")}
-    context.groups.find_or_create("G")
+    parts.tables.groups.find_or_create("G")
     everything = ConsumeStatsList.decode((await broker.ask(317, {"isOrder": "false"})).body)
     by_group = {group: stats for entry in everything.consume_stats_list for group, stats in entry.items()}
     assert everything.total_diff == 2
@@ -107,7 +107,7 @@ async def test_how_far_a_group_is(broker: ControlBroker) -> None:
 
 
 async def test_who_consumes_what(broker: ControlBroker) -> None:
-    broker.context.offsets.commit("T", "G", 0, 1)
+    broker.parts.tables.offsets.commit("T", "G", 0, 1)
     groups = GroupList.decode((await broker.ask(300, {"topic": "T"})).body)
     assert groups.group_list == ["G"]
     topics = TopicList.decode((await broker.ask(343, {"group": "G"})).body)
@@ -121,7 +121,7 @@ async def test_the_times_of_a_queue(broker: ControlBroker) -> None:
     for _ in range(3):
         broker.put("T", 0)
         broker.clock.now_ms += 1_000
-    broker.context.offsets.commit("T", "G", 0, 2)
+    broker.parts.tables.offsets.commit("T", "G", 0, 2)
     answer = await broker.ask(303, {"topic": "T", "group": "G"})
     first, empty = QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set
     assert (first.min_time_stamp, first.max_time_stamp, first.consume_time_stamp, first.delay_time) == (
@@ -148,7 +148,7 @@ async def test_units_of_a_queue(broker: ControlBroker) -> None:
 
 
 async def test_one_statistic(broker: ControlBroker) -> None:
-    broker.context.stats.add_put("T", 10, 100)
-    broker.context.stats.sample(broker.clock.now_ms + 10_000)
+    broker.parts.base.stats.add_put("T", 10, 100)
+    broker.parts.base.stats.sample(broker.clock.now_ms + 10_000)
     answer = await broker.ask(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
     assert BrokerStatsData.decode(answer.body).stats_minute.sum == 10

@@ -7,7 +7,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import TopicConfig, TopicConfigListBody, TopicList
 from thermocline.remoting.json_dialect import loads
 
@@ -49,7 +49,7 @@ async def test_the_system_topics_are_there_from_the_start(broker: ControlBroker)
         "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
         "rmq_sys_wheel_timer": (1, 6),
     }
-    topics = broker.context.topics.configs()
+    topics = broker.parts.tables.topics.configs()
     assert {name: (config.write_queue_nums, config.perm) for name, config in topics.items()} == expected
 
 
@@ -57,13 +57,13 @@ async def test_topics_survive_a_restart_with_their_attributes(tmp_path: Path) ->
     clock = Clock()
     async with control_broker(tmp_path, clock=clock) as broker:
         await broker.create_topic("T", queues=3, attributes="+message.type=FIFO,+reserve.time=24")
-        version = broker.context.topics.data_version
+        version = broker.parts.tables.topics.data_version
     async with control_broker(tmp_path, clock=clock) as broker:
-        config = broker.context.topics.get("T")
+        config = broker.parts.tables.topics.get("T")
         assert config is not None
         assert (config.read_queue_nums, config.attributes) == (3, {"message.type": "FIFO", "reserve.time": "24"})
-        assert broker.context.topics.time_to_live_ms("T") == 24 * 3_600_000
-        assert broker.context.topics.data_version.counter <= version.counter
+        assert broker.parts.tables.topics.time_to_live_ms("T") == 24 * 3_600_000
+        assert broker.parts.tables.topics.data_version.counter <= version.counter
 
 
 @pytest.mark.parametrize(
@@ -88,54 +88,56 @@ async def test_a_wrong_topic_is_refused(broker: ControlBroker, change: dict[str,
     answer = await broker.ask(17, {**CREATE, **change})
     assert answer.code == code
     assert remark in (answer.remark or "")
-    assert "T" not in broker.context.topics
+    assert "T" not in broker.parts.tables.topics
 
 
 async def test_a_list_is_checked_before_its_first_topic_is_made(broker: ControlBroker) -> None:
     good, bad = TopicConfig(topic_name="Good"), TopicConfig(topic_name="TBW102")
     answer = await broker.ask(18, body=TopicConfigListBody(topic_config_list=[good, bad]).encode())
     assert answer.code == 29
-    assert "Good" not in broker.context.topics
+    assert "Good" not in broker.parts.tables.topics
     other = TopicConfig(topic_name="Other", attributes={"+message.type": "FIFO"})
     answer = await broker.ask(18, body=TopicConfigListBody(topic_config_list=[good, other]).encode())
     assert answer.code == 0
-    assert broker.context.topics.get("Other") == TopicConfig(topic_name="Other", attributes={"message.type": "FIFO"})
+    assert broker.parts.tables.topics.get("Other") == TopicConfig(
+        topic_name="Other", attributes={"message.type": "FIFO"}
+    )
 
 
 async def test_deleting_a_topic_takes_offsets_and_pop_retry_topics_along(broker: ControlBroker) -> None:
-    context = broker.context
+    parts = broker.parts
     await broker.create_topic("T")
     await broker.create_topic("%RETRY%G_T", queues=1)
-    await context.topics.ensure("%RETRY%G+T", queue_count=1)
+    await parts.tables.topics.ensure("%RETRY%G+T", queue_count=1)
     broker.put("T")
-    context.offsets.commit("T", "G", 0, 1)
-    context.stats.add_put("T", 1, 1)
+    parts.tables.offsets.commit("T", "G", 0, 1)
+    parts.base.stats.add_put("T", 1, 1)
     assert (await broker.ask(215, {"topic": "T"})).code == 0
-    assert "T" not in context.topics
-    assert "%RETRY%G_T" not in context.topics
-    assert "%RETRY%G+T" not in context.topics
-    assert context.offsets.query("T", "G", 0) is None
-    assert context.stats.view("TOPIC_PUT_NUMS", "T") is None
-    assert context.store.queues.find("T", 0) is None
+    assert "T" not in parts.tables.topics
+    assert "%RETRY%G_T" not in parts.tables.topics
+    assert "%RETRY%G+T" not in parts.tables.topics
+    assert parts.tables.offsets.query("T", "G", 0) is None
+    assert parts.base.stats.view("TOPIC_PUT_NUMS", "T") is None
+    assert parts.base.store.queues.find("T", 0) is None
     assert (await broker.ask(215, {"topic": "T"})).code == 0  # twice is fine
     assert (await broker.ask(215, {"topic": " "})).code == 29
     assert (await broker.ask(215, {"topic": "SCHEDULE_TOPIC_XXXX"})).code == 29
 
 
 async def test_topics_come_in_pages(broker: ControlBroker) -> None:
-    names = sorted(broker.context.topics)
+    names = sorted(broker.parts.tables.topics)
     first = await broker.ask(21, {"topicSeq": "0", "dataVersion": "", "maxTopicNum": "4"})
     assert first.ext_fields == {"totalTopicNum": str(len(names))}
     table = loads(first.body)
     assert list(table["topicConfigTable"]) == names[:4]
-    version = broker.context.topics.data_version.encode().decode()
+    version = broker.parts.tables.topics.data_version.encode().decode()
     second = await broker.ask(21, {"topicSeq": "4", "dataVersion": version, "maxTopicNum": "4"})
     assert list(loads(second.body)["topicConfigTable"]) == names[4:8]
     await broker.create_topic("New")
     again = await broker.ask(21, {"topicSeq": "4", "dataVersion": version, "maxTopicNum": "4"})
-    assert list(loads(again.body)["topicConfigTable"]) == sorted(broker.context.topics)[:4]
+    assert list(loads(again.body)["topicConfigTable"]) == sorted(broker.parts.tables.topics)[:4]
     old_client = loads((await broker.ask(21)).body)
-    assert set(old_client["topicConfigTable"]) == set(broker.context.topics)
+    assert set(old_client["topicConfigTable"]) == set(broker.parts.tables.topics)
 
 
 async def test_the_system_topic_list_names_the_cluster(tmp_path: Path) -> None:
@@ -148,5 +150,5 @@ async def test_unused_queues_are_forgotten(broker: ControlBroker) -> None:
     broker.put("NeverSetUp")
     broker.put("SCHEDULE_TOPIC_XXXX")
     assert (await broker.ask(316)).code == 0
-    assert broker.context.store.queues.find("NeverSetUp", 0) is None
-    assert broker.context.store.queues.find("SCHEDULE_TOPIC_XXXX", 0) is not None
+    assert broker.parts.base.store.queues.find("NeverSetUp", 0) is None
+    assert broker.parts.base.store.queues.find("SCHEDULE_TOPIC_XXXX", 0) is not None

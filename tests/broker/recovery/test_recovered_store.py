@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from thermocline.broker.recovery.recovered_store import restored_documents
-from thermocline.broker.topic_attributes import HOUR_MS
+from thermocline.broker.tables.topic_attributes import HOUR_MS
 from thermocline.tiered.catalog import NEVER_EXPIRES
 from thermocline.tiered.state import snapshot as names
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.static_topics.two_brokers import GROUP, TOPIC, Side, TwoBrokers, item, two_brokers
-from thermocline.broker.static_topics.mapping_cleaner import MappingCleaner
+from thermocline.broker.assembly.recurring import make_mapping_cleaner
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import LogicQueueMappingItem
@@ -37,17 +37,17 @@ async def tell(brokers: TwoBrokers, *items: LogicQueueMappingItem, epoch: int) -
 
 
 def generations(side: Side) -> list[int]:
-    queues = side.broker.context.static_topics.details[TOPIC].hosted_queues
+    queues = side.broker.parts.tables.static_topics.details[TOPIC].hosted_queues
     return [item.gen for item in queues.get(0, [])]
 
 
 async def clean(side: Side, *, hour: int = DELETE_HOUR) -> None:
-    await MappingCleaner(side.broker.context, hour=lambda: hour).clean()
+    await make_mapping_cleaner(side.broker.parts, hour=lambda: hour).clean()
 
 
 def expire(side: Side) -> None:
     """Let everything that the broker holds of the topic be invisible."""
-    side.broker.context.store.incarnations.expire_before(TOPIC, side.broker.clock.now_ms + 1)
+    side.broker.parts.base.store.incarnations.expire_before(TOPIC, side.broker.clock.now_ms + 1)
 
 
 async def test_a_part_goes_once_nothing_of_it_is_visible(brokers: TwoBrokers) -> None:
@@ -60,9 +60,9 @@ async def test_a_part_goes_once_nothing_of_it_is_visible(brokers: TwoBrokers) ->
     assert generations(brokers.b) == [0, 1], "it is not the hour for it"
     await clean(brokers.b)
     assert generations(brokers.b) == [1]
-    version = brokers.b.broker.context.static_topics.data_version
+    version = brokers.b.broker.parts.tables.static_topics.data_version
     await clean(brokers.b)
-    assert brokers.b.broker.context.static_topics.data_version == version, "nothing changes, nothing is written"
+    assert brokers.b.broker.parts.tables.static_topics.data_version == version, "nothing changes, nothing is written"
 
 
 async def test_the_leaders_part_stays_and_so_does_one_in_front_of_an_undecided_one(brokers: TwoBrokers) -> None:
@@ -95,7 +95,7 @@ async def test_a_group_that_had_read_a_part_to_its_end_goes_on_behind_it(brokers
 async def register(name_server: str, side: Side, opened: list[ClientConnection]) -> None:
     connection = await ClientConnection.open(name_server)
     opened.append(connection)
-    registration: Any = side.broker.context.registration
+    registration: Any = side.broker.parts.cluster.registration
     registration.call = connection.call
     command: RemotingCommand = registration.command(None)
     assert (await connection.call(command, timeout_ms=5_000)).code == 0
@@ -111,7 +111,7 @@ async def test_a_list_that_names_a_former_leader_goes_when_the_present_one_is_as
         await register(address, brokers.a, opened)
         await register(address, brokers.b, opened)
         # Broker b knows of the second move what it has to: the epoch, and that it leads nothing.
-        details: Any = brokers.b.broker.context.static_topics.details
+        details: Any = brokers.b.broker.parts.tables.static_topics.details
         third = item(2, "c", 20_000, queue_id=0)
         details[TOPIC].hosted_queues[0] = [FIRST, MOVED, third]
         await clean(brokers.b)

@@ -178,10 +178,10 @@ async def test_a_group_goes_on_where_it_was_before_the_move(brokers: TwoBrokers)
     await send(brokers.b, 2)
     assert await brokers.b.committed() == 3
     assert (await brokers.b.commit(4)).code == 0  # at broker a, through broker b
-    assert brokers.a.broker.context.offsets.query(TOPIC, GROUP, 2) == 4
+    assert brokers.a.broker.parts.tables.offsets.query(TOPIC, GROUP, 2) == 4
     assert await brokers.b.committed() == 4
     assert (await brokers.b.commit(10_001)).code == 0
-    assert brokers.b.broker.context.offsets.query(TOPIC, GROUP, 1) == 1
+    assert brokers.b.broker.parts.tables.offsets.query(TOPIC, GROUP, 1) == 1
     assert await brokers.b.committed() == 10_001
 
 
@@ -198,7 +198,7 @@ async def test_an_offset_that_comes_with_a_pull_counts_in_its_own_queue_only(bro
 
 async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_broker_leads(brokers: TwoBrokers) -> None:
     """Delayed, timed and committed messages name the physical queue that was the right one when they were sent."""
-    context = brokers.a.broker.context
+    parts = brokers.a.broker.parts
     due = MessageDraft(
         topic=TOPIC,
         queue_id=2,
@@ -208,10 +208,10 @@ async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_br
         born_host=("127.0.0.1", 1),
     )
     assert (await brokers.a.map({0: [FIRST], 1: [item(0, "a", 0, queue_id=3)]}, epoch=2)).code == 0
-    context.appender.append(due)
+    parts.due.appender.append(due)
     assert await brokers.a.offset(30, queue_id=0) == 1
     assert (await brokers.a.map({0: [FIRST, MOVED], 1: [item(0, "a", 0, queue_id=3)]}, epoch=3)).code == 0
-    context.appender.append(due)
+    parts.due.appender.append(due)
     assert await brokers.a.offset(30, queue_id=1) == 1
     assert await brokers.a.offset(30, queue_id=2, lo="false") == 1
 
@@ -257,7 +257,7 @@ async def test_a_mapping_of_another_broker_is_refused_and_makes_no_topic(tmp_pat
         both.a.name = "b"
         answer = await both.a.map({0: [FIRST]})
         assert answer.code == 1
-        assert TOPIC not in both.a.broker.context.topics
+        assert TOPIC not in both.a.broker.parts.tables.topics
 
 
 async def test_mappings_survive_a_restart_and_go_with_their_topic(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_mappings_survive_a_restart_and_go_with_their_topic(tmp_path: Path
         assert await send(both.a, 1) == [(0, 1)]
         assert (await both.a.ask(215, {"topic": TOPIC})).code == 0
     async with two_brokers(tmp_path) as both:
-        assert not both.a.broker.context.static_topics.details
+        assert not both.a.broker.parts.tables.static_topics.details
 
 
 async def test_a_mapping_whose_topic_was_never_made_is_dropped_at_the_start(tmp_path: Path) -> None:
@@ -307,12 +307,12 @@ async def test_a_mapping_whose_topic_was_never_made_is_dropped_at_the_start(tmp_
     for name in ("topics.json.bak",):
         (tmp_path / "a" / "config" / name).unlink(missing_ok=True)
     async with two_brokers(tmp_path) as both:
-        assert not both.a.broker.context.static_topics.details
+        assert not both.a.broker.parts.tables.static_topics.details
 
 
 async def test_an_ordinary_topic_of_the_same_name_is_ordinary_again(brokers: TwoBrokers) -> None:
     assert (await brokers.a.ask(215, {"topic": TOPIC})).code == 0
-    await brokers.a.broker.context.topics.ensure(TOPIC, queue_count=4)
+    await brokers.a.broker.parts.tables.topics.ensure(TOPIC, queue_count=4)
     answer = await brokers.a.send(queue_id=3)
     assert (answer.code, fields(answer)["queueId"]) == (0, "3")
     assert TOPIC in brokers.a.broker.hot._targets.table

@@ -10,13 +10,9 @@ from typing import Any
 
 from tests.broker.data_broker import DataBroker, ScanIndex, data_broker
 from tests.broker.pulling import pull_fields
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.hot_server import HotServer
-from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.group import GroupProcessor
-from thermocline.broker.processors.stats import StatsProcessor
-from thermocline.broker.processors.topic import TopicProcessor
-from thermocline.broker.static_topics.peer_brokers import PeerBrokers
+from thermocline.broker.assembly.processors import state_processors, table_processors
+from thermocline.broker.cluster.peer_brokers import PeerBrokers
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -156,31 +152,30 @@ async def two_brokers(root: Path, **settings: Any) -> AsyncIterator[TwoBrokers]:
         yield TwoBrokers(*sides, peers)
 
 
+async def no_retention() -> None:
+    """Nothing is deleted."""
+
+
 @asynccontextmanager
 async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> AsyncIterator[Side]:
     config = BrokerConfig(listen_host="127.0.0.1", broker_name=name)
     async with data_broker(root, config=config, start=False, **settings) as broker:
-        context = broker.context
-        context.peers = peers
-        hot = HotServer(context, key_index=ScanIndex(broker.store), long_polling=broker.long_polling)
+        parts = broker.parts
+        parts.cluster.peers = peers
+        messages = parts.make_message_path(key_index=ScanIndex(broker.store), long_polling=broker.long_polling)
+        broker.messages = messages
+        state = state_processors(parts, run_retention=no_retention, dispatch_behind_bytes=lambda: 0)
         dispatcher = Dispatcher(
-            [
-                TopicProcessor(context),
-                GroupProcessor(context),
-                ConsumerOffsetProcessor(context),
-                StatsProcessor(context),
-                *hot.processors,
-            ],
-            on_closed=[hot.connection_closed],
+            [*table_processors(parts), *state, *messages.processors], on_closed=[messages.connection_closed]
         )
-        server = RemotingServer(dispatcher, chunk_handler=hot)
+        server = RemotingServer(dispatcher, chunk_handler=messages.hot)
         port = await server.start("127.0.0.1", 0)
         side = Side(name, broker, server, port)
-        hot.start()
+        messages.hot.start()
         try:
             yield side
         finally:
             for connection in side.connections:
                 connection.close()
             await server.close()
-            await hot.close()
+            await messages.hot.close()

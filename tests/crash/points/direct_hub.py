@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from thermocline.broker.helper_answers import check_answer, refusal
-from thermocline.broker.helper_hub import HelperRole
-from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode
-from thermocline.broker.shared_page import SharedPage
+from thermocline.broker.helpers.helper_answers import check_answer, refusal
+from thermocline.broker.helpers.helper_hub import HelperRole
+from thermocline.broker.helpers.helper_protocol import HelloReply, HelperRequestCode
+from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import InvalidRequestError, MQError, UnavailableError

@@ -19,7 +19,7 @@ from tests.crash.bucket import KEYS
 from tests.crash.points.play import RETRY_DELAY_S
 from tests.crash.points.promises import KEYS_USED, Message, Promises
 from tests.crash.points.small_broker import SmallBroker
-from thermocline.broker.cold_reads import ColdKeyQuery
+from thermocline.broker.cold.cold_reads import ColdKeyQuery
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog
@@ -186,7 +186,7 @@ async def _check_keys(broker: SmallBroker, promises: Promises, catalog: Catalog,
             begin_ms=begin_ms,
             end_ms=end_ms,
             count_max=count_max,
-            expired_before_ms=broker.context.visible.expired_before_ms(topic),
+            expired_before_ms=broker.parts.reads.visible.expired_before_ms(topic),
         )
         records = [bytes(each.record) for each in await _answered(lambda: broker.cold.query_keys(query))]
         # The oldest may have expired between question and answer.

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from thermocline.broker.recovery import bucket_recovery
-from thermocline.broker.tier_indexing import TierIndexing
+from thermocline.broker.tier_process.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered import due_changes, garbage, sealer
 from thermocline.tiered.catalog import Catalog

@@ -145,7 +145,7 @@ class Play:
         """Delete a topic."""
         self.promises.pending = Deleting(name)
         self.at("delete topic")
-        await self.broker.context.topics.delete(name)
+        await self.broker.parts.tables.topics.delete(name)
         self.promises.pending = None
         ended = self._ended.setdefault(name, [])
         ended += [message.body for queue in self.promises.topics[name].queues.values() for message in queue]
@@ -165,7 +165,7 @@ class Play:
 
     async def _update(self, name: str, ttl_ms: int | None) -> None:
         config = TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-        await self.broker.context.topics.update(config, {f"+{TTL_ATTRIBUTE}": str(ttl_ms or 0)})
+        await self.broker.parts.tables.topics.update(config, {f"+{TTL_ATTRIBUTE}": str(ttl_ms or 0)})
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

@@ -28,13 +28,10 @@ from tests.crash.points.taped_disk import TapedDisk
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.tiered.ledger_races import SlowStore
-from thermocline.broker import log_reservation
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BrokerSettings
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.context_builder import build_context
-from thermocline.broker.helper_protocol import (
+from thermocline.broker.assembly.parts import BrokerParts, make_parts
+from thermocline.broker.assembly.recurring import make_housekeeping
+from thermocline.broker.helpers.helper_protocol import (
+    TIER_ROLE,
     Fenced,
     HelloReply,
     HelperRequestCode,
@@ -43,17 +40,20 @@ from thermocline.broker.helper_protocol import (
     SealRequest,
     TierReportRequest,
 )
-from thermocline.broker.housekeeping import Housekeeping
-from thermocline.broker.log_reservation import LogReservation, reserve_bytes
-from thermocline.broker.pull_finder import PullFinder
+from thermocline.broker.helpers.shared_page import PAGE_BYTES, SharedPage
+from thermocline.broker.pulls.pull_finder import PullFinder
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
-from thermocline.broker.shared_page import PAGE_BYTES, SharedPage
-from thermocline.broker.state_link import StateLink
-from thermocline.broker.store_rounds import StoreRounds
-from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import ROLE, TierLink
-from thermocline.broker.tier_process import TierRole
-from thermocline.broker.tier_work import TierWork
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
+from thermocline.broker.state import log_reservation
+from thermocline.broker.state.log_reservation import LogReservation, reserve_bytes
+from thermocline.broker.state.state_link import StateLink
+from thermocline.broker.state_files.config_persister import load_file
+from thermocline.broker.tier.store_rounds import StoreRounds
+from thermocline.broker.tier.tier_feed import TierFeed
+from thermocline.broker.tier.tier_link import TierLink
+from thermocline.broker.tier_process.tier_process import TierRole
+from thermocline.broker.tier_process.tier_work import TierWork
 from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
@@ -204,7 +204,7 @@ class SmallBroker:
         self.role: TierRole | None = None
         self.tier_task: asyncio.Task[None] | None = None
         self.store: MessageStore
-        self.context: BrokerContext
+        self.parts: BrokerParts
         self.cold: TierLink
         self.rounds: StoreRounds
 
@@ -259,7 +259,7 @@ class SmallBroker:
             on_state=lambda code, body: self._state.told(code, body),
         )
         settings = BrokerSettings(broker=BROKER_CONFIG, store=config, tier=tier, clock=world.now_ms)
-        context = self.context = await build_context(
+        parts = self.parts = await make_parts(
             settings,
             store,
             disk=self.disk,
@@ -272,23 +272,23 @@ class SmallBroker:
         reservation = LogReservation(
             store.commit_log,
             reserve_bytes=reserve_bytes(self.disk, config, configured=tier.reserve_bytes),
-            request_save=lambda: context.persister.request(log_reservation.FILE_NAME),
+            request_save=lambda: parts.tables.persister.request(log_reservation.FILE_NAME),
         )
-        context.persister.register(log_reservation.FILE_NAME, config.log_ceiling_path, reservation.encode)
+        parts.tables.persister.register(log_reservation.FILE_NAME, config.log_ceiling_path, reservation.encode)
         reservation.load(load_file(self.disk, config.log_ceiling_path))
         self._state = StateLink(
             hub,  # type: ignore[arg-type]
-            in_flight=context.pops.in_flight,
+            in_flight=parts.pops.store.in_flight,
             reservation=reservation,
-            save_files=Housekeeping(context).save,
+            save_files=make_housekeeping(parts).save,
         )
         self._index = BuiltIndex(self.disk, config, store, world.now_ms)
         self.feed = TierFeed(
             hub,  # type: ignore[arg-type]
-            topics=context.topics,
+            topics=parts.tables.topics,
             queues=store.queues,
             incarnations=store.incarnations,
-            kept_clock=context.kept_clock,
+            kept_clock=parts.tables.kept_clock,
             cut_interval_ms=NEVER_MS,
         )
         self.rounds = StoreRounds(
@@ -301,14 +301,22 @@ class SmallBroker:
             on_tick=lambda _pressure: None,
         )
         self.rounds.publish()
-        self.finder = PullFinder(context, context.visible, near_bytes=0)
+        self.finder = PullFinder(
+            settings=settings,
+            store=store,
+            offsets=parts.tables.offsets,
+            cold=self.cold,
+            cold_quota=parts.reads.cold_quota,
+            visible=parts.reads.visible,
+            near_bytes=0,
+        )
         await self.start_tier()
 
     async def close(self) -> None:
         """Stop cleanly."""
         await self.stop_tier()
         await self._state.close()
-        await self.context.persister.close()
+        await self.parts.tables.persister.close()
         await self.rounds.close()
         self._index.service.close()
         self.store.close()
@@ -335,7 +343,7 @@ class SmallBroker:
             checkpoint_interval=CHECKPOINT_INTERVAL,
             on_opened=lambda: None,  # a collection of all objects of the tests' process takes longer than a trial
         )
-        link = self._hub.connect(ROLE, role)
+        link = self._hub.connect(TIER_ROLE, role)
         self.tier_task = asyncio.get_running_loop().create_task(self._run_tier(role, link))
         await self.report()
         while not role.is_serving:
@@ -345,11 +353,11 @@ class SmallBroker:
             await asyncio.sleep(0.01)
         # Its answer comes behind what it tells of the ledger.
         request = TierReportRequest(topic=None, visible_from_ms=None)
-        await self._hub.ask(ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=ASK_TIMEOUT_MS)
+        await self._hub.ask(TIER_ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=ASK_TIMEOUT_MS)
 
     async def stop_tier(self) -> None:
         """End the tier process; what is not committed is lost with it."""
-        self._hub.disconnect(ROLE)
+        self._hub.disconnect(TIER_ROLE)
         if self.tier_task is not None:
             self.tier_task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ProcessCrash, FencedError):
@@ -361,7 +369,7 @@ class SmallBroker:
         except (FencedError, ForeignLedgerError) as error:
             role.fenced(error)
             await asyncio.sleep(0)  # said before the connection closes
-            self._hub.disconnect(ROLE)
+            self._hub.disconnect(TIER_ROLE)
 
     def _open_store(self) -> ObjectStore:
         world = self.world
@@ -395,12 +403,12 @@ class SmallBroker:
 
     def gate(self) -> RetentionGate:
         """What local deletion waits for, as in the hot process."""
-        context = self.context
+        parts = self.parts
         return RetentionGate(
             committed_offset=0 if self.fenced else self.cold.committed_offset,
             index_offset=self._index.service.durable_offset,
-            held_offset=context.delays.earliest_undelivered_offset(),
-            transactions_offset=context.transactions.held_offset,
+            held_offset=parts.due.delays.earliest_undelivered_offset(),
+            transactions_offset=parts.due.transactions.held_offset,
         )
 
     async def report(self, *, flush: bool = True) -> None:
@@ -416,12 +424,12 @@ class SmallBroker:
         """Everything that is reported and flushed goes to the cold tier; a round that sweeps and collects, too.
 
         Of a topic that is named into a segment of its own, else into packs."""
-        await self._hub.ask(ROLE, HelperRequestCode.SEAL, SealRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS)
+        await self._hub.ask(TIER_ROLE, HelperRequestCode.SEAL, SealRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS)
 
     async def purge(self, topic: str) -> PurgeReply:
         """What nobody can see any more of a topic leaves the bucket."""
         answer = await self._hub.ask(
-            ROLE, HelperRequestCode.PURGE, PurgeRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS
+            TIER_ROLE, HelperRequestCode.PURGE, PurgeRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS
         )
         return msgspec.msgpack.decode(answer.body, type=PurgeReply)
 

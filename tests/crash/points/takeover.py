@@ -165,7 +165,7 @@ async def _succeed(play: Play, *, collects: bool) -> None:
     await play.recover()
     # What the bucket knew last of topics is right: the sleeper may have changed one since.
     for name, topic in promises.topics.items():
-        topic.ttl_ms = play.broker.context.topics.time_to_live_ms(name)
+        topic.ttl_ms = play.broker.parts.tables.topics.time_to_live_ms(name)
     await check_messages(play.broker, promises, settles=True)
     play.append(KEEPING, 3)
     await play.seal_packs()

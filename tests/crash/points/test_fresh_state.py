@@ -39,7 +39,7 @@ async def started() -> Play:
 def test_a_snapshot_has_offsets_that_no_file_had() -> None:
     async def run() -> None:
         play = await started()
-        play.broker.context.offsets.commit(KEEPING, GROUP, 0, 2)
+        play.broker.parts.tables.offsets.commit(KEEPING, GROUP, 0, 2)
         await play.sleep(2 * STATE_INTERVAL_MS)
         assert offset_in(await read_newest(play.world.bucket, KEYS)) == 2
         await play.stop()
@@ -52,17 +52,17 @@ def test_a_recovery_goes_on_from_what_a_rounds_entry_carries() -> None:
         play = await started()
         bucket = play.world.bucket
         while (await open_catalog(bucket, KEYS)).state_version == 0:
-            play.broker.context.offsets.commit(KEEPING, GROUP, 0, 1)
+            play.broker.parts.tables.offsets.commit(KEEPING, GROUP, 0, 1)
             play.append(KEEPING, 1)
             await play.sleep(STATE_INTERVAL_MS * 3 // 4)  # between two snapshots
-            play.broker.context.offsets.commit(KEEPING, GROUP, 0, 2)
+            play.broker.parts.tables.offsets.commit(KEEPING, GROUP, 0, 2)
             await play.seal_packs()
         catalog = await open_catalog(bucket, KEYS)
         assert offset_in((await find_last(bucket, KEYS, epoch=catalog.epoch)).snapshot) != 2
         assert offset_in(await read_newest(bucket, KEYS)) == 2
         await play.lose_disk()
         await play.recover()
-        assert play.broker.context.offsets.query(KEEPING, GROUP, 0) == 2
+        assert play.broker.parts.tables.offsets.query(KEEPING, GROUP, 0) == 2
         await play.stop()
 
     run_virtually(run)

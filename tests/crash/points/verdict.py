@@ -18,10 +18,10 @@ from tests.crash.bucket import KEYS, listed_keys
 from tests.crash.points.play import QUEUES, RETRY_DELAY_S, TTL_ATTRIBUTE
 from tests.crash.points.promises import Message, Promises
 from tests.crash.points.small_broker import SmallBroker
-from thermocline.broker.pull_finder import ColdNeeded
-from thermocline.broker.pull_request import PullRequest
-from thermocline.broker.request_expressions import ALL
-from thermocline.broker.tiered_topics import is_tiered_topic
+from thermocline.broker.cold.tiered_topics import is_tiered_topic
+from thermocline.broker.pulls.pull_finder import ColdNeeded
+from thermocline.broker.pulls.pull_request import PullRequest
+from thermocline.broker.pulls.request_expressions import ALL
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
@@ -87,11 +87,11 @@ async def read_queue(broker: SmallBroker, topic: str, queue_id: int) -> list[Fou
 
 def present_topics(broker: SmallBroker) -> dict[str, int | None]:
     """Topics of users that there are, with their times to live."""
-    context = broker.context
+    parts = broker.parts
     return {
-        name: context.topics.time_to_live_ms(name)
-        for name in context.topics
-        if is_tiered_topic(name) and TTL_ATTRIBUTE in context.topics.configs()[name].attributes
+        name: parts.tables.topics.time_to_live_ms(name)
+        for name in parts.tables.topics
+        if is_tiered_topic(name) and TTL_ATTRIBUTE in parts.tables.topics.configs()[name].attributes
     }
 
 

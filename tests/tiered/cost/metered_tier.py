@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from benchmarks.indexing_beside import IndexingBeside
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.broker.state_capture import Captured, QueueEnds, queue_ends
-from thermocline.broker.state_documents import PoppedOffsets
-from thermocline.broker.state_rounds import StateRounds
+from thermocline.broker.state.state_documents import PoppedOffsets
+from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, queue_ends
+from thermocline.broker.tier_process.state_rounds import StateRounds
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.cost_meter import CostMeter
 from thermocline.tiered.cost.round_costs import piece_bytes_of

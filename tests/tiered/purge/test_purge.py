@@ -18,8 +18,8 @@ from tests.fixtures_s3 import S3Bucket
 from tests.tiered.bucket_bytes import found_in, objects_of
 from tests.tiered.ledger_races import SlowStore
 from tests.tiered.packs.test_packs import TOPICS, Rig, config
-from thermocline.broker.helper_protocol import TtlProofRequest
-from thermocline.broker.tier_ttl import prove
+from thermocline.broker.helpers.helper_protocol import TtlProofRequest
+from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
 from thermocline.remoting.message_record import POSITION_STORE_TIMESTAMP
 from thermocline.tiered.cold_reader import Boundary

@@ -14,8 +14,8 @@ from typing import TypeVar
 import pytest
 
 from tests.tiered.scrub.rig import ScrubRig
-from thermocline.broker.helper_protocol import ScrubRequest
-from thermocline.broker.tier_scrub import TierScrub
+from thermocline.broker.helpers.helper_protocol import ScrubRequest
+from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.cost.request_budget import RequestBudget

@@ -1,0 +1,36 @@
+"""Assembly: puts a broker's parts together, family by family; the only folder of the broker that knows all others.
+
+    base                what every family is made from: settings, disk, store, clock
+    tables, reads,      the parts of each family, made, loaded and closed
+    cluster, due, pops
+    parts               these families in the order in which they need each other
+    messages, pops      the two paths of messages: sends and pulls, POP
+    cold_tier, helpers, the families that reach other processes
+    state, local_store
+    recurring, health   what runs beside requests
+    processors          every family of requests, behind one dispatcher
+
+`hot_process.py` starts and stops them in the order in which no acknowledged message is lost.
+"""
+
+from thermocline.broker.assembly.cold_tier import ColdTier
+from thermocline.broker.assembly.health import start_health
+from thermocline.broker.assembly.helper_links import HelperLinks
+from thermocline.broker.assembly.listener import Listener
+from thermocline.broker.assembly.local_store import LocalStore
+from thermocline.broker.assembly.parts import make_parts, wall_clock_ms
+from thermocline.broker.assembly.processors import make_dispatcher
+from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
+
+__all__ = [
+    "ColdTier",
+    "HelperLinks",
+    "Listener",
+    "LocalStore",
+    "make_dispatcher",
+    "make_housekeeping",
+    "make_parts",
+    "start_health",
+    "start_recurring_work",
+    "wall_clock_ms",
+]

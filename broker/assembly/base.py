@@ -1,0 +1,47 @@
+"""Base: what every family of a broker's parts is made from."""
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from thermocline.broker.cold import ColdReads
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.stats import BrokerStats
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.message_store import MessageStore
+
+
+class Base:
+    """Owner: the hot process's event loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        *,
+        disk: Disk,
+        cold: ColdReads,
+        store_host: tuple[str, int],
+        arrived: Callable[[Iterable[ConsumeQueue]], None],
+        clock: Callable[[], int],
+        random: Random,
+    ) -> None:
+        """`store_host`: the advertised address; it stands in offset message ids, so clients dial it to view a message.
+        `arrived`: called with the queues that grew by the broker's own messages. `clock`: wall clock in ms."""
+        self.settings = settings
+        self.store = store
+        self.disk = disk
+        self.cold = cold
+        self.store_host = store_host
+        self.arrived = arrived
+        self.clock = clock
+        self.random = random
+        store.store_host = store_host
+        make_durable_directory(disk, store.config.config_path)
+        make_durable_directory(disk, store.config.own_path)
+        self.stats = BrokerStats(cluster_name=settings.broker.cluster_name, now_ms=clock())
+
+    @property
+    def advertised_address(self) -> str:
+        """host:port that clients and NameServers are given."""
+        return f"{self.store_host[0]}:{self.store_host[1]}"

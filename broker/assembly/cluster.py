@@ -1,0 +1,62 @@
+"""Cluster: this broker among others, by the NameServers that know it and the brokers that it asks.
+
+made    after the system topics exist: changes of topics from then on are told to NameServers
+start   registering begins
+close   first the links to NameServers, much later those to other brokers: requests in flight still ask them
+"""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from thermocline.broker.assembly.base import Base
+from thermocline.broker.assembly.reads import Reads
+from thermocline.broker.assembly.tables import Tables
+from thermocline.broker.cluster import SETTINGS as LIVE_NAME_SERVERS
+from thermocline.broker.cluster import PeerBrokers, Registration
+from thermocline.broker.static_topics import MappedQueues
+
+logger = logging.getLogger(__name__)
+
+REGISTERED_TIMEOUT_S = 5.0
+
+
+class Cluster:
+    """See the module's header. On the loop."""
+
+    def __init__(self, base: Base, tables: Tables, reads: Reads) -> None:
+        settings = base.settings
+        host, port = base.store_host
+        self._offsets = tables.offsets
+        self._lookup = reads.lookup
+        self.registration = registration = Registration(
+            topics=tables.topics,
+            static_topics=tables.static_topics,
+            config=lambda: settings.broker,
+            advertised_address=base.advertised_address,
+            ha_address=f"{host}:{settings.broker.ha_port or port + 1}",
+        )
+        settings.add_listener(lambda change: registration.look_soon() if LIVE_NAME_SERVERS & set(change.live) else None)
+        self.peers = PeerBrokers(registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=base.clock)
+
+    @property
+    def mapped_queues(self) -> MappedQueues:
+        """The physical queues of static topics, here and at the peers."""
+        return MappedQueues(lookup=self._lookup, offsets=self._offsets, peers=self.peers)
+
+    def close_with(self, resources: AsyncExitStack) -> None:
+        """Close the links to other brokers when `resources` close."""
+        resources.push_async_callback(self.peers.close)
+
+    def start(self, resources: AsyncExitStack) -> None:
+        """Begin to register; end that when `resources` close."""
+        self.registration.start()
+        resources.push_async_callback(self.registration.close)
+
+    async def wait_registered(self) -> None:
+        """Return when all NameServers know this broker, or after REGISTERED_TIMEOUT_S; it keeps trying then."""
+        try:
+            async with asyncio.timeout(REGISTERED_TIMEOUT_S):
+                await self.registration.wait_registered()
+        except TimeoutError:
+            logger.warning("not registered at every NameServer yet; the broker keeps trying")

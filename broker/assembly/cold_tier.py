@@ -1,0 +1,167 @@
+"""Cold tier: the link to the tier process, what it is told, and what local deletion waits for.
+
+made      the fence, the ranges that a full disk has cost, the link; nothing of the tier is known yet
+attach    once the parts are there: the state that is saved, the feed, the deletion gate
+start     the tier process is told of what is new; of a followed tier, the tables follow what it says
+close     neither any more; the helper process itself ends later (helper_links.py)
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.assembly.state import SavedState
+from thermocline.broker.cold import ColdReads, DroppedRanges, NoColdTier
+from thermocline.broker.follower import Source, TopicFollower
+from thermocline.broker.helpers import TIER_ROLE, HelperHub, IndexLink
+from thermocline.broker.pulls import LongPolling
+from thermocline.broker.settings import SETTINGS, BrokerSettings, SettingsChange
+from thermocline.broker.tier import TICK_MS, DeletionGate, DropOldest, Fence, TierFeed, TierLink, open_drop_oldest
+from thermocline.store.message_store import MessageStore
+
+TIMEOUT_MS = 20_000
+
+
+class ColdTier:
+    """See the module's header. On the loop."""
+
+    gate: DeletionGate
+    _state: SavedState
+    _feed: TierFeed
+    _parts: BrokerParts
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        hub: HelperHub,
+        *,
+        source: Source | None,
+        refusal: asyncio.Future[str],
+    ) -> None:
+        """`source`: the broker whose cold tier is served, read-only. `refusal`: done when this broker must not run."""
+        self._settings = settings
+        self._store = store
+        self._hub = hub
+        self._source = source
+        self._follower = TopicFollower()
+        self.fence = Fence(
+            store.commit_log, refusal=refusal, unregister=lambda: self._parts.cluster.registration.unregister()
+        )
+        self.dropped = DroppedRanges(incarnation_of=self._incarnation_of)
+        self.reads = self._make_reads()
+
+    def _make_reads(self) -> ColdReads:
+        if not self._settings.tier.is_enabled:
+            return NoColdTier()
+        if self._source is not None:
+            return self._follower.make_link(self._hub, timeout_ms=TIMEOUT_MS, on_fenced=self.fence.close)
+        return TierLink(
+            self._hub,
+            incarnation_of=self._incarnation_of,
+            timeout_ms=TIMEOUT_MS,
+            on_connected=self._connected,
+            on_fenced=self.fence.close,
+            on_state=lambda code, body: self._state.link.told(code, body),
+        )
+
+    def attach(
+        self,
+        parts: BrokerParts,
+        *,
+        index: IndexLink,
+        save_files: Callable[[], Awaitable[None]],
+        resources: AsyncExitStack,
+    ) -> None:
+        """Take what the tier process is told from these parts. `save_files`: see Housekeeping.save.
+
+        Raises:
+            CorruptDataError: A state file cannot be read.
+        """
+        self._parts = parts
+        has_own_tier = self._settings.tier.is_enabled and self._source is None
+        self._state = SavedState(
+            parts, self._hub, has_own_tier=has_own_tier, save_files=save_files, resources=resources
+        )
+        self._feed = TierFeed(
+            self._hub,
+            topics=parts.tables.topics,
+            queues=self._store.queues,
+            incarnations=self._store.incarnations,
+            kept_clock=parts.tables.kept_clock,
+            cut_interval_ms=max(TICK_MS, self._settings.tier.sweep_interval_ms // 4),
+        )
+        self.gate = DeletionGate(
+            delays=parts.due.delays,
+            timers=parts.due.timers,
+            transactions=parts.due.transactions,
+            pops=parts.pops.store,
+            cold=self.reads,
+            index=index,
+            fence=self.fence,
+            drop_oldest=self._open_drop_oldest(parts) if has_own_tier else None,
+        )
+
+    def _open_drop_oldest(self, parts: BrokerParts) -> DropOldest:
+        assert isinstance(self.reads, TierLink)
+        return open_drop_oldest(
+            disk=parts.base.disk,
+            store=self._store,
+            persister=parts.tables.persister,
+            topics=parts.tables.topics,
+            visible=parts.reads.visible,
+            cold=self.reads,
+            ranges=self.dropped,
+            default_policy=lambda: self._settings.tier.full_policy,
+            clock=parts.base.clock,
+        )
+
+    def start(self, long_polling: LongPolling, resources: AsyncExitStack) -> None:
+        """Begin, until `resources` close."""
+        if self._source is None:
+            self._feed.start()
+        else:
+            self._follower.start(
+                store=self._store,
+                topics=self._parts.tables.topics,
+                offsets=self._parts.tables.offsets,
+                long_polling=long_polling,
+            )
+        resources.push_async_callback(self._feed.close)
+        resources.push_async_callback(self._follower.close)
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is a cold tier of which nothing is known yet."""
+        return isinstance(self.reads, TierLink) and self.reads.version < 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the tier process is there."""
+        return self._hub.is_connected(TIER_ROLE)
+
+    def ticked(self, pressure: bool) -> None:
+        """After each tick of the store's rounds; `pressure`: the disk is fuller than it should be."""
+        self._state.reservation.check()
+        self._feed.ticked(pressure=pressure)
+
+    def follow_settings(self, change: SettingsChange) -> None:
+        """Settings have changed."""
+        if isinstance(self.reads, TierLink) and any(SETTINGS[name].section == "tier" for name in change.live):
+            self.reads.follow(self._settings.tier)
+
+    async def report(self) -> None:
+        """Tell the tier process all that is published."""
+        await self._feed.flush()
+
+    def _connected(self) -> None:
+        """A tier process is there: it is told of what was dropped before it is told of any queue's minimum."""
+        assert isinstance(self.reads, TierLink)
+        self.reads.dropped(list(self.dropped))
+        self._feed.restart()
+
+    def _incarnation_of(self, topic: str) -> int:
+        return self._store.incarnations.find(topic).id

@@ -1,0 +1,67 @@
+"""Health: the port on which load balancers, monitoring and people see how the broker is.
+
+start    the port answers, if one is configured
+close    it answers no more
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+
+from thermocline.broker.assembly.cold_tier import ColdTier
+from thermocline.broker.assembly.helper_links import HelperLinks
+from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.stats import HealthServer, MetricsPage
+
+logger = logging.getLogger(__name__)
+
+
+async def start_health(
+    parts: BrokerParts,
+    helpers: HelperLinks,
+    tier: ColdTier,
+    *,
+    is_closing: Callable[[], bool],
+    resources: AsyncExitStack,
+) -> None:
+    """Answer until `resources` close; does nothing when no port is configured.
+
+    Raises:
+        OSError: The port is taken.
+    """
+    config = parts.base.settings.broker
+    if config.health_port < 0:
+        return
+    metrics = MetricsPage(
+        settings=parts.base.settings,
+        store=parts.base.store,
+        topics=parts.tables.topics,
+        offsets=parts.tables.offsets,
+        stats=parts.base.stats,
+        remaining=parts.reads.remaining,
+        hub=helpers.hub,
+        helpers=helpers.helpers.statuses,
+        committed_offset=lambda: tier.gate.now().committed_offset,
+        is_fenced=lambda: bool(tier.fence.reason),
+        dropped=tier.dropped.live,
+    )
+    health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
+    port = await health.start(config.listen_host, config.health_port)
+    resources.push_async_callback(health.close)
+    logger.info("health endpoint port=%d", port)
+
+
+def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool, Mapping[str, object]]:
+    """Whether the broker takes messages, and the details that are shown."""
+    log = parts.base.store.commit_log
+    refusal = tier.fence.reason or log.refusal or ("stopping" if is_closing else "")
+    cold = tier.reads.health()
+    details = {
+        "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",
+        "address": parts.base.advertised_address,
+        "appendOffset": log.append_offset,
+        "flushOffset": log.flush_offset,
+        "refusal": refusal,
+        "cold": cold.fields(),
+    }
+    return not refusal, details

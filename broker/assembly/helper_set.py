@@ -1,0 +1,99 @@
+"""Helpers: the index and tier roles of a broker, in processes of their own or, for debugging, in this one."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from thermocline.broker.helpers import INDEX_ROLE, TIER_ROLE, HelperOptions, HelperSpec, HelperStatus, Supervisor
+
+
+class Helpers(Protocol):
+    """What the hot process does with its helpers; `Supervisor` is the one for processes."""
+
+    def start(self) -> None:
+        """Start them."""
+
+    def statuses(self) -> list[HelperStatus]:
+        """How they are."""
+
+    async def stop(self, *, timeout_ms: int) -> None:
+        """Stop them; idempotent."""
+
+
+class InProcessHelpers:
+    """All roles as tasks of this process's loop, over the same socket and with the same code (`--single-process`)."""
+
+    def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str, is_follower: bool = False) -> None:
+        """`is_follower`: another broker's ledger is followed in the tier's place."""
+        self._roles = roles
+        self._is_follower = is_follower
+        self._options = HelperOptions(parent_pid=os.getpid(), socket_path=socket_path, page_path=Path(page_path))
+        self._stop = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Start the roles."""
+        # Imported here: in a broker of several processes the hot one loads no object store client.
+        from thermocline.broker.follower.follower_process import serve as serve_follower
+        from thermocline.broker.helpers.index_process import serve as serve_index
+        from thermocline.broker.tier_process.tier_process import serve as serve_tier
+
+        serve = {INDEX_ROLE: serve_index, TIER_ROLE: serve_follower if self._is_follower else serve_tier}
+        for role in self._roles:
+            self._tasks[role] = asyncio.create_task(serve[role](self._options, self._stop), name=f"role-{role}")
+
+    def statuses(self) -> list[HelperStatus]:
+        """A role whose task has ended is stopped."""
+        return [
+            HelperStatus(
+                name=role,
+                pid=os.getpid(),
+                restarts=0,
+                last_exit_status=None,
+                state="stopped" if task.done() else "running",
+            )
+            for role, task in self._tasks.items()
+        ]
+
+    async def stop(self, *, timeout_ms: int) -> None:
+        """End the roles, cancelling those that take longer."""
+        self._stop.set()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_ms / 1_000)
+            for task in late:
+                task.cancel()
+            for task in self._tasks.values():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            self._tasks.clear()
+
+
+def make_helpers(
+    *,
+    has_tier: bool,
+    is_follower: bool,
+    in_process: bool,
+    socket_path: str,
+    page_path: str,
+    nice: int,
+    log_level: str,
+    now_ms: Callable[[], int],
+) -> Helpers:
+    """Those that a broker has.
+
+    `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed. `nice`: how much a process of
+    its own gives way.
+    """
+    roles = [INDEX_ROLE, TIER_ROLE] if has_tier else [INDEX_ROLE]
+    if in_process:
+        return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, is_follower=is_follower)
+    modules = {
+        INDEX_ROLE: "thermocline.broker.helpers.index_process",
+        TIER_ROLE: "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
+    }
+    arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--nice={nice}", f"--log-level={log_level}")
+    specs = [HelperSpec(name=role, module=modules[role], arguments=arguments) for role in roles]
+    return Supervisor(specs, now_ms=now_ms)

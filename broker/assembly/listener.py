@@ -1,0 +1,62 @@
+"""Listener: the port on which clients are served.
+
+made     not bound yet
+start    the port is taken; requests are answered "the broker is starting", so that ports and addresses are known
+         before the parts that show them are made
+serve    requests are served
+close    no new connections; those that are there are answered what is in flight and closed
+"""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from thermocline.broker.assembly.late_handler import LateHandler
+from thermocline.broker.process import advertised_host
+from thermocline.broker.settings import BrokerSettings
+from thermocline.remoting.connection import ChunkHandler, RequestHandler
+from thermocline.remoting.server import RemotingServer
+
+CLOSE_TIMEOUT_MS = 2_000
+
+
+class Listener:
+    """See the module's header. On the loop."""
+
+    store_host: tuple[str, int]
+    """The advertised address."""
+
+    def __init__(self, settings: BrokerSettings, *, connections_max: int) -> None:
+        self._settings = settings
+        self._late = LateHandler()
+        self._server = RemotingServer(
+            self._late,
+            chunk_handler=self._late,
+            idle_timeout_ms=settings.broker.server_idle_ms,
+            connections_max=connections_max,
+        )
+        self.port = 0
+
+    async def start(self, resources: AsyncExitStack) -> None:
+        """Take the port, until `resources` close.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        config = self._settings.broker
+        self.port = port = await self._server.start(config.listen_host, config.listen_port)
+        self.close_with(resources)
+        self._settings.broker = replace(config, listen_port=port)  # port 0 asked for a free one: show which
+        host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
+        self.store_host = host, config.advertised_port or port
+
+    def serve(self, handler: RequestHandler, chunk_handler: ChunkHandler) -> None:
+        """From now on requests go to these."""
+        self._late.serve(handler, chunk_handler)
+
+    def close_with(self, resources: AsyncExitStack) -> None:
+        """Close when `resources` close, before what they hold already. May be called again: closing is idempotent."""
+        resources.push_async_callback(self._server.close, timeout_ms=CLOSE_TIMEOUT_MS)
+
+    async def stop_accepting(self) -> None:
+        """Take no new connections."""
+        await self._server.stop_accepting()

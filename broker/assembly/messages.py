@@ -1,0 +1,212 @@
+"""Messages: the path of sends and pulls, and the lookups of single messages.
+
+made     the fast path, the processors behind it, and what they share
+start    the log is flushed by a helper thread, and waiting requests are answered at their time
+close    time is kept no more; a flush in flight ends first. The store stays open
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from thermocline.broker.assembly.base import Base
+from thermocline.broker.assembly.cluster import Cluster
+from thermocline.broker.assembly.due import DueMessages
+from thermocline.broker.assembly.reads import Reads
+from thermocline.broker.assembly.tables import Tables
+from thermocline.broker.cold import KeyIndex
+from thermocline.broker.processors.messages import (
+    ColdFlowProcessor,
+    HotServer,
+    OffsetLookupProcessor,
+    PullProcessor,
+    QueryProcessor,
+    ReplyProcessor,
+    SendProcessor,
+    TransactionProcessor,
+    ViewProcessor,
+)
+from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullAdmission, PullFinder
+from thermocline.broker.queues import LocalRecords
+from thermocline.broker.sends import Acknowledgements, SendTargets
+from thermocline.broker.settings import INT_MAX
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Processor
+from thermocline.remoting.message_id import UniqueIdGenerator
+
+
+class MessagePath:
+    """See the module's header. On the loop."""
+
+    def __init__(
+        self,
+        base: Base,
+        tables: Tables,
+        reads: Reads,
+        cluster: Cluster,
+        due: DueMessages,
+        *,
+        key_index: KeyIndex,
+        long_polling: LongPolling,
+        near_bytes: int | None = None,
+    ) -> None:
+        """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say."""
+        settings, store = base.settings, base.store
+        acknowledgements = Acknowledgements(
+            store,
+            long_polling,
+            clock=base.clock,
+            call_soon=asyncio.get_running_loop().call_soon,
+            sends_waiting_max=lambda: settings.broker.sends_waiting_max,
+            send_wait_ms_max=lambda: settings.broker.send_wait_ms_max if settings.broker.fast_failure else INT_MAX,
+        )
+        targets = SendTargets(tables.topics, tables.static_topics, store.queues)
+        self._pulls = _make_pulls(base, tables, reads, cluster, long_polling=long_polling, near_bytes=near_bytes)
+        unique_ids = UniqueIdGenerator(
+            address=base.store_host[0],
+            process_id=os.getpid(),
+            number=base.random.getrandbits(32),
+            clock_ms=base.clock,
+        )
+        choose_queue = base.random.randrange
+        sends = _make_sends(
+            base, tables, due, acknowledgements=acknowledgements, unique_ids=unique_ids, choose_queue=choose_queue
+        )
+        self.hot = HotServer(
+            settings=settings,
+            store=store,
+            stats=base.stats,
+            clock=base.clock,
+            store_host=base.store_host,
+            targets=targets,
+            acknowledgements=acknowledgements,
+            pulls=self._pulls,
+            long_polling=long_polling,
+            unique_ids=unique_ids,
+            choose_queue=choose_queue,
+        )
+        self.processors: tuple[Processor, ...] = (
+            sends,
+            TransactionProcessor(
+                store=store, transactions=due.transactions, cold=base.cold, acknowledgements=acknowledgements
+            ),
+            ReplyProcessor(
+                settings=settings,
+                topics=tables.topics,
+                clients=tables.clients,
+                appender=due.appender,
+                clock=base.clock,
+                random=base.random,
+                store_host=base.store_host,
+                advertised_address=base.advertised_address,
+                check=sends.check,
+                make_topic=sends.make_topic,
+            ),
+            self._pulls,
+            *_make_lookups(base, tables, reads, cluster, key_index=key_index),
+            ColdFlowProcessor(settings=settings, cold_quota=reads.cold_quota),
+        )
+        """For the dispatcher; `connection_closed` is to be called for every connection that ends."""
+
+    def start(self, resources: AsyncExitStack) -> None:
+        """Flush in a helper thread and keep time, until `resources` close."""
+        self.hot.start()
+        resources.push_async_callback(self.hot.close)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client has left."""
+        self._pulls.connection_closed(connection)
+
+
+def _make_pulls(
+    base: Base, tables: Tables, reads: Reads, cluster: Cluster, *, long_polling: LongPolling, near_bytes: int | None
+) -> PullProcessor:
+    admission = PullAdmission(
+        settings=base.settings,
+        topics=tables.topics,
+        groups=tables.groups,
+        holds=tables.holds,
+        clients=tables.clients,
+        filters=tables.filters,
+        store_host=base.store_host,
+    )
+    finder = PullFinder(
+        settings=base.settings,
+        store=base.store,
+        offsets=tables.offsets,
+        cold=base.cold,
+        cold_quota=reads.cold_quota,
+        visible=reads.visible,
+        near_bytes=near_bytes,
+    )
+    return PullProcessor(
+        settings=base.settings,
+        store=base.store,
+        static_topics=tables.static_topics,
+        peers=cluster.peers,
+        offsets=tables.offsets,
+        turns=tables.turns,
+        filters=tables.filters,
+        stats=base.stats,
+        cold=base.cold,
+        clock=base.clock,
+        admission=admission,
+        finder=finder,
+        long_polling=long_polling,
+        limits=ColdPullLimits(),
+    )
+
+
+def _make_sends(
+    base: Base,
+    tables: Tables,
+    due: DueMessages,
+    *,
+    acknowledgements: Acknowledgements,
+    unique_ids: UniqueIdGenerator,
+    choose_queue: Callable[[int], int],
+) -> SendProcessor:
+    return SendProcessor(
+        settings=base.settings,
+        store=base.store,
+        topics=tables.topics,
+        static_topics=tables.static_topics,
+        groups=tables.groups,
+        locks=tables.locks,
+        timers=due.timers,
+        transactions=due.transactions,
+        stats=base.stats,
+        clock=base.clock,
+        store_host=base.store_host,
+        acknowledgements=acknowledgements,
+        unique_ids=unique_ids,
+        choose_queue=choose_queue,
+    )
+
+
+def _make_lookups(
+    base: Base, tables: Tables, reads: Reads, cluster: Cluster, *, key_index: KeyIndex
+) -> tuple[Processor, ...]:
+    local = LocalRecords(base.store, expired_before_ms=tables.topics.expired_before)
+    return (
+        OffsetLookupProcessor(
+            static_topics=tables.static_topics, lookup=reads.lookup, mapped_queues=cluster.mapped_queues
+        ),
+        QueryProcessor(
+            settings=base.settings,
+            stats=base.stats,
+            cold=base.cold,
+            visible=reads.visible,
+            local=local,
+            index=key_index,
+        ),
+        ViewProcessor(
+            store=base.store,
+            topics=tables.topics,
+            stats=base.stats,
+            cold=base.cold,
+            visible=reads.visible,
+            local=local,
+        ),
+    )

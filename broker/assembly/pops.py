@@ -1,0 +1,228 @@
+"""Pops: what consumers have popped and not acknowledged, and the requests that pop.
+
+made     the store of what is in flight, its files registered
+load     the order infos; consumer offsets are loaded with the tables
+open     reads the check points in the log from where the offsets file says
+start    popped messages that are due come back, from now on
+close    nothing more comes back; what is in flight is in the log
+"""
+
+import asyncio
+import contextlib
+from contextlib import AsyncExitStack
+
+from thermocline.broker.assembly.base import Base
+from thermocline.broker.assembly.reads import Reads
+from thermocline.broker.assembly.tables import Tables
+from thermocline.broker.pops import PopAdmission, PopFinder, PopPolling, PopReviver, make_pop_store, popped_is_durable
+from thermocline.broker.processors.pops import AckProcessor, PopLookProcessor, PopProcessor
+from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullFinder
+from thermocline.broker.queues import MessageReader
+from thermocline.broker.sends import FlushedAnswers
+from thermocline.broker.state_files import load_file
+from thermocline.broker.tables import consumer_offsets
+from thermocline.pop import order_table
+from thermocline.pop.order_table import OrderTable
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Processor
+from thermocline.remoting.pop_topics import normal_topic
+
+
+class Pops:
+    """What is in flight. On the loop."""
+
+    def __init__(self, base: Base, tables: Tables) -> None:
+        """Registers the file of consumer offsets too: it says how far check points were read, so it is written only
+        when the log has them durably."""
+        store, offsets = base.store, tables.offsets
+        self._base = base
+        self._tables = tables
+        self._orders = OrderTable()
+        self.store = make_pop_store(base.settings.broker, store, offsets, self._orders, clock=base.clock)
+        tables.persister.register(
+            consumer_offsets.FILE_NAME,
+            f"{store.config.config_path}/{consumer_offsets.FILE_NAME}",
+            lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset),
+            changes=offsets.changes,
+            durable_first=lambda: popped_is_durable(store, self.store),
+        )
+        tables.persister.register(
+            order_table.FILE_NAME,
+            f"{store.config.config_path}/{order_table.FILE_NAME}",
+            self.store.encode_orders,
+            changes=self.store.order_saves,
+            durable_first=lambda: popped_is_durable(store, self.store),
+        )
+
+    def load(self) -> None:
+        """Take the order infos over.
+
+        Raises:
+            CorruptDataError: The file cannot be read.
+        """
+        path = f"{self._base.store.config.config_path}/{order_table.FILE_NAME}"
+        self._orders.load(load_file(self._base.disk, path))
+
+    def open(self) -> None:
+        """Read what is in flight from the log. The tables are loaded and booted."""
+        self.store.open(offsets_log_offset=self._tables.offsets.pop_log_offset)
+        self._tables.topics.add_listener(
+            lambda topic, config: None if config is not None else self.store.forget_topic(topic)
+        )
+
+
+class PopPath:
+    """POPs, acknowledgements, peeks and notifications. On the loop."""
+
+    def __init__(
+        self,
+        base: Base,
+        tables: Tables,
+        reads: Reads,
+        pops: Pops,
+        *,
+        long_polling: LongPolling,
+        near_bytes: int | None = None,
+    ) -> None:
+        """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say."""
+        settings, call_soon = base.settings, asyncio.get_running_loop().call_soon
+        self.polling, self.notifications = (
+            PopPolling(
+                long_polling,
+                clock=base.clock,
+                call_soon=call_soon,
+                place_max=lambda: settings.broker.pop_polling_place_max,
+                total_max=lambda: settings.broker.pop_polling_max,
+                newest_first=newest_first,
+            )
+            for newest_first in (False, True)
+        )
+        self.reviver = PopReviver(
+            settings=settings,
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            pops=pops.store,
+            stats=base.stats,
+            clock=base.clock,
+            store_host=base.store_host,
+            reader=MessageReader(base.store, reads.visible, base.cold),
+        )
+        self._limits = ColdPullLimits()
+        self._task: asyncio.Task[None] | None = None
+        self.processors = self._make_processors(base, tables, reads, pops, near_bytes=near_bytes)
+        """For the dispatcher; `connection_closed` is to be called for every connection that ends."""
+
+    def _make_processors(
+        self, base: Base, tables: Tables, reads: Reads, pops: Pops, *, near_bytes: int | None
+    ) -> tuple[Processor, ...]:
+        settings = base.settings
+        answers = FlushedAnswers(base.store, clock=base.clock)
+        admission = _make_admission(base, tables)
+        pulls = _make_pulls(base, tables, reads, near_bytes=near_bytes)
+        finder = PopFinder(
+            settings=settings,
+            store=base.store,
+            topics=tables.topics,
+            offsets=tables.offsets,
+            turns=tables.turns,
+            pops=pops.store,
+            visible=reads.visible,
+            lookup=reads.lookup,
+            first_messages=reads.first_messages,
+            clock=base.clock,
+            random=base.random,
+            finder=pulls,
+            on_free=self._queue_is_free,
+        )
+        return (
+            PopProcessor(
+                settings=settings,
+                offsets=tables.offsets,
+                filters=tables.filters,
+                pops=pops.store,
+                stats=base.stats,
+                clock=base.clock,
+                store_host=base.store_host,
+                admission=admission,
+                finder=finder,
+                polling=self.polling,
+                answers=answers,
+                limits=self._limits,
+            ),
+            AckProcessor(
+                store=base.store,
+                topics=tables.topics,
+                offsets=tables.offsets,
+                pops=pops.store,
+                stats=base.stats,
+                visible=reads.visible,
+                clock=base.clock,
+                answers=answers,
+                polling=self.polling,
+                notifications=self.notifications,
+            ),
+            PopLookProcessor(
+                settings=settings,
+                store=base.store,
+                topics=tables.topics,
+                offsets=tables.offsets,
+                pops=pops.store,
+                stats=base.stats,
+                visible=reads.visible,
+                lookup=reads.lookup,
+                clock=base.clock,
+                random=base.random,
+                admission=admission,
+                finder=pulls,
+                polling=self.polling,
+                notifications=self.notifications,
+            ),
+        )
+
+    def start(self, resources: AsyncExitStack) -> None:
+        """Let popped messages that are due come back, until `resources` close; returns at once."""
+        assert self._task is None
+        self._task = asyncio.get_running_loop().create_task(self.reviver.run(), name="POP reviver")
+        resources.push_async_callback(self.close)
+
+    async def close(self) -> None:
+        """Stop. Idempotent."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client has left: nothing waits, and nothing is fetched for it."""
+        self.polling.forget(connection)
+        self.notifications.forget(connection)
+        self._limits.forget(connection)
+
+    def _queue_is_free(self, topic: str, group: str) -> None:
+        """A queue that a POP waited for can be popped by others again."""
+        self.polling.wake_group(normal_topic(topic, group), group)
+
+
+def _make_admission(base: Base, tables: Tables) -> PopAdmission:
+    return PopAdmission(
+        settings=base.settings,
+        topics=tables.topics,
+        groups=tables.groups,
+        holds=tables.holds,
+        filters=tables.filters,
+        store_host=base.store_host,
+    )
+
+
+def _make_pulls(base: Base, tables: Tables, reads: Reads, *, near_bytes: int | None) -> PullFinder:
+    return PullFinder(
+        settings=base.settings,
+        store=base.store,
+        offsets=tables.offsets,
+        cold=base.cold,
+        cold_quota=reads.cold_quota,
+        visible=reads.visible,
+        near_bytes=near_bytes,
+    )

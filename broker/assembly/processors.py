@@ -1,0 +1,271 @@
+"""Processors: every family of requests, each made of the parts that it uses, put behind one dispatcher."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from thermocline.broker.assembly.cold_tier import ColdTier
+from thermocline.broker.assembly.helper_links import HelperLinks
+from thermocline.broker.assembly.messages import MessagePath
+from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.assembly.pops import PopPath
+from thermocline.broker.cluster import ClusterQueues
+from thermocline.broker.cold import DroppedRange
+from thermocline.broker.follower import ReadOnlyProcessor, Source
+from thermocline.broker.helpers import HelperHub, HelperStatus
+from thermocline.broker.processors import (
+    AdminProcessor,
+    AssignmentProcessor,
+    ClientProcessor,
+    ConsumerCallProcessor,
+    ConsumerOffsetProcessor,
+    GroupProcessor,
+    HandOffProcessor,
+    LockProcessor,
+    ReplicaProcessor,
+    RuntimeInfo,
+    StatsProcessor,
+    TopicProcessor,
+)
+from thermocline.broker.processors.messages import RecallProcessor, SendBackProcessor
+from thermocline.broker.processors.tier import (
+    CostProcessor,
+    FlushedRangesProcessor,
+    ScrubProcessor,
+    TierProcessor,
+    TtlProcessor,
+)
+from thermocline.broker.tier import HiddenMessages, fenced_by
+from thermocline.remoting.dispatcher import Dispatcher, Processor
+from thermocline.store.retention import RetentionGate
+
+
+def make_dispatcher(
+    parts: BrokerParts,
+    messages: MessagePath,
+    pops: PopPath,
+    helpers: HelperLinks,
+    tier: ColdTier,
+    *,
+    run_retention: Callable[[], Awaitable[None]],
+    report_now: Callable[[], Awaitable[None]],
+    source: Source | None,
+) -> Dispatcher:
+    """All of them. `run_retention`: one round of local retention. `report_now`: flush, and tell the tier process.
+    `source`: the broker whose cold tier is served, read-only."""
+    log, index, fence = parts.base.store.commit_log, helpers.index, tier.fence
+    return Dispatcher(
+        (
+            *messages.processors,
+            *pops.processors,
+            *table_processors(parts),
+            *due_processors(parts),
+            *state_processors(
+                parts,
+                run_retention=run_retention,
+                dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
+            ),
+            *tier_processors(
+                parts,
+                helpers.hub,
+                helpers=helpers.helpers.statuses,
+                report_now=report_now,
+                gate=tier.gate.now,
+                dropped=tier.dropped.live,
+                fenced_by=lambda: fenced_by(fence.later_epoch) if fence.reason else "",
+            ),
+        ),
+        on_closed=(messages.connection_closed, pops.connection_closed, parts.tables.clients.connection_closed),
+        before=() if source is None else (ReadOnlyProcessor(source),),
+    )
+
+
+def table_processors(parts: BrokerParts) -> tuple[Processor, ...]:
+    """Topics, groups, clients, offsets, locks and assignments."""
+    base, tables, reads, cluster = parts.base, parts.tables, parts.reads, parts.cluster
+    settings = base.settings
+    return (
+        TopicProcessor(
+            settings=settings,
+            topics=tables.topics,
+            static_topics=tables.static_topics,
+            offsets=tables.offsets,
+            stats=base.stats,
+            persister=tables.persister,
+        ),
+        GroupProcessor(settings=settings, groups=tables.groups, offsets=tables.offsets, stats=base.stats),
+        ClientProcessor(
+            settings=settings,
+            topics=tables.topics,
+            groups=tables.groups,
+            holds=tables.holds,
+            clients=tables.clients,
+            filters=tables.filters,
+            clock=base.clock,
+        ),
+        ConsumerOffsetProcessor(
+            settings=settings,
+            topics=tables.topics,
+            static_topics=tables.static_topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            holds=tables.holds,
+            clients=tables.clients,
+            lookup=reads.lookup,
+            mapped_queues=cluster.mapped_queues,
+            first_messages=reads.first_messages,
+        ),
+        HandOffProcessor(
+            store=base.store,
+            topics=tables.topics,
+            static_topics=tables.static_topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            holds=tables.holds,
+            clients=tables.clients,
+            pops=parts.pops.store,
+            persister=tables.persister,
+            lookup=reads.lookup,
+        ),
+        LockProcessor(locks=tables.locks),
+        AssignmentProcessor(
+            settings=settings,
+            topics=tables.topics,
+            groups=tables.groups,
+            clients=tables.clients,
+            request_modes=tables.request_modes,
+            queues=ClusterQueues(tables.topics, cluster.registration, config=lambda: settings.broker, clock=base.clock),
+        ),
+    )
+
+
+def due_processors(parts: BrokerParts) -> tuple[Processor, ...]:
+    """Messages that are stored again for later, or recalled."""
+    base, tables, due = parts.base, parts.tables, parts.due
+    return (
+        SendBackProcessor(
+            settings=base.settings,
+            store=base.store,
+            topics=tables.topics,
+            groups=tables.groups,
+            delays=due.delays,
+            stats=base.stats,
+            cold=base.cold,
+            appender=due.appender,
+            random=base.random,
+            store_host=base.store_host,
+        ),
+        RecallProcessor(
+            settings=base.settings,
+            topics=tables.topics,
+            timers=due.timers,
+            appender=due.appender,
+            clock=base.clock,
+        ),
+    )
+
+
+def state_processors(
+    parts: BrokerParts,
+    *,
+    run_retention: Callable[[], Awaitable[None]],
+    dispatch_behind_bytes: Callable[[], int],
+) -> tuple[Processor, ...]:
+    """What tools ask about the broker's state, and tell it to do. `dispatch_behind_bytes`: how far the index lags."""
+    base, tables, reads, due = parts.base, parts.tables, parts.reads, parts.due
+    return (
+        StatsProcessor(
+            settings=base.settings,
+            topics=tables.topics,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            clients=tables.clients,
+            consumer_filters=tables.consumer_filters,
+            stats=base.stats,
+            lookup=reads.lookup,
+            remaining=reads.remaining,
+            clock=base.clock,
+            advertised_address=base.advertised_address,
+        ),
+        ConsumerCallProcessor(
+            settings=base.settings,
+            store=base.store,
+            topics=tables.topics,
+            groups=tables.groups,
+            clients=tables.clients,
+            cold=base.cold,
+        ),
+        ReplicaProcessor(store=base.store),
+        AdminProcessor(
+            settings=base.settings,
+            store=base.store,
+            topics=tables.topics,
+            filters=tables.filters,
+            delays=due.delays,
+            timers=due.timers,
+            persister=tables.persister,
+            registration=parts.cluster.registration,
+            runtime_info=RuntimeInfo(
+                settings=base.settings,
+                disk=base.disk,
+                store=base.store,
+                stats=base.stats,
+                delays=due.delays,
+                timers=due.timers,
+                clock=base.clock,
+                boot_time_ms=parts.boot_time_ms,
+                dispatch_behind_bytes=dispatch_behind_bytes,
+            ),
+            run_retention=run_retention,
+        ),
+    )
+
+
+def tier_processors(
+    parts: BrokerParts,
+    hub: HelperHub,
+    *,
+    helpers: Callable[[], Sequence[HelperStatus]],
+    report_now: Callable[[], Awaitable[None]],
+    gate: Callable[[], RetentionGate],
+    dropped: Callable[[], Sequence[DroppedRange]] = list,
+    fenced_by: Callable[[], str] = str,
+) -> tuple[Processor, ...]:
+    """What the `thermocline` command asks about the cold tier; parameters as those of TierProcessor."""
+    base, tables, reads = parts.base, parts.tables, parts.reads
+    settings = base.settings
+    hidden = HiddenMessages(
+        disk=base.disk,
+        store=base.store,
+        cold=base.cold,
+        visible=reads.visible,
+        lookup=reads.lookup,
+        store_host=base.store_host,
+        gate=gate,
+    )
+    return (
+        TierProcessor(
+            settings=settings,
+            store=base.store,
+            topics=tables.topics,
+            stats=base.stats,
+            cold=base.cold,
+            clock=base.clock,
+            hub=hub,
+            helpers=helpers,
+            report_now=report_now,
+            gate=gate,
+            dropped=dropped,
+            fenced_by=fenced_by,
+        ),
+        ScrubProcessor(hub),
+        TtlProcessor(
+            settings=settings,
+            store=base.store,
+            topics=tables.topics,
+            lookup=reads.lookup,
+            hub=hub,
+            hidden=hidden,
+            report_now=report_now,
+        ),
+        CostProcessor(settings=settings, topics=tables.topics, hub=hub),
+        FlushedRangesProcessor(store=base.store, topics=tables.topics, visible=reads.visible),
+    )

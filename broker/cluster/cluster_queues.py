@@ -1,0 +1,103 @@
+"""Cluster queues: the queues of a topic on all brokers, for those who are to share them.
+
+This broker's own come from its topic table, the others' from a NameServer, asked for each topic that somebody asks
+about, once in `loadBalancePollNameServerInterval`. While no NameServer answers, what was known last counts on.
+Bound: TOPICS_MAX topics are remembered.
+Owner: the hot process's event loop.
+Source: broker/topic/TopicRouteInfoManager.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from thermocline.broker.cluster.registration import Registration
+from thermocline.broker.settings import BrokerConfig
+from thermocline.broker.tables import TopicTable
+from thermocline.remoting.bodies import PERM_READ, MessageQueue, TopicRouteData
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import MQError
+from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+TOPICS_MAX = 10_000
+TIMEOUT_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What a NameServer said of the other brokers' queues."""
+
+    asked_ms: int
+    queues: tuple[MessageQueue, ...]
+
+
+class ClusterQueues:
+    """Readable queues of topics, on all brokers."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        registration: Registration,
+        *,
+        config: Callable[[], BrokerConfig],
+        clock: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._registration = registration
+        self._config = config
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    async def find(self, topic: str) -> list[MessageQueue] | None:
+        """The queues that consumers may read; None when nobody has such a topic. Cancelling is safe."""
+        known = self._known.get(topic)
+        if known is None or self._clock() - known.asked_ms >= self._config().route_poll_interval_ms:
+            await self._ask_once(topic)
+            known = self._known.get(topic)
+        config = self._topics.get(topic)
+        others = () if known is None else known.queues
+        if config is None:
+            return list(others) or None
+        count = config.read_queue_nums if config.perm & PERM_READ else 0
+        name = self._config().broker_name
+        return [*(MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in range(count)), *others]
+
+    async def _ask_once(self, topic: str) -> None:
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+            task.add_done_callback(lambda _: self._asking.pop(topic))
+        await asyncio.shield(task)
+
+    async def _ask(self, topic: str) -> None:
+        command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
+        known = self._known.get(topic)
+        queues = () if known is None else known.queues
+        try:
+            answer = await self._registration.call(command, timeout_ms=TIMEOUT_MS)
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                queues = self._others(topic, TopicRouteData.decode(answer.body))
+            elif answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                queues = ()
+        except MQError as error:
+            logger.warning("route not known anew topic=%s error=%s", topic, error)
+        if len(self._known) >= TOPICS_MAX:
+            self._known.clear()
+        self._known[topic] = _Known(asked_ms=self._clock(), queues=queues)
+
+    def _others(self, topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
+        own_name = self._config().broker_name
+        return tuple(
+            MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
+            for data in route.queue_datas
+            if data.broker_name != own_name and data.perm & PERM_READ
+            for number in range(data.read_queue_nums)
+        )

@@ -1,0 +1,428 @@
+"""Registration: tells every NameServer which topics this broker has, and that it is alive.
+
+    at start, after 10 s, then every 30 s      all topics
+    at each change of topics                   the topics that changed, many changes in one message; with
+                                               `enableSingleTopicRegister` each topic in a request that leaves the
+                                               broker's other topics alone, many at once as all topics
+    when a connection was lost                 all topics, as soon as there is a new one: a NameServer forgets a broker
+                                               whose connection closes
+
+One task and one connection for each NameServer; they know nothing of each other, and one that is away holds nobody up.
+Which NameServers there are is looked up again and again (name_server_watch.py). A new one is registered with at once.
+One that leaves the list is registered with for as long as clients may still ask it, then told that the broker leaves.
+
+Rules
+  - One registration is under way at a time for a NameServer, and what it did not acknowledge goes with the next one. A
+    NameServer takes a changed topic over when the data version differs from the one it knows, so a change that got lost
+    must not be followed by a newer version without it.
+  - What is sent is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
+  - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
+  - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
+Owner: the hot process's event loop.
+Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll, registerSingleTopicAll),
+out/BrokerOuterAPI.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from thermocline.broker.cluster.name_server_watch import NameServerWatch
+from thermocline.broker.settings import BrokerConfig
+from thermocline.broker.tables import StaticTopicTable, TopicTable
+from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, KVTable, QueueData, TopicConfig, TopicRouteData
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import MQError, ResponseError, UnavailableError
+from thermocline.remoting.headers.namesrv import (
+    RegisterBrokerRequestHeader,
+    RegisterTopicRequestHeader,
+    UnregisterBrokerRequestHeader,
+)
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+FIRST_PERIOD_MS = 10_000
+RECONNECT_MS = 1_000
+UNREGISTER_TIMEOUT_MS = 3_000
+REMOVED_LINGER_MS = 120_000
+"""Clients look up the list every 30 s at the latest, RocketMQ's with an address server every two minutes."""
+SINGLE_TOPICS_MAX = 100
+"""More changed topics than this are registered along with all others, in one request."""
+ZONE_FIELD = "__ZONE_NAME"
+"""Beside the header, as RocketMQ's hooks put it there (remoting/rpchook/DynamicalExtFieldRPCHook.java)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationStatus:
+    """How one NameServer stands."""
+
+    name_server: str
+    is_registered: bool
+    registered_count: int
+    last_error: str
+
+
+class Registration:
+    """Keeps one broker registered. `start` once; `unregister` takes the broker out, `close` only stops."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        static_topics: StaticTopicTable,
+        config: Callable[[], BrokerConfig],
+        advertised_address: str,
+        ha_address: str,
+    ) -> None:
+        self._topics = topics
+        self._static_topics = static_topics
+        self._config = config
+        self.advertised_address = advertised_address
+        self.ha_address = ha_address
+        self._watch = NameServerWatch(config=config, follow=self._follow)
+        self._links: dict[str, _Link] = {}
+        self._removed: dict[str, _Link] = {}
+        self._removals: dict[str, asyncio.Task[None]] = {}
+        topics.add_listener(self._topic_changed)
+        static_topics.add_listener(self._mapping_changed)
+
+    def start(self) -> None:
+        """Begin to register; returns at once."""
+        self._watch.start()
+
+    async def wait_registered(self) -> None:
+        """Return when every NameServer has acknowledged a registration."""
+        await self._watch.found.wait()
+        await asyncio.gather(*(link.registered.wait() for link in self._links.values()))
+
+    def look_soon(self) -> None:
+        """Look up now which NameServers there are."""
+        self._watch.look_soon()
+
+    def request_full(self) -> None:
+        """Send all topics anew, as something about all of them changed."""
+        for link in self._all_links():
+            link.request_full()
+
+    async def unregister(self) -> None:
+        """Tell the NameServers that reach us that this broker leaves, and stop. Idempotent."""
+        await self._stop_tasks()
+        await asyncio.gather(*(link.unregister() for link in self._all_links()))
+        self._close_links()
+
+    async def close(self) -> None:
+        """Stop without a word; NameServers notice the closed connections. Idempotent."""
+        await self._stop_tasks()
+        self._close_links()
+
+    async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand | None:
+        """Ask the first NameServer that is connected; None when none is. Cancelling is safe.
+
+        Raises:
+            UnavailableError: It did not answer.
+        """
+        for link in self._all_links():
+            connection = link.connection
+            if connection is not None:
+                return await connection.call(command, timeout_ms=timeout_ms)
+        return None
+
+    def status(self) -> list[RegistrationStatus]:
+        """How each NameServer of the list stands."""
+        return [link.status() for link in self._links.values()]
+
+    # -- for the links -------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings as they are now."""
+        return self._config()
+
+    def commands(self, changed: Collection[str] | None) -> Iterator[RemotingCommand]:
+        """Requests, to be sent in this order, that register the topics that changed, or all."""
+        if changed is None or not self.config.single_topic_register:
+            yield self.command(changed)
+        elif len(changed) > SINGLE_TOPICS_MAX:
+            yield self.command(None)
+        else:
+            static = [name for name in changed if name in self._static_topics.details]
+            if static:
+                yield self.command(static)  # a registration with mappings removes no topic
+            for name in changed:
+                if name in self._topics and name not in static:
+                    yield self._topic_command(name)
+
+    def _topic_command(self, name: str) -> RemotingCommand:
+        topic = self._topics.configs()[name]
+        queue_data = QueueData(
+            broker_name=self.config.broker_name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=_allowed(topic, self.config.permission).perm,
+            topic_sys_flag=topic.topic_sys_flag,
+        )
+        return RemotingCommand.request(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequestHeader(topic=name),
+            body=TopicRouteData(queue_datas=[queue_data]).encode(),
+        )
+
+    def command(self, changed: Collection[str] | None) -> RemotingCommand:
+        """A registration of the topics that changed, or of all; those that were deleted meanwhile are left out."""
+        config = self.config
+        names = self._topics.configs() if changed is None else [name for name in changed if name in self._topics]
+        if _is_whole(config.permission):
+            entries = [self._topics.encoded(name) for name in names]
+        else:
+            entries = [_masked_entry(self._topics.configs()[name], config.permission) for name in names]
+        static = self._static_topics
+        mappings = [static.encoded_info(name) for name in static.details if changed is None or name in changed]
+        version = self._topics.data_version.encode()
+        body = (
+            b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%s,"mappingDataVersion":%s,'
+            b'"topicConfigTable":{%s},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{%s}}}'
+        ) % (version, version, b",".join(entries), b",".join(mappings))
+        header = RegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self.advertised_address,
+            cluster_name=config.cluster_name,
+            ha_server_addr=self.ha_address,
+            broker_id=config.broker_id,
+            enable_acting_master=False,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        zone = {ZONE_FIELD: config.zone_name} if config.zone_name else None
+        return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body, ext_fields=zone)
+
+    def unregister_command(self) -> RemotingCommand:
+        """A leave."""
+        config = self.config
+        return RemotingCommand.request(
+            RequestCode.UNREGISTER_BROKER,
+            UnregisterBrokerRequestHeader(
+                broker_name=config.broker_name,
+                broker_addr=self.advertised_address,
+                cluster_name=config.cluster_name,
+                broker_id=config.broker_id,
+            ),
+        )
+
+    def take_order_topics(self, body: bytes) -> Awaitable[None]:
+        """Mark the topics that the NameServer's order configuration names."""
+        return self._topics.set_order(KVTable.decode(body).table)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _topic_changed(self, topic: str, config: TopicConfig | None) -> None:
+        if config is not None:
+            for link in self._all_links():
+                link.request(topic)
+
+    def _mapping_changed(self, topic: str) -> None:
+        if topic in self._topics:
+            self._topics.touch()  # NameServers take a mapping over when the topics' version differs
+            for link in self._all_links():
+                link.request(topic)
+
+    def _all_links(self) -> list[_Link]:
+        return [*self._links.values(), *self._removed.values()]
+
+    def _follow(self, addresses: tuple[str, ...]) -> None:
+        """Register with these NameServers, and after a while not with any other."""
+        for address in addresses:
+            if address not in self._links:
+                link = self._removed.pop(address, None)
+                if link is None:
+                    link = _Link(address, self)
+                    link.start()
+                else:
+                    self._removals.pop(address).cancel()
+                self._links[address] = link
+        for address in [one for one in self._links if one not in addresses]:
+            logger.info("name server leaves the list name_server=%s", address)
+            link = self._removed[address] = self._links.pop(address)
+            removal = self._remove(link, asyncio.get_running_loop().time() + REMOVED_LINGER_MS / 1000)
+            self._removals[address] = asyncio.get_running_loop().create_task(removal, name=f"removal of {address}")
+
+    async def _remove(self, link: _Link, due: float) -> None:
+        """Leave a NameServer at a time of the loop; cancelled when it comes back to the list before."""
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        del self._removed[link.address], self._removals[link.address]
+        await link.stop()
+        await link.unregister()
+        link.close()
+
+    async def _stop_tasks(self) -> None:
+        await self._watch.close()
+        removals = list(self._removals.values())
+        for removal in removals:
+            removal.cancel()
+        await asyncio.gather(*removals, return_exceptions=True)
+        for link in self._all_links():
+            await link.stop()
+
+    def _close_links(self) -> None:
+        for link in self._all_links():
+            link.close()
+
+
+class _Link:
+    """One NameServer's connection, and what it has not acknowledged yet."""
+
+    def __init__(self, address: str, registration: Registration) -> None:
+        self.address = address
+        self.registered = asyncio.Event()
+        self._registration = registration
+        self._connection: ClientConnection | None = None
+        self._changed: dict[str, None] = {}
+        self._is_full_due = True
+        self._wake = asyncio.Event()
+        self._registered_count = 0
+        self._last_error = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to stay registered; nothing to do when it does already."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"registration at {self.address}")
+
+    async def stop(self) -> None:
+        """Send no more registrations; idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    @property
+    def connection(self) -> ClientConnection | None:
+        """The connection while there is one."""
+        return None if self._connection is None or self._connection.is_closed else self._connection
+
+    def request(self, topic: str) -> None:
+        self._changed[topic] = None
+        self._wake.set()
+
+    def request_full(self) -> None:
+        self._is_full_due = True
+        self._wake.set()
+
+    def status(self) -> RegistrationStatus:
+        return RegistrationStatus(
+            name_server=self.address,
+            is_registered=self.registered.is_set(),
+            registered_count=self._registered_count,
+            last_error=self._last_error,
+        )
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def unregister(self) -> None:
+        connection = self._connection
+        if connection is None or connection.is_closed:
+            return
+        try:
+            await connection.request(self._registration.unregister_command(), timeout_ms=UNREGISTER_TIMEOUT_MS)
+        except MQError as error:
+            logger.warning("name server not told of the leave name_server=%s error=%s", self.address, error)
+        self.registered.clear()
+
+    async def _run(self) -> None:
+        """Stay registered until cancelled."""
+        loop = asyncio.get_running_loop()
+        period_ms = FIRST_PERIOD_MS
+        due = loop.time()
+        while True:
+            if self._connection is None or self._connection.is_closed:
+                self.registered.clear()
+                self._is_full_due = True
+                if not await self._connect():
+                    await asyncio.sleep(RECONNECT_MS / 1000)
+                    continue
+            if loop.time() >= due:
+                self._is_full_due = True
+            if self._is_full_due or self._changed:
+                was_full = self._is_full_due
+                if await self._register():
+                    if was_full:
+                        due = loop.time() + min(period_ms, self._registration.config.register_period_ms) / 1000
+                        period_ms = self._registration.config.register_period_ms
+                else:
+                    await asyncio.sleep(RECONNECT_MS / 1000)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _connect(self) -> bool:
+        try:
+            self._connection = await ClientConnection.open(self.address, on_closed=self._connection_closed)
+        except UnavailableError as error:
+            self._failed(error)
+            return False
+        return True
+
+    def _connection_closed(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self.registered.clear()
+            self._wake.set()
+
+    async def _register(self) -> bool:
+        """Send what is not acknowledged yet; True when it was acknowledged."""
+        connection = self._connection
+        assert connection is not None
+        changed, self._changed = self._changed, {}
+        is_full, self._is_full_due = self._is_full_due, False
+        try:
+            for command in self._registration.commands(None if is_full else changed):
+                answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
+                if answer.code != ResponseCode.SUCCESS:
+                    raise ResponseError(answer.remark or "", code=answer.code)
+                if answer.body:
+                    await self._registration.take_order_topics(bytes(answer.body))
+        except MQError as error:
+            self._changed = {**changed, **self._changed}
+            self._is_full_due = True
+            self._failed(error)
+            return False
+        self._registered_count += 1
+        if not self.registered.is_set():
+            logger.info("registered name_server=%s address=%s", self.address, self._registration.advertised_address)
+        self._last_error = ""
+        self.registered.set()
+        return True
+
+    def _failed(self, error: MQError) -> None:
+        """One line when trouble begins or changes, not one every second."""
+        if str(error) != self._last_error:
+            logger.warning("not registered name_server=%s error=%s", self.address, error)
+        self._last_error = str(error)
+
+
+def _is_whole(permission: int) -> bool:
+    """Whether the broker allows both reading and writing."""
+    return permission & (PERM_READ | PERM_WRITE) == PERM_READ | PERM_WRITE
+
+
+def _allowed(config: TopicConfig, permission: int) -> TopicConfig:
+    """The topic with what the broker's own permission leaves of it."""
+    return config if _is_whole(permission) else msgspec.structs.replace(config, perm=config.perm & permission)
+
+
+def _masked_entry(config: TopicConfig, permission: int) -> bytes:
+    return msgspec.json.encode(config.topic_name) + b":" + _allowed(config, permission).encode()

@@ -1,0 +1,249 @@
+"""Cold reads: what the hot process asks of the tier process, as the request processors see it.
+
+A queue offset below the queue's local minimum, and a physical offset below the log's, may still be held by the cold
+tier. The answers here never pass through the hot process's own disk, may take a while, and may fail.
+
+Rules
+  - `bounds` is answered from memory: what the tier last said it serves. None means that nothing is known (no tier was
+    heard of yet); then what depends on it gets a retryable answer, never the local minimum: an official client would
+    skip history.
+  - Everything else raises `UnavailableError` when there is no answer now, and may be cancelled: a client that left is
+    not worth the rest of the way.
+  - Records come byte for byte as the log held them, whole, in order of their queue offset, gapless within one answer
+    (an answer may be shorter than asked for).
+  - A record stored before `expired_before_ms` is gone: it is not returned, and minimum offsets lie behind it.
+  - How much may be on the way is bounded by the implementation (bytes) and by its callers (requests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from thermocline.broker.cold.cold_state import ColdHealth, ColdState
+from thermocline.remoting.message_record import MessageRecord, decode_record
+from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
+
+
+class Boundary(Enum):
+    """Which of several offsets a timestamp means."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdBounds:
+    """The queue offsets `[min_offset, end_offset)` that the tier serves; the TTL cut is not yet applied. `gaps`: the
+    declared holes, offsets that hold no message; some may reach beyond the bounds."""
+
+    min_offset: int
+    end_offset: int
+    gaps: QueueGaps = NO_GAPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdPull:
+    """Messages of one queue from `offset` on, at most `count_max` and `bytes_max` (but at least one)."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    bytes_max: int
+    codes: frozenset[int] | None
+    """Tag codes that match; None: all messages."""
+    expression: str = ""
+    """SQL92 expression that the properties have to fulfil; empty: all messages."""
+    expired_before_ms: int
+    group: str
+    """Whose pull it is: limits and read-ahead are per group."""
+    reader: str = ""
+    """Who waits for it (`reader_left`); empty: nobody who leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdPullResult:
+    """Records found, and how far the search went.
+
+    `next_offset` is where the next pull goes on: behind the last record returned or filtered out, or the first offset
+    that is there when `offset` lay below it. No records and `next_offset` above `offset`: everything up to there was
+    filtered out, or does not exist.
+    """
+
+    records: Sequence[bytes | memoryview]
+    """Runs of whole records, in order."""
+    message_count: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdTimeSearch:
+    """The offset whose record was stored at a time, within the cold part of a queue."""
+
+    topic: str
+    queue_id: int
+    timestamp_ms: int
+    boundary: Boundary
+    expired_before_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdKeyQuery:
+    """Records by key: `index_type` is `K` key, `U` unique id, `T` tag; newest first, at most `count_max`."""
+
+    topic: str
+    key: str
+    index_type: str
+    begin_ms: int
+    end_ms: int
+    count_max: int
+    expired_before_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdRecord:
+    """One whole record, found by key or by its physical offset."""
+
+    physical_offset: int
+    topic: str
+    store_timestamp_ms: int
+    record: bytes | memoryview
+
+
+class ColdReads(Protocol):
+    """The tier process as a client sees it. Belongs to the hot process's event loop."""
+
+    def health(self) -> ColdHealth:
+        """How the cold tier is."""
+
+    def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
+        """What the tier serves of a queue; both bounds equal when it serves nothing. None: not known."""
+
+    def held(self, pull: ColdPull) -> ColdPullResult | None:
+        """The answer to a pull when it is in memory: records that came with an earlier one, some expired by now."""
+
+    async def pull(self, pull: ColdPull) -> ColdPullResult:
+        """Messages of a queue.
+
+        Raises:
+            UnavailableError: No answer now; the same pull may be retried.
+        """
+
+    def reader_left(self, reader: str) -> None:
+        """Let go of what is kept or fetched for this reader alone; its pulls are cancelled by their caller."""
+
+    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+        """The first offset whose record is stored in the tier and has not expired; None when there is none.
+
+        Raises:
+            UnavailableError: No answer now.
+        """
+
+    async def earliest_time_ms(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+        """The store time of the record at `min_offset`; None when there is none.
+
+        Raises:
+            UnavailableError: No answer now.
+        """
+
+    async def offset_by_time(self, search: ColdTimeSearch) -> int | None:
+        """LOWER: the first offset stored at or after the time, None when all are older. UPPER: the last offset stored
+        at or before it, None when all are newer.
+
+        Raises:
+            UnavailableError: No answer now.
+        """
+
+    async def query_keys(self, query: ColdKeyQuery) -> list[ColdRecord]:
+        """Records that have a key.
+
+        Raises:
+            UnavailableError: No answer now.
+        """
+
+    async def view(self, physical_offset: int) -> ColdRecord | None:
+        """The record at a physical offset; None when no record starts there.
+
+        Raises:
+            UnavailableError: No answer now.
+        """
+
+
+class NoColdTier:
+    """A broker without a cold tier: what is below the local minimum is gone."""
+
+    def health(self) -> ColdHealth:
+        """There is none."""
+        return ColdHealth(state=ColdState.NONE)
+
+    def bounds(self, topic: str, queue_id: int) -> ColdBounds:
+        """Nothing, and that is known."""
+        return ColdBounds(min_offset=0, end_offset=0)
+
+    def held(self, pull: ColdPull) -> ColdPullResult | None:
+        """Nothing."""
+        return None
+
+    async def pull(self, pull: ColdPull) -> ColdPullResult:
+        """Nothing."""
+        return ColdPullResult(records=(), message_count=0, next_offset=pull.offset)
+
+    def reader_left(self, reader: str) -> None:
+        """Nothing is kept."""
+
+    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+        """Nothing."""
+        return None
+
+    async def earliest_time_ms(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+        """Nothing."""
+        return None
+
+    async def offset_by_time(self, search: ColdTimeSearch) -> int | None:
+        """Nothing."""
+        return None
+
+    async def query_keys(self, query: ColdKeyQuery) -> list[ColdRecord]:
+        """Nothing."""
+        return []
+
+    async def view(self, physical_offset: int) -> ColdRecord | None:
+        """Nothing."""
+        return None
+
+
+async def pull_one(
+    cold: ColdReads, topic: str, queue_id: int, offset: int, *, expired_before_ms: int, group: str
+) -> ColdPullResult:
+    """Pull the message at one offset of a queue; `record_at` takes it out of the answer.
+
+    Raises:
+        UnavailableError: There is no answer now.
+    """
+    return await cold.pull(
+        ColdPull(
+            topic=topic,
+            queue_id=queue_id,
+            offset=offset,
+            count_max=1,
+            bytes_max=1,
+            codes=None,
+            expired_before_ms=expired_before_ms,
+            group=group,
+        )
+    )
+
+
+def record_at(result: ColdPullResult, offset: int, *, check_crc: bool = True) -> MessageRecord | None:
+    """Return the first record of an answer if it is that of a queue offset; None when it is another, or there is none.
+
+    Raises:
+        CorruptDataError: It is no sound record.
+    """
+    if not result.records:
+        return None
+    record = decode_record(memoryview(result.records[0]), check_crc=check_crc)
+    return record if record.queue_offset == offset else None

@@ -1,0 +1,276 @@
+"""Delay service: delivers messages of the delay levels when their time has come.
+
+A message with level n lies in SCHEDULE_TOPIC_XXXX, queue n - 1, with its real topic and queue in the properties
+REAL_TOPIC and REAL_QID; the tags code of its queue unit is the time of delivery. Messages of one level come due in
+the order in which they were stored, so each level needs one offset: what lies before it has been delivered.
+
+File: config/delayOffset.json, Apache RocketMQ's: {"dataVersion":{...},"offsetTable":{1:64,2:20}}, integer keys
+unquoted.
+
+Rules
+  - Delivery appends the message to its real queue, with the property text as it was stored (RocketMQ leaves
+    REAL_TOPIC and DELAY in it) and a new store time. At least once: what was delivered since the file was written
+    last is delivered again after a crash; a clean stop repeats nothing.
+  - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
+  - A time of delivery further away than the level's delay (a clock that was set back) means now.
+  - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
+    when the name was made again since: it belongs to the topic's earlier life.
+  - Records of undelivered messages must stay in the local log: `earliest_undelivered_offset` is for retention to ask.
+Owner: the hot process's event loop.
+Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from thermocline.broker.sends import MessageAppender
+from thermocline.broker.state_files import ConfigPersister, VersionCounter
+from thermocline.remoting import json_dialect
+from thermocline.remoting.bodies import DataVersion
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, OffsetOutOfRangeError
+from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_draft import MessageDraft
+from thermocline.store.message_store import MessageStore
+from thermocline.store.table_changes import TableChanges
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "delayOffset.json"
+
+FIRST_PAUSE_MS = 1_000
+PAUSE_MS = 100
+IDLE_PAUSE_MS = 500
+"""While no level has a message: less than the shortest delay."""
+FAILURE_PAUSE_MS = 10_000
+SLICE_MESSAGES_MAX = 64
+
+
+class _DelayOffsetFile(msgspec.Struct, rename="camel"):
+    offset_table: dict[int, int] = {}
+    data_version: DataVersion | None = None
+
+
+def schedule(draft: MessageDraft, properties: Mapping[str, str], level: int, *, level_count: int) -> MessageDraft:
+    """The draft as it is to be stored for delivery after a level's delay; one above the highest counts as that.
+
+    `properties` are the draft's own, decoded.
+    """
+    assert level > 0
+    level = min(level, level_count)
+    return msgspec.structs.replace(
+        draft,
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties_text=encode_properties(
+            {
+                **properties,
+                PropertyName.DELAY_LEVEL: str(level),
+                PropertyName.REAL_TOPIC: draft.topic,
+                PropertyName.REAL_QUEUE_ID: str(draft.queue_id),
+            }
+        ),
+        tags_code=None,
+    )
+
+
+class DelayService:
+    """Delivers delayed messages. `run` is its task; `deliver_slice` is what the task does."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        appender: MessageAppender,
+        persister: ConfigPersister,
+        *,
+        clock: Callable[[], int],
+        flush_interval_ms: Callable[[], int] = lambda: 10_000,
+        version_step: int = 200,
+    ) -> None:
+        self._store = store
+        self._appender = appender
+        self._persister = persister
+        self._clock = clock
+        self._flush_interval_ms = flush_interval_ms
+        self._delays_ms = store.config.delay_levels_ms
+        self._offsets: dict[int, int] = {}
+        self._resting_until_ms: dict[int, int] = {}
+        self._version = VersionCounter(clock)
+        self._version_step = version_step
+        self._updates_until_version = version_step
+        self._is_waiting = False
+        self.changes = TableChanges()
+
+    @property
+    def level_count(self) -> int:
+        """The highest level."""
+        return len(self._delays_ms)
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Level -> (offset reached, end of its queue), for levels that ever had a message."""
+        return {
+            level: (offset, 0 if (queue := self._queue(level)) is None else queue.next_offset)
+            for level, offset in sorted(self._offsets.items())
+        }
+
+    def earliest_undelivered_offset(self) -> int | None:
+        """The physical offset below which no undelivered message lies; None when none waits."""
+        waiting = []
+        for level in range(1, self.level_count + 1):
+            queue = self._queue(level)
+            offset = self._offset(level, queue)
+            if queue is not None and offset < queue.next_offset:
+                waiting.append(queue.unit(offset).physical_offset)
+        return min(waiting, default=None)
+
+    # -- delivery ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Deliver until cancelled, and write the progress down now and then."""
+        await asyncio.sleep(FIRST_PAUSE_MS / 1000)
+        saved_ms = self._clock()
+        while True:
+            try:
+                has_more = self.deliver_slice()
+            except Exception:
+                # A bug must not stop every delay level for good.
+                logger.exception("delivery of delayed messages failed")
+                has_more = False
+                await asyncio.sleep(FAILURE_PAUSE_MS / 1000)
+            if self._clock() - saved_ms >= self._flush_interval_ms():
+                saved_ms = self._clock()
+                if self.changes.is_unsaved:
+                    self._persister.request(FILE_NAME)
+            pause_ms = PAUSE_MS if self._is_waiting else min(IDLE_PAUSE_MS, min(self._delays_ms) // 2)
+            await asyncio.sleep(0 if has_more else pause_ms / 1000)
+
+    def deliver_slice(self) -> bool:
+        """Deliver what is due, up to a slice; True when more is due."""
+        left = SLICE_MESSAGES_MAX
+        self._is_waiting = False
+        for level in range(1, self.level_count + 1):
+            left -= self._deliver_level(level, left)
+            if left == 0:
+                return True
+        return False
+
+    def _deliver_level(self, level: int, count_max: int) -> int:
+        """Deliver what is due of one level, at most `count_max`; how many were looked at."""
+        queue = self._queue(level)
+        offset = self._offset(level, queue)
+        if queue is None or offset >= queue.next_offset:
+            return 0
+        self._is_waiting = True
+        now = self._clock()
+        if now < self._resting_until_ms.get(level, 0):
+            return 0
+        done = 0
+        while done < count_max and offset < queue.next_offset:
+            unit = queue.unit(offset)
+            if not unit.is_empty:
+                if now < unit.tags_code <= now + self._delays_ms[level - 1]:
+                    break
+                if not self._deliver(level, unit.physical_offset):
+                    break
+            offset += 1
+            done += 1
+        if self._offsets.get(level) != offset:
+            self._offsets[level] = offset
+            self._updated(done)
+        return done
+
+    def _deliver(self, level: int, physical_offset: int) -> bool:
+        """Deliver one message; False when it is to be tried again later."""
+        try:
+            record = self._store.read_record(physical_offset)
+        except (OffsetOutOfRangeError, CorruptDataError) as error:
+            logger.error(
+                "delayed message cannot be read level=%d physical_offset=%d error=%s", level, physical_offset, error
+            )
+            return True
+        draft = _due_draft(record)
+        if draft is None:
+            return True
+        if not self._store.incarnations.is_live(draft.topic, physical_offset):
+            logger.info("delayed message of a deleted topic dropped topic=%s", draft.topic)
+            return True
+        try:
+            self._appender.append(draft)
+        except InvalidRequestError as error:
+            logger.warning(
+                "delayed message dropped topic=%s physical_offset=%d error=%s", draft.topic, physical_offset, error
+            )
+        except MQError as error:
+            logger.error("delayed message not delivered yet level=%d topic=%s error=%s", level, draft.topic, error)
+            self._resting_until_ms[level] = self._clock() + FAILURE_PAUSE_MS
+            return False
+        return True
+
+    def _queue(self, level: int) -> ConsumeQueue | None:
+        return self._store.queues.find(SCHEDULE_TOPIC, level - 1)
+
+    def _offset(self, level: int, queue: ConsumeQueue | None) -> int:
+        """Where the level goes on, corrected to what its queue holds."""
+        offset = self._offsets.get(level, 0)
+        if queue is None:
+            return offset
+        corrected = min(max(offset, queue.min_offset), queue.next_offset)
+        if corrected != offset and offset != 0:
+            logger.error("delay offset corrected level=%d from=%d to=%d", level, offset, corrected)
+            self._offsets[level] = corrected
+        return corrected
+
+    def _updated(self, count: int) -> None:
+        self.changes.add()
+        self._updates_until_version -= count
+        if self._updates_until_version <= 0:
+            self._updates_until_version = self._version_step
+            self._version.bump()
+
+    # -- file ----------------------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        pairs = ",".join(f"{level}:{offset}" for level, offset in sorted(self._offsets.items()))
+        return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (self._version.text(), pairs.encode())
+
+    def load(self, data: bytes | None) -> None:
+        """Take over the file's content.
+
+        Raises:
+            CorruptDataError: It is not what RocketMQ or we write.
+        """
+        if data is None:
+            return
+        try:
+            file = json_dialect.loads_as(data, _DelayOffsetFile)
+        except InvalidRequestError as error:
+            raise CorruptDataError("delay offsets cannot be read", file=FILE_NAME, reason=str(error)) from error
+        self._offsets = dict(file.offset_table)
+        if file.data_version is not None:
+            self._version.current = file.data_version
+
+
+def _due_draft(record: MessageRecord) -> MessageDraft | None:
+    """The message for its real queue; None when the record does not say where that is."""
+    topic = record.property_text(PropertyName.REAL_TOPIC)
+    queue_id = record.property_text(PropertyName.REAL_QUEUE_ID)
+    if not topic or queue_id is None or not queue_id.isdecimal() or topic == TRANSACTION_HALF_TOPIC:
+        logger.error("delayed message without a place to go physical_offset=%d topic=%s", record.physical_offset, topic)
+        return None
+    return MessageDraft(
+        topic=topic,
+        queue_id=int(queue_id),
+        body=record.body,
+        properties_text=record.properties_text,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+    )

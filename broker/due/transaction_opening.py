@@ -1,0 +1,59 @@
+"""Opens a broker's transactions: what was open when it stopped, see `transactions/`."""
+
+from collections.abc import Callable
+
+from thermocline.broker.due.transaction_counts import TransactionCounts
+from thermocline.broker.due.transaction_settings import transaction_config
+from thermocline.broker.sends import MessageAppender
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import ConsumerOffsets, consumer_offsets
+from thermocline.remoting.topic_validation import (
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_HALF_TOPIC,
+)
+from thermocline.store.message_store import MessageStore
+from thermocline.transactions.half_message import HALF_QUEUE_ID
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
+from thermocline.transactions.transaction_recovery import recover_transactions
+
+
+async def open_transactions(
+    settings: BrokerSettings,
+    store: MessageStore,
+    offsets: ConsumerOffsets,
+    persister: ConfigPersister,
+    appender: MessageAppender,
+    counts: TransactionCounts,
+    *,
+    clock: Callable[[], int],
+) -> TransactionCoordinator:
+    """What was open when the broker stopped; the coordinator follows its settings from now on."""
+    stored = [
+        offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
+        for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
+    ]
+    recovered = recover_transactions(store, half_offset=stored[0], op_offset=stored[1], now_ms=clock())
+    counts.start_with(recovered.open_counts)
+    transactions = TransactionCoordinator(
+        store,
+        recovered.table,
+        put=appender.append,
+        clock=clock,
+        config=transaction_config(settings.broker),
+        count_open=counts.add,
+    )
+    if any(then is not None and now < then for then, now in zip(stored, transactions.progress, strict=True)):
+        # A power cut took back what the progress speaks of: the next messages there must not count as finished.
+        for topic, offset in zip(
+            (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC), transactions.progress, strict=True
+        ):
+            offsets.commit(topic, TRANSACTION_GROUP, HALF_QUEUE_ID, offset)
+        await persister.save(consumer_offsets.FILE_NAME)
+
+    def follow(_: object) -> None:
+        transactions.config = transaction_config(settings.broker)
+
+    settings.add_listener(follow)
+    return transactions

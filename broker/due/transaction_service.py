@@ -1,0 +1,187 @@
+"""Transaction service: what transactions need done beside requests, on the event loop.
+
+    every transactionCheckInterval   a round of checks, in slices; its questions go to one living producer of the group,
+                                     each in its turn
+    transactionOpBatchInterval       after the first note of an ended transaction, or as soon as a message of them is
+                                     full: the notes go into the log
+    every second                     progress that is durable by now joins the consumer offsets, which are written along
+                                     with those of all groups
+    transactionMetricFlushInterval   the counts of open transactions are written, if they changed
+
+Nothing of this costs anything while no transaction is open: a round looks at two numbers.
+
+Bounds: a round gives up after a minute; before a producer that does not take what it is sent, it waits for a second.
+A round that fails, since the log takes no writes, is tried again as the next one.
+Owner: the hot process's event loop.
+Source: TransactionalMessageCheckService.java, TransactionalOpBatchService.java,
+AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from thermocline.broker.due import transaction_counts
+from thermocline.broker.due.transaction_counts import TransactionCounts
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import ClientRegistry, ConsumerOffsets, TopicTable
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import MQError
+from thermocline.remoting.headers.send import CheckTransactionStateRequestHeader
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.topic_validation import (
+    TRANSACTION_CHECK_MAX_TIME_TOPIC,
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_HALF_TOPIC,
+)
+from thermocline.store.message_store import MessageStore
+from thermocline.transactions.check_round import CheckBack, CheckRound
+from thermocline.transactions.half_message import HALF_QUEUE_ID
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
+
+logger = logging.getLogger(__name__)
+
+ROUND_S_MAX = 60.0
+WRITABLE_S_MAX = 1.0
+PARKING_QUEUES = 1
+
+
+class TransactionService:
+    """`run` is its task; `step` is to be called every second; `close` once, before the log is closed."""
+
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry,
+        transactions: TransactionCoordinator,
+        transaction_counts: TransactionCounts,
+        persister: ConfigPersister,
+        clock: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._transaction_counts = transaction_counts
+        self._persister = persister
+        self._clock = clock
+        self._coordinator = transactions
+        self._coordinator.ops_waiting = self._ops_waiting
+        self._loop = asyncio.get_running_loop()
+        self._ops_timer: asyncio.TimerHandle | None = None
+        self._counts_due_ms = 0
+        if self._coordinator.table.buffer:
+            self._ops_waiting()
+
+    async def run(self) -> None:
+        """Hold rounds until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.broker.transaction_check_interval_ms / 1_000)
+            try:
+                await self.check()
+            except MQError as error:
+                logger.error("check of transactions given up, the next round tries again error=%s", error)
+            except Exception:
+                # A bug in one round must not end all checks.
+                logger.exception("check of transactions failed")
+
+    async def check(self) -> int:
+        """One round; how many questions were asked.
+
+        Raises:
+            MQError: The log takes no writes, or the parking topic could not be made.
+        """
+        check_round = CheckRound(self._coordinator, self._store, now_ms=self._clock())
+        check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in self._topics
+        deadline = self._loop.time() + ROUND_S_MAX
+        while not check_round.is_done and self._loop.time() < deadline:
+            for question in check_round.step():
+                await self._ask(question)
+            if check_round.needs_parking_topic and not check_round.has_parking_topic:
+                await self._topics.ensure(TRANSACTION_CHECK_MAX_TIME_TOPIC, queue_count=PARKING_QUEUES)
+                check_round.has_parking_topic = True
+            await asyncio.sleep(0)  # lets requests in between two slices
+        if check_round.asked_count:
+            logger.info("producers asked how transactions ended questions=%d", check_round.asked_count)
+        return check_round.asked_count
+
+    def step(self, now_ms: int) -> None:
+        """Let the consumer offsets know of progress; have the counts written when they are due."""
+        self.publish()
+        if self._transaction_counts.changes.is_unsaved and now_ms >= self._counts_due_ms:
+            self._counts_due_ms = now_ms + self._settings.broker.transaction_counts_interval_ms
+            self._persister.request(transaction_counts.FILE_NAME)
+
+    def publish(self) -> None:
+        """Let the consumer offsets know of progress that is durable."""
+        if self._coordinator.publish():
+            half_offset, op_offset = self._coordinator.progress
+            offsets = self._offsets
+            offsets.commit(TRANSACTION_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_offset)
+            offsets.commit(TRANSACTION_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_offset)
+
+    def close(self) -> None:
+        """Write all notes. No request may be served any more."""
+        if self._ops_timer is not None:
+            self._ops_timer.cancel()
+            self._ops_timer = None
+        self._coordinator.close()
+        self.publish()
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: CheckBack) -> None:
+        client = self._clients.next_producer(question.producer_group)
+        if client is None:
+            logger.warning(
+                "no producer to ask how a transaction ended group=%s transaction_id=%s",
+                question.producer_group,
+                question.transaction_id,
+            )
+            return
+        header = CheckTransactionStateRequestHeader(
+            topic=TRANSACTION_HALF_TOPIC,
+            tran_state_table_offset=question.half_offset,
+            commit_log_offset=question.physical_offset,
+            msg_id=question.transaction_id,
+            transaction_id=question.transaction_id,
+            offset_msg_id=question.offset_message_id,
+            broker_name=self._settings.broker.broker_name,
+        )
+        connection = client.connection
+        connection.send(
+            RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body=question.record, oneway=True)
+        )
+        if connection.is_full:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WRITABLE_S_MAX):
+                    await connection.wait_writable()
+
+    # -- notes ---------------------------------------------------------------------------------------------------------
+
+    def _ops_waiting(self) -> None:
+        """A first note waits, or a message of them is full."""
+        config = self._settings.broker
+        if self._coordinator.table.buffer.size_bytes >= config.transaction_op_bytes_max:
+            self._write_ops()
+        elif self._ops_timer is None:
+            self._ops_timer = self._loop.call_later(config.transaction_op_interval_ms / 1_000, self._write_ops)
+
+    def _write_ops(self) -> None:
+        if self._ops_timer is not None:
+            self._ops_timer.cancel()
+            self._ops_timer = None
+        try:
+            self._coordinator.write_ops()
+        except MQError as error:
+            logger.error("notes of ended transactions not written, will try again error=%s", error)
+            interval_s = self._settings.broker.transaction_op_interval_ms / 1_000
+            self._ops_timer = self._loop.call_later(interval_s, self._write_ops)

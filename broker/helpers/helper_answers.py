@@ -1,0 +1,76 @@
+"""Helper answers: how an error of a helper process gets to who asked it, as the same kind of error.
+
+    helper                                       over the socket                hot process raises
+    InvalidRequestError with a code of its own   that code                      the error that the code stands for
+    any other InvalidRequestError                REFUSED                        InvalidRequestError
+    everything else                              as `error_table` says          UnavailableError
+
+The first two cannot succeed as they are, and a client must not be told to try again. The last may: what is damaged may
+be mended, what is away may come back, and what a bug of ours has ended is done anew by the next process. An object that
+is not in the bucket is nobody's wrong request either: it may have been replaced, which the next look finds out.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from thermocline.broker.helpers.helper_protocol import HelperResponseCode
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.error_table import RESPONSE_CODES, response_code
+from thermocline.remoting.errors import InvalidRequestError, MQError, ObjectNotFoundError, UnavailableError
+from thermocline.remoting.request_handler import RequestHandler
+from thermocline.remoting.response_code import ResponseCode
+
+_REFUSALS: dict[int, type[MQError]] = {
+    code: error
+    for error, code in RESPONSE_CODES.items()
+    if issubclass(error, InvalidRequestError) and code != ResponseCode.SYSTEM_ERROR
+} | {HelperResponseCode.REFUSED: InvalidRequestError}
+
+
+class RefusingHandler:
+    """A helper's request handler, whose refusals are told from what may be asked again."""
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+
+    async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """See RequestHandler."""
+        try:
+            answer = self._handler.handle(connection, command)
+            return await answer if inspect.isawaitable(answer) else answer
+        except InvalidRequestError as error:
+            return refusal(command, error)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """See RequestHandler."""
+        self._handler.connection_opened(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """See RequestHandler."""
+        self._handler.connection_closed(connection)
+
+
+def refusal(command: RemotingCommand, error: InvalidRequestError) -> RemotingCommand:
+    """The answer of a helper whose handler raised `error`."""
+    code = response_code(error)
+    if type(error) is ObjectNotFoundError:
+        code = ResponseCode.SYSTEM_BUSY
+    elif code not in _REFUSALS:
+        code = HelperResponseCode.REFUSED
+    return RemotingCommand.response(command, code, remark=str(error))
+
+
+def check_answer(response: RemotingCommand, *, role: str) -> None:
+    """Return when the helper has done what it was asked for.
+
+    Raises:
+        InvalidRequestError: It says that the request is wrong.
+        UnavailableError: It has no answer now.
+    """
+    if response.code == ResponseCode.SUCCESS:
+        return
+    if response.code in _REFUSALS:
+        raise _REFUSALS[response.code](response.remark or "refused by the helper process")
+    raise UnavailableError(response.remark or "no answer from the helper process", role=role)

@@ -1,0 +1,24 @@
+"""POP: admission of POPs, reading of queues for them, long polling, and the return of unacknowledged messages."""
+
+from thermocline.broker.pops.pop_admission import PopAdmission
+from thermocline.broker.pops.pop_finder import FoundQueue, LaterNeeded, PopFinder, PopHarvest
+from thermocline.broker.pops.pop_polling import ANY_QUEUE, Parking, Place, PopPolling
+from thermocline.broker.pops.pop_request import PopRequest
+from thermocline.broker.pops.pop_reviver import PopReviver
+from thermocline.broker.pops.pop_setup import make_pop_store, popped_is_durable
+
+__all__ = [
+    "ANY_QUEUE",
+    "FoundQueue",
+    "LaterNeeded",
+    "Parking",
+    "Place",
+    "PopAdmission",
+    "PopFinder",
+    "PopHarvest",
+    "PopPolling",
+    "PopRequest",
+    "PopReviver",
+    "make_pop_store",
+    "popped_is_durable",
+]

@@ -1,0 +1,32 @@
+"""Pop request: one POP on its way from its frame to its answer."""
+
+from __future__ import annotations
+
+from thermocline.broker.pops.pop_polling import Place
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.headers.read import PopMessageRequestHeader
+
+MESSAGES_MAX = 32
+
+
+class PopRequest:
+    """One POP. `command` is kept for its answer: opaque, serialisation."""
+
+    __slots__ = ("command", "connection", "header")
+
+    def __init__(self, connection: Connection, command: RemotingCommand, header: PopMessageRequestHeader) -> None:
+        self.connection = connection
+        self.command = command
+        self.header = header
+
+    @property
+    def place(self) -> Place:
+        """Where it waits when there is nothing."""
+        header = self.header
+        return Place(header.topic, header.consumer_group, max(header.queue_id, -1))
+
+    @property
+    def deadline_ms(self) -> int:
+        """Until when its client waits."""
+        return self.header.born_time + self.header.poll_time

@@ -1,0 +1,216 @@
+"""POP reviver: when a check point's time is up, what nobody acknowledged is put once more (pop/revival.py).
+
+    due -> topic and group still there? -> each open message read, hot or cold -> retry or dead-letter topic
+
+Rules
+  - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
+  - A message that is acknowledged while its record is being fetched is not put. One that is gone (expired, its topic
+    deleted) is done with.
+  - What cannot be read or put now is tried again after 10, 20, 30, 60 s and so on, up to two hours; the rest goes on.
+  - Messages of one check point are put together, up to PUT_BYTES_MAX at a time: each in the log with the note that it
+    is, so that a crash repeats none.
+Owner: the hot process's event loop.
+Source: PopReviveService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from thermocline.broker.queues import MessageReader
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import ConsumerOffsets, GroupTable, TopicTable
+from thermocline.pop.in_flight import Pending
+from thermocline.pop.pop_store import PopStore
+from thermocline.pop.revival import dead_letter_draft, is_dead, retry_draft, retry_topic_of
+from thermocline.remoting.bodies import SubscriptionGroupConfig
+from thermocline.remoting.errors import MQError
+from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.pop_topics import normal_topic
+from thermocline.remoting.topic_validation import dlq_topic
+from thermocline.store.message_draft import MessageDraft
+
+logger = logging.getLogger(__name__)
+
+AGAIN_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""After how long a check point that failed is tried again."""
+PUT_BYTES_MAX = 256 * 1024
+SLICE_MAX = 32
+"""Check points revived before others are served."""
+SLEEP_S_MAX = 60.0
+"""The wall clock may be set meanwhile."""
+FAILURE_PAUSE_S = 10.0
+QUEUES = 1
+
+
+class PopReviver:
+    """Brings back what was popped and not acknowledged. `run` is its task; `step` is what the task does."""
+
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        pops: PopStore,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+        store_host: tuple[str, int],
+        reader: MessageReader,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._pops = pops
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._reader = reader
+        self._wake = asyncio.Event()
+        pops.on_due = self._wake.set
+
+    async def run(self) -> None:
+        """Revive until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                has_more = await self.step()
+            except Exception:
+                # A bug must not keep everything that was popped for good.
+                logger.exception("reviving popped messages failed")
+                await asyncio.sleep(FAILURE_PAUSE_S)
+                continue
+            if has_more:
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(self._sleep_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def step(self) -> bool:
+        """Revive what is due now, up to a slice; True when more is due."""
+        pops = self._pops
+        pops.catch_up()
+        for _ in range(SLICE_MAX):
+            pending = pops.in_flight.take_due(self._clock())
+            if pending is None:
+                return False
+            try:
+                await self._revive(pending)
+            except MQError as error:
+                self._put_off(pending, error)
+            except BaseException:
+                pops.in_flight.put_off(pending, self._clock() + AGAIN_S[0] * 1_000)
+                raise
+        return True
+
+    def _sleep_s(self) -> float | None:
+        due_ms = self._pops.in_flight.next_due_ms
+        if due_ms is None:
+            return None
+        return min(max(0.0, (due_ms - self._clock()) / 1_000), SLEEP_S_MAX)
+
+    def _put_off(self, pending: Pending, error: MQError) -> None:
+        pause_s = AGAIN_S[min(pending.tries, len(AGAIN_S) - 1)]
+        check_point = pending.check_point
+        logger.warning(
+            "popped messages not back yet topic=%s group=%s queue_id=%d start_offset=%d again_s=%d error=%s",
+            check_point.topic,
+            check_point.group,
+            check_point.queue_id,
+            check_point.start_offset,
+            pause_s,
+            error,
+        )
+        pending.tries += 1
+        self._pops.in_flight.put_off(pending, self._clock() + pause_s * 1_000)
+
+    async def _revive(self, pending: Pending) -> None:
+        """Bring a check point to its end. UnavailableError and others when that is not possible now."""
+        check_point = pending.check_point
+        # One that was made by its first use may not have been on disk yet when the broker was killed.
+        group = self._groups.find_or_create(check_point.group)
+        if group is None or normal_topic(check_point.topic, check_point.group) not in self._topics:
+            logger.info(
+                "popped messages dropped, topic or group is gone topic=%s group=%s",
+                check_point.topic,
+                check_point.group,
+            )
+            self._end(pending, pending.open_offsets())
+            return
+        gone: list[int] = []
+        records: list[tuple[int, MessageRecord]] = []
+        size_bytes = 0
+        for offset in pending.open_offsets():
+            record = await self._reader.read(check_point.topic, check_point.queue_id, offset, group=check_point.group)
+            if record is None:
+                gone.append(offset)
+                continue
+            records.append((offset, record))
+            size_bytes += record.size_bytes
+            if size_bytes > PUT_BYTES_MAX:
+                await self._put(pending, records, group)
+                records, size_bytes = [], 0
+        if records:
+            await self._put(pending, records, group)
+        self._end(pending, gone)
+
+    async def _put(
+        self, pending: Pending, records: list[tuple[int, MessageRecord]], group: SubscriptionGroupConfig
+    ) -> None:
+        check_point = pending.check_point
+        tries_max = group.retry_max_times
+        retry_topic = retry_topic_of(check_point, is_v2=self._settings.broker.retry_topic_v2)
+        dead = [is_dead(record, check_point, tries_max=tries_max) for _, record in records]
+        if not all(dead):
+            await self._ensure(retry_topic, check_point.group)
+        if any(dead):
+            await self._topics.ensure(dlq_topic(check_point.group), queue_count=QUEUES)
+        # From here on nothing waits: what is open now is put.
+        drafts: list[MessageDraft] = []
+        offsets: list[int] = []
+        buried: list[MessageRecord] = []
+        for (offset, record), record_is_dead in zip(records, dead, strict=True):
+            if pending.is_finished or pending.is_acked(offset):
+                continue
+            offsets.append(offset)
+            if record_is_dead:
+                drafts.append(dead_letter_draft(record, check_point))
+                buried.append(record)
+            else:
+                drafts.append(retry_draft(record, check_point, topic=retry_topic, store_host=self._store_host))
+        if not drafts:
+            return
+        results = self._pops.revive(pending, drafts, offsets)
+        for draft, result in zip(drafts, results, strict=True):
+            self._stats.add_put(draft.topic, 1, result.size_bytes)
+        for record in buried:
+            topic = normal_topic(check_point.topic, check_point.group)
+            self._stats.add_dead_letter(topic, check_point.group)
+            logger.info(
+                "dead letter topic=%s group=%s unique_key=%s tries=%d",
+                topic,
+                check_point.group,
+                record.unique_key,
+                record.reconsume_times,
+            )
+
+    async def _ensure(self, retry_topic: str, group: str) -> None:
+        """Make the retry topic if it is missing; the group begins with its first message."""
+        if retry_topic not in self._topics:
+            await self._topics.ensure(retry_topic, queue_count=QUEUES)
+            if self._offsets.query(retry_topic, group, 0) is None:
+                self._offsets.commit(retry_topic, group, 0, 0)
+
+    def _end(self, pending: Pending, offsets: list[int]) -> None:
+        """Note that these messages do not come back."""
+        opened = [offset for offset in offsets if not pending.is_finished and not pending.is_acked(offset)]
+        if opened:
+            self._pops.revive(pending, [], opened)

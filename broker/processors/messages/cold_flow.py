@@ -1,0 +1,100 @@
+"""Cold data flow control: what groups read of history, and how much they may.
+
+    2001 UPDATE_COLD_DATA_FLOW_CTR_CONFIG    2002 REMOVE_COLD_DATA_FLOW_CTR_CONFIG    2003 GET_COLD_DATA_FLOW_CTR_INFO
+    2004 SET_COMMITLOG_READ_MODE
+
+Groups and thresholds travel as properties text (2001), or as the group's bare name (2002).
+2004 tells the kernel how the log's files are read. RocketMQ does it by advice to its mappings; here the log is read by
+whole ranges, and ahead of its readers, so either mode is accepted and nothing depends on it.
+Source: broker/processor/AdminBrokerProcessor.java, broker/coldctr/ColdDataCgCtrService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from thermocline.broker.pulls import ColdReadQuota
+from thermocline.broker.settings import CurrentConfig
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.errors import InvalidParameterError, MQError
+from thermocline.remoting.request_code import RequestCode
+
+logger = logging.getLogger(__name__)
+
+READ_MODE_FIELD = "READ_AHEAD_MODE"
+READ_MODES = (0, 1)
+"""The kernel's MADV_NORMAL and MADV_RANDOM."""
+
+
+class ColdFlowProcessor:
+    """Serves what operators ask about cold reads."""
+
+    def __init__(self, *, settings: CurrentConfig, cold_quota: ColdReadQuota) -> None:
+        self._settings = settings
+        self._quota = cold_quota
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.update,
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.remove,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.get,
+            RequestCode.SET_COMMITLOG_READ_MODE: self.set_read_mode,
+        }
+
+    def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """2001: give groups thresholds; a line that is no number is passed over, as RocketMQ does."""
+        for group, text in parse_config_text(bytes(command.body).decode("utf-8", "replace")).items():
+            try:
+                threshold = int(text)
+            except ValueError:
+                logger.warning("cold read threshold passed over group=%s value=%s", group, text)
+                continue
+            self._quota.set_threshold(group, threshold)
+            logger.info("cold read threshold group=%s bytes=%d by=%s", group, threshold, connection.remote_address)
+        return RemotingCommand.response(command)
+
+    def remove(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """2002: take a group's threshold away."""
+        group = bytes(command.body).decode("utf-8", "replace")
+        self._quota.remove_threshold(group)
+        logger.info("cold read threshold removed group=%s by=%s", group, connection.remote_address)
+        return RemotingCommand.response(command)
+
+    def get(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """2003: what is read, and what may be."""
+        config, quota = self._settings.broker, self._quota
+        body = {
+            "runtimeTable": {
+                group: {
+                    "coldAcc": reads.window_bytes,
+                    "createTimeMills": reads.first_ms,
+                    "lastColdReadTimeMills": reads.last_ms,
+                }
+                for group, reads in quota.groups().items()
+            },
+            "configTable": dict(quota.thresholds),
+            "cgColdReadThreshold": config.cold_read_threshold,
+            "globalColdReadThreshold": config.cold_read_threshold_global,
+            "globalAcc": quota.all_bytes,
+        }
+        return RemotingCommand.response(command, body=msgspec.json.encode(body))
+
+    def set_read_mode(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """2004: how the log's files are read."""
+        if command.ext_fields is None:
+            raise MQError("set commitlog readahead mode param error")
+        try:
+            mode = int(command.ext_fields.get(READ_MODE_FIELD, ""))
+        except ValueError as error:
+            raise MQError("set commitlog readahead mode failed") from error
+        if mode not in READ_MODES:
+            raise InvalidParameterError("set commitlog readahead mode param value error")
+        logger.info("log read mode asked for mode=%d by=%s", mode, connection.remote_address)
+        return RemotingCommand.response(command, remark=f"set commitlog readahead mode success, mode: {mode}")

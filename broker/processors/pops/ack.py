@@ -1,0 +1,273 @@
+"""Acknowledging what was popped, and keeping it longer.
+
+    200051 ACK_MESSAGE          200151 BATCH_ACK_MESSAGE          200053 CHANGE_MESSAGE_INVISIBLETIME
+
+Rules
+  - An acknowledgement is in the log before it is answered, and durable where sends wait for the flush.
+  - One that comes too late, or a second time, is answered with success: the message is somebody else's by then.
+  - A message of an ordered POP (revive queue 999): the group goes on behind what is acknowledged without a gap, and the
+    queue is free with the last one. A receipt of an earlier POP is passed over.
+  - A new invisible time makes a new receipt. For an ordered one the pop time stays, and the answer's invisible time is
+    counted from it. Of a message that is not in flight any more nothing is kept: it came back, or was acknowledged.
+Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java, Apache RocketMQ 5.3; `suspend`: 5.5.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from thermocline.broker.pops import PopPolling
+from thermocline.broker.processors import DEFAULT_REMARK
+from thermocline.broker.processors.pops.pop import place_of
+from thermocline.broker.queues import VisibleQueues
+from thermocline.broker.sends import FlushedAnswers
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import ConsumerOffsets, TopicTable
+from thermocline.pop.in_flight import Pending
+from thermocline.pop.pop_store import PopStore
+from thermocline.remoting.bit_set import decode_bit_set
+from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, TopicConfig
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.errors import InvalidRequestError, MessageIllegalError, ResponseError, TopicNotFoundError
+from thermocline.remoting.headers.read import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from thermocline.remoting.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag, flagged_topic
+from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class AckProcessor:
+    """Serves acknowledgements of popped messages."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        pops: PopStore,
+        stats: BrokerStats,
+        visible: VisibleQueues,
+        clock: Callable[[], int],
+        answers: FlushedAnswers,
+        polling: PopPolling,
+        notifications: PopPolling,
+    ) -> None:
+        """`polling`, `notifications`: what waits for a queue that an acknowledgement may free."""
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._pops = pops
+        self._stats = stats
+        self._visible = visible
+        self._clock = clock
+        self._answers = answers
+        self._pollings = (polling, notifications)
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.ACK_MESSAGE: self.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self.ack_batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible_time,
+        }
+
+    def ack(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """200051: one message was consumed."""
+        header = command.header(AckMessageRequestHeader)
+        self._check_queue(header.topic, header.queue_id, connection)
+        least, end = self._range(header.topic, header.queue_id)
+        if not least <= header.offset <= end:
+            raise ResponseError(
+                code=ResponseCode.NO_MESSAGE,
+                remark=f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, "
+                f"store:{least}~{end}",
+            )
+        receipt = ReceiptHandle.parse(header.extra_info)
+        if receipt.is_order:
+            end_offset = self._ack_in_order(
+                header.topic, header.consumer_group, header.queue_id, header.offset, receipt.pop_time_ms, connection
+            )
+        else:
+            self._stats.add_ack(header.topic, header.consumer_group, 1)
+            pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
+            end_offset = 0 if pending is None else self._pops.ack([(pending, [header.offset])])
+        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+
+    def ack_batch(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """200151: several messages were consumed, also of several check points."""
+        acks = BatchAckMessageRequestBody.decode(command.body).acks if command.body else []
+        if not acks:
+            return RemotingCommand.response(command, ResponseCode.NO_MESSAGE)
+        end_offset = 0
+        wanted: list[tuple[Pending, list[int]]] = []
+        for ack in acks:
+            topic = _topic_of(ack)
+            least, end = self._range(topic, ack.queue_id)
+            offsets = [ack.start_offset + bit for bit in decode_bit_set(ack.bits)]
+            offsets = [offset for offset in offsets if least <= offset <= end]
+            if ack.revive_queue_id == ORDER_REVIVE_QUEUE_ID:
+                for offset in offsets:
+                    order_end_offset = self._ack_in_order(
+                        topic, ack.consumer_group, ack.queue_id, offset, ack.pop_time_ms, connection
+                    )
+                    end_offset = max(end_offset, order_end_offset)
+            elif offsets:
+                self._stats.add_ack(topic, ack.consumer_group, len(offsets))
+                key = topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms
+                pending = self._pops.in_flight.find(key)
+                if pending is not None:
+                    wanted.append((pending, offsets))
+        end_offset = max(end_offset, self._pops.ack(wanted))
+        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+
+    def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """200053: a message is to come back at another time; the answer says what makes the new receipt."""
+        header = command.header(ChangeInvisibleTimeRequestHeader)
+        self._check_queue(header.topic, header.queue_id, connection)
+        least, end = self._range(header.topic, header.queue_id)
+        if not least <= header.offset < end:
+            return RemotingCommand.response(command, ResponseCode.NO_MESSAGE, remark=DEFAULT_REMARK)
+        receipt = ReceiptHandle.parse(header.extra_info)
+        if receipt.is_order:
+            return self._change_in_order(connection, command, header, receipt)
+        pops = self._pops
+        answer = ChangeInvisibleTimeResponseHeader(
+            pop_time=self._clock(),
+            invisible_time=header.invisible_time,
+            revive_qid=receipt.revive_queue_id,
+        )
+        end_offset = 0
+        pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
+        if pending is not None and pending.is_acked(header.offset) is False:
+            claim = pops.renew(
+                pending,
+                header.offset,
+                invisible_ms=max(0, header.invisible_time),
+                is_suspended=header.suspend,
+            )
+            answer.pop_time, answer.revive_qid = claim.pop_time_ms, claim.revive_queue_id
+            end_offset = claim.end_offset
+            self._stats.add_ack(header.topic, header.consumer_group, 1)
+        response = RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
+        return self._answers.answer(connection, response, end_offset=end_offset)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _check_queue(self, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotFoundError(f"topic[{topic}] not exist, apply first please! {FAQ_TEXT}")
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise MessageIllegalError(
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queue_nums}] "
+                f"consumer:[{connection.remote_address}]"
+            )
+        return config
+
+    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The queue's first offset as far as it is known here, and its end."""
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            return 0, 0
+        is_known = self._visible.cold_start(queue) is not None
+        return self._visible.near_minimum(queue) if is_known else 0, self._visible.end(queue)
+
+    def _find(self, topic: str, group: str, queue_id: int, receipt: ReceiptHandle) -> Pending | None:
+        key = topic, group, queue_id, receipt.start_offset, receipt.pop_time_ms
+        return self._pops.in_flight.find(key)
+
+    def _ack_in_order(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, connection: Connection
+    ) -> int:
+        """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
+        pops = self._pops
+        committed = self._offsets.query(topic, group, queue_id)
+        if committed is not None and offset < committed:
+            return 0
+        info = pops.orders.find(topic, group, queue_id)
+        if info is None:
+            # Cleaned away, or never known here: the group goes on behind the message all the same.
+            next_offset = offset + 1
+        elif info.pop_time_ms != pop_time_ms:
+            logger.warning(
+                "acknowledgement of an earlier POP passed over topic=%s group=%s queue_id=%d offset=%d",
+                topic,
+                group,
+                queue_id,
+                offset,
+            )
+            return 0
+        elif offset not in info.offsets:
+            key = f"{topic}@{group}@{queue_id}"
+            old = -1 if committed is None else committed
+            raise MessageIllegalError(
+                f"offset is illegal, key:{key}, old:{old}, commit:{offset}, next:-1, {connection.remote_address}"
+            )
+        else:
+            info = replace(info, acked_bits=info.acked_bits | 1 << info.offsets.index(offset))
+            next_offset = info.next_offset
+        if self._offsets.has_reset(topic, group, queue_id):
+            next_offset = committed if committed is not None else next_offset
+        end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset)
+        self._stats.add_ack(topic, group, 1)
+        if info is None or not info.is_blocking(self._clock()):
+            self._wake(topic, group, queue_id)
+        return end_offset
+
+    def _change_in_order(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: ChangeInvisibleTimeRequestHeader,
+        receipt: ReceiptHandle,
+    ) -> RemotingCommand | None:
+        pops = self._pops
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        now = self._clock()
+        visible_ms = now + max(0, header.invisible_time)
+        committed = self._offsets.query(topic, group, queue_id)
+        info = pops.orders.find(topic, group, queue_id)
+        end_offset = 0
+        if committed is not None and header.offset < committed:
+            answer = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
+        else:
+            answer = ChangeInvisibleTimeResponseHeader(
+                pop_time=receipt.pop_time_ms,
+                invisible_time=visible_ms - receipt.pop_time_ms,
+                revive_qid=receipt.revive_queue_id,
+            )
+            if info is not None and info.pop_time_ms == receipt.pop_time_ms and header.offset in info.offsets:
+                info = replace(info, visible_ms={**info.visible_ms, header.offset: visible_ms})
+                next_offset = info.next_offset if committed is None else committed
+                end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset)
+                for polling in self._pollings:
+                    polling.wake_at(place_of(topic, group, queue_id), info.free_ms)
+                    polling.wake_at(place_of(topic, group, -1), info.free_ms)
+        response = RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
+        return self._answers.answer(connection, response, end_offset=end_offset)
+
+    def _wake(self, topic: str, group: str, queue_id: int) -> None:
+        """A queue is free: somebody may get more of it."""
+        for polling in self._pollings:
+            polling.wake(place_of(topic, group, queue_id))
+            polling.wake(place_of(topic, group, -1))
+
+
+def _topic_of(ack: BatchAck) -> str:
+    try:
+        flag = RetryFlag(int(ack.retry))
+    except ValueError as error:
+        raise InvalidRequestError("getRetry fail, format is wrong", retry=ack.retry[:16]) from error
+    return flagged_topic(ack.topic, ack.consumer_group, flag)

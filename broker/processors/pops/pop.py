@@ -1,0 +1,383 @@
+"""POP: POP_MESSAGE 200050.
+
+    admission (pop_admission.py) -> finding (pop_finder.py) -> found: claimed (pop/pop_store.py), answered
+                                                            -> nothing: waits (pop_polling.py), or 210
+                                                            -> cold: ask the tier process, answer later
+                                                            -> a long search by properties: in turns, answer later
+
+Rules
+  - Messages are claimed before they are answered: what is answered is in the log, and durable where sends wait for the
+    flush. If the answer is lost, they come back when their time is up.
+  - An answer that left something behind wakes the next POP that waits at the same place.
+  - Messages of a retry topic are answered under the topic that was asked for, with their receipt in POP_CK
+    (`popResponseReturnActualRetryTopic` leaves them as they are).
+  - A POP that waits is answered at its deadline with POLLING_TIMEOUT; too many that wait are POLLING_FULL, and so are
+    too many messages in flight. What waited at a queue that has left the local log is POLLING_TIMEOUT: the client asks
+    again at once, and is served from the cold tier. Its bounds are those of pulls (cold_pull_limits.py).
+Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from thermocline.broker.pops import (
+    FoundQueue,
+    LaterNeeded,
+    Parking,
+    Place,
+    PopAdmission,
+    PopFinder,
+    PopHarvest,
+    PopPolling,
+    PopRequest,
+)
+from thermocline.broker.pulls import ColdPullLimits, Wanted
+from thermocline.broker.sends import FlushedAnswers
+from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters
+from thermocline.pop.order_info import make_order_info
+from thermocline.pop.pop_store import Claim, PopStore, Take
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.error_table import error_response
+from thermocline.remoting.errors import BrokerBusyError, MQError, PropertiesTooLargeError, ResponseError
+from thermocline.remoting.headers.read import PopMessageRequestHeader, PopMessageResponseHeader
+from thermocline.remoting.message_record import MessageRecord, encode_record, iterate_records
+from thermocline.remoting.pop_offsets import (
+    QUEUE_SEPARATOR,
+    PoppedOffsets,
+    message_offset_info,
+    order_count_info,
+    start_offset_info,
+)
+from thermocline.remoting.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag
+from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+FOUND = "FOUND"
+NOTHING = "NO_MESSAGE_IN_QUEUE"
+LATE_MS_MAX = 500
+
+
+class PopProcessor:
+    """Serves POPs."""
+
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        offsets: ConsumerOffsets,
+        filters: MessageFilters,
+        pops: PopStore,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+        store_host: tuple[str, int],
+        admission: PopAdmission,
+        finder: PopFinder,
+        polling: PopPolling,
+        answers: FlushedAnswers,
+        limits: ColdPullLimits,
+    ) -> None:
+        self._settings = settings
+        self._offsets = offsets
+        self._filters = filters
+        self._pops = pops
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._admission = admission
+        self._finder = finder
+        self._polling = polling
+        self._answers = answers
+        self._limits = limits
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {RequestCode.POP_MESSAGE: self.pop}
+
+    def pop(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """200050: give messages to a group, or wait for some."""
+        if command.is_oneway:
+            return None
+        fill_born_time(command, self._clock())
+        request = PopRequest(connection, command, command.header(PopMessageRequestHeader))
+        if self._clock() - request.deadline_ms > LATE_MS_MAX:
+            raise ResponseError(
+                code=ResponseCode.POLLING_TIMEOUT,
+                remark=f"the broker[{self._store_host[0]}] pop message is timeout too much",
+            )
+        try:
+            wanted = self._admission.admit(request.header, remote_address=connection.remote_address)
+        except CompileNeeded as needed:
+            return self._compile_and_pop(connection, command, needed.text)
+        harvest = self._finder.start(request)
+        try:
+            self._finder.collect(request, wanted, harvest)
+        except LaterNeeded:
+            return self._pop_later(request, wanted, harvest)
+        return self._answer_or_park(request, harvest)
+
+    def look_again(self, request: PopRequest, *, is_last: bool) -> bool:
+        """Look for what a POP waits for; True when it is answered. `is_last`: it does not wait any longer."""
+        try:
+            wanted = self._admission.admit(request.header, remote_address=request.connection.remote_address)
+            harvest = self._finder.start(request)
+            try:
+                self._finder.collect(request, wanted, harvest)
+            except LaterNeeded:
+                is_last = True  # the client asks again at once, and is told to wait
+            if harvest.found:
+                response = self._claim(request, harvest)
+            else:
+                self._step(request, harvest)
+                if not is_last:
+                    self._look_on(request, harvest)
+                    return False
+                response = self._nothing(request, harvest, ResponseCode.POLLING_TIMEOUT)
+        except CompileNeeded:  # nobody else has asked for its expression in a while, and others for many
+            response = self._nothing(request, PopHarvest((), wanted_count=0), ResponseCode.POLLING_TIMEOUT)
+        except Exception as error:  # the end of a POP: it becomes an answer
+            if not isinstance(error, MQError):
+                logger.error("POP failed, a bug of ours", exc_info=error)
+            response = error_response(request.command, error)
+        if response is not None:
+            request.connection.send(response)
+        return True
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    async def _compile_and_pop(
+        self, connection: Connection, command: RemotingCommand, expression: str
+    ) -> RemotingCommand | None:
+        await self._filters.compile_in_turn(expression)
+        answer = self.pop(connection, command)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def _pop_later(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest) -> RemotingCommand | None:
+        if not self._limits.has_room(request.connection):
+            return RemotingCommand.response(
+                request.command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
+            )
+        with self._limits.reading(request.connection):
+            await self._finder.collect_later(request, wanted, harvest)
+        return self._answer_or_park(request, harvest)
+
+    def _answer_or_park(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
+        if harvest.found:
+            return self._claim(request, harvest)
+        self._step(request, harvest)
+        code = ResponseCode.POLLING_TIMEOUT
+        if request.header.poll_time > 0:
+            waiting = WaitingPop(self, request)
+            parking = self._polling.park(request.place, waiting, deadline_ms=request.deadline_ms)
+            if parking is Parking.PARKED:
+                self._look_on(request, harvest)
+                return None
+            if parking is Parking.FULL:
+                code = ResponseCode.POLLING_FULL
+        return self._nothing(request, harvest, code)
+
+    def _look_on(self, request: PopRequest, harvest: PopHarvest) -> None:
+        """A POP goes on waiting: see to it that it hears of what nobody will tell."""
+        if harvest.stepped and harvest.rest_count:
+            self._polling.wake(request.place)  # there is more behind what did not match
+        if harvest.free_ms is not None and self._settings.broker.pop_notify_order_free:
+            self._polling.wake_at(request.place, harvest.free_ms)
+
+    def _step(self, request: PopRequest, harvest: PopHarvest) -> None:
+        """Let the group go on behind what is not for it."""
+        offsets, group = self._offsets, request.header.consumer_group
+        for queue in harvest.stepped:
+            if offsets.query(queue.topic, group, queue.queue_id) == queue.start_offset:
+                offsets.commit(queue.topic, group, queue.queue_id, queue.next_offset)
+
+    def _nothing(self, request: PopRequest, harvest: PopHarvest, code: int) -> RemotingCommand:
+        header = request.header
+        self._stats.add_get_miss()
+        return RemotingCommand.response(
+            request.command,
+            code,
+            remark=NOTHING,
+            header=PopMessageResponseHeader(
+                pop_time=self._clock(),
+                invisible_time=header.invisible_time,
+                revive_qid=ORDER_REVIVE_QUEUE_ID if header.order else 0,
+                rest_num=harvest.rest_count,
+                start_offset_info="",
+                msg_offset_info="",
+                order_count_info="" if header.order else None,
+            ),
+        )
+
+    def _claim(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
+        """Put what was found into the group's hands; the answer, or None when it waits for the flush."""
+        header = request.header
+        self._step(request, harvest)
+        counts: str | None = None
+        try:
+            if header.order:
+                claim, counts = self._claim_in_order(request, harvest)
+            else:
+                claim = self._pops.claim(
+                    header.consumer_group,
+                    [
+                        Take(
+                            topic=queue.topic,
+                            queue_id=queue.queue_id,
+                            offsets=queue.offsets,
+                            next_offset=queue.answer.next_offset,
+                        )
+                        for queue in harvest.found
+                    ],
+                    invisible_ms=max(0, header.invisible_time),
+                )
+        except BrokerBusyError as error:
+            logger.warning("POP refused group=%s: %s", header.consumer_group, error)
+            return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
+        stats = self._stats
+        for queue in harvest.found:
+            stats.add_get(queue.topic, header.consumer_group, len(queue.offsets), queue.answer.size_bytes)
+            if not header.order:
+                stats.add_check_point(header.topic, header.consumer_group)
+        popped = [
+            PoppedOffsets(
+                retry_flag=queue.retry_flag,
+                queue_id=queue.queue_id,
+                start_offset=queue.offsets[0],
+                offsets=queue.offsets,
+            )
+            for queue in harvest.found
+        ]
+        response = RemotingCommand.response(
+            request.command,
+            ResponseCode.SUCCESS,
+            remark=FOUND,
+            header=PopMessageResponseHeader(
+                pop_time=claim.pop_time_ms,
+                invisible_time=header.invisible_time,
+                revive_qid=claim.revive_queue_id,
+                rest_num=harvest.rest_count,
+                start_offset_info=start_offset_info(popped),
+                msg_offset_info=message_offset_info(popped),
+                order_count_info=counts,
+            ),
+            body=self._body(request, harvest, claim),
+        )
+        if harvest.rest_count:
+            self._polling.wake(request.place)
+        return self._answers.answer(request.connection, response, end_offset=claim.end_offset)
+
+    def _claim_in_order(self, request: PopRequest, harvest: PopHarvest) -> tuple[Claim, str]:
+        pops, header = self._pops, request.header
+        group = header.consumer_group
+        pop_time_ms = self._clock()
+        end_offset = 0
+        counts: list[str] = []
+        for queue in harvest.found:
+            info = make_order_info(
+                queue.read_offsets,
+                pop_time_ms=pop_time_ms,
+                invisible_ms=max(0, header.invisible_time),
+                attempt_id=header.attempt_id,
+                previous=pops.orders.find(queue.topic, group, queue.queue_id),
+            )
+            end_offset = pops.order_changed(queue.topic, group, queue.queue_id, info, next_offset=info.next_offset)
+            counts.append(order_count_info(RetryFlag.NORMAL, queue.queue_id, info.counts, least=info.count_min))
+        claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=ORDER_REVIVE_QUEUE_ID, end_offset=end_offset)
+        return claim, QUEUE_SEPARATOR.join(counts)
+
+    def _body(self, request: PopRequest, harvest: PopHarvest, claim: Claim) -> bytes:
+        pieces: list[bytes | memoryview] = []
+        for queue in harvest.found:
+            if queue.retry_flag is RetryFlag.NORMAL or self._settings.broker.pop_returns_retry_topic:
+                pieces.extend(queue.buffers)
+            else:
+                pieces.extend(self._as_asked_for(request, queue, claim))
+        return b"".join(pieces)
+
+    def _as_asked_for(self, request: PopRequest, queue: FoundQueue, claim: Claim) -> list[bytes]:
+        """The records of a retry topic under the topic that was asked for, each with its receipt."""
+        header = request.header
+        records: list[bytes] = []
+        for run in queue.buffers:
+            for record in iterate_records(run, check_crc=False):
+                receipt = ReceiptHandle(
+                    start_offset=queue.offsets[0],
+                    pop_time_ms=claim.pop_time_ms,
+                    invisible_ms=header.invisible_time,
+                    revive_queue_id=claim.revive_queue_id,
+                    retry_flag=queue.retry_flag,
+                    broker_name=self._settings.broker.broker_name,
+                    queue_id=queue.queue_id,
+                    queue_offset=record.queue_offset,
+                )
+                records.append(_record_as(record, header.topic, receipt))
+        return records
+
+
+class WaitingPop:
+    """A POP that waits."""
+
+    __slots__ = ("_processor", "_request")
+
+    def __init__(self, processor: PopProcessor, request: PopRequest) -> None:
+        self._processor = processor
+        self._request = request
+
+    @property
+    def connection(self) -> Connection:
+        """Whose it is."""
+        return self._request.connection
+
+    def look_again(self) -> bool:
+        """There may be something now."""
+        return self._processor.look_again(self._request, is_last=False)
+
+    def time_is_up(self) -> None:
+        """The client does not want to wait any longer."""
+        self._processor.look_again(self._request, is_last=True)
+
+
+def _record_as(record: MessageRecord, topic: str, receipt: ReceiptHandle) -> bytes:
+    try:
+        properties_text = encode_properties({**record.properties, PropertyName.POP_CHECKPOINT: receipt.text()})
+    except PropertiesTooLargeError:
+        properties_text, topic = record.properties_text, record.topic  # clients make the receipt from the header then
+    return encode_record(
+        topic=topic,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        body=record.body,
+        properties_text=properties_text,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )
+
+
+def fill_born_time(command: RemotingCommand, now_ms: int) -> None:
+    """Clients that know no better leave out when their request was born, or say 0."""
+    fields = command.ext_fields
+    if fields is not None and fields.get("bornTime", "0") == "0":
+        fields["bornTime"] = str(now_ms)
+
+
+def place_of(topic: str, group: str, queue_id: int) -> Place:
+    """A place by a request's fields; every negative queue id means any queue."""
+    return Place(topic, group, max(queue_id, -1))

@@ -1,0 +1,108 @@
+"""Cold read quota: how many bytes of history a consumer group may read from the cold tier in a while.
+
+    window      5 s; what a group and all groups together have read counts in it, and is forgotten at its end
+    threshold   of a group: the one an operator gave it (`updateColdDataFlowCtrGroupConfig`), else
+                `cgColdReadThreshold`; of all: `globalColdReadThreshold`
+
+With `coldDataFlowControlEnable` a pull from the cold tier waits for the next window once its group, or all groups
+together, have reached their threshold. So one that replays years leaves the tier process to others; reads of what is
+local never wait and are not counted. Thresholds of groups are in memory, as in RocketMQ: they are tried out while
+something is on fire.
+Owner: the hot process's event loop. Nothing runs by itself: windows end when somebody looks.
+Source: broker/coldctr/ColdDataCgCtrService.java, Apache RocketMQ 5.3, where "cold" means "not in memory".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from thermocline.broker.settings import BrokerConfig
+
+WINDOW_MS = 5_000
+SHOWN_MS = 60_000
+"""A group is shown for so long after it read last."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupReads:
+    """What one group reads: in this window, since when it is shown, and when last."""
+
+    window_bytes: int
+    first_ms: int
+    last_ms: int
+
+
+class ColdReadQuota:
+    """Counts cold reads by group, and holds back who has read enough."""
+
+    def __init__(self, *, config: Callable[[], BrokerConfig], clock: Callable[[], int]) -> None:
+        self._config = config
+        self._clock = clock
+        self._window_end_ms = clock() + WINDOW_MS
+        self._thresholds: dict[str, int] = {}
+        self._groups: dict[str, GroupReads] = {}
+        self._all_bytes = 0
+
+    @property
+    def thresholds(self) -> Mapping[str, int]:
+        """Bytes a window, of the groups that were given a threshold of their own."""
+        return self._thresholds
+
+    @property
+    def all_bytes(self) -> int:
+        """What all groups have read in this window."""
+        self._roll()
+        return self._all_bytes
+
+    def groups(self) -> Mapping[str, GroupReads]:
+        """The groups that read lately."""
+        self._roll()
+        return self._groups
+
+    def set_threshold(self, group: str, bytes_: int) -> None:
+        """Give a group a threshold of its own."""
+        self._thresholds[group] = bytes_
+
+    def remove_threshold(self, group: str) -> None:
+        """Let the common threshold count for a group; one that had no other is fine."""
+        self._thresholds.pop(group, None)
+
+    def add(self, group: str, bytes_: int) -> None:
+        """A group was given so many bytes from the cold tier."""
+        self._roll()
+        now_ms = self._clock()
+        reads = self._groups.get(group)
+        if reads is None:
+            reads = self._groups[group] = GroupReads(window_bytes=0, first_ms=now_ms, last_ms=now_ms)
+        reads.window_bytes += bytes_
+        reads.last_ms = now_ms
+        self._all_bytes += bytes_
+
+    def is_used_up(self, group: str) -> bool:
+        """Whether a group has to wait for the next window."""
+        config = self._config()
+        if not config.cold_flow_control:
+            return False
+        self._roll()
+        reads = self._groups.get(group)
+        if reads is None:
+            return False
+        threshold = self._thresholds.get(group, config.cold_read_threshold)
+        return reads.window_bytes >= threshold or self._all_bytes >= config.cold_read_threshold_global
+
+    async def wait(self, group: str) -> None:
+        """Wait until a group may read; at once if it may. Cancelling is safe."""
+        while self.is_used_up(group):  # noqa: ASYNC110 - a window ends with time, nobody says so
+            await asyncio.sleep(max(1, self._window_end_ms - self._clock()) / 1000)
+
+    def _roll(self) -> None:
+        now_ms = self._clock()
+        if now_ms < self._window_end_ms:
+            return
+        self._window_end_ms = now_ms + WINDOW_MS
+        self._all_bytes = 0
+        self._groups = {name: reads for name, reads in self._groups.items() if now_ms - reads.last_ms < SHOWN_MS}
+        for reads in self._groups.values():
+            reads.window_bytes = 0

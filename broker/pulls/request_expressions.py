@@ -1,0 +1,62 @@
+"""Request expressions: which messages the expression in a pull or a POP asks for.
+
+TAG, or no type     codes of tags; none for all messages
+SQL92               a filter on properties, see message_filters.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thermocline.broker.tables import MessageFilters, is_tag_type
+from thermocline.filters import CompiledFilter
+from thermocline.remoting.errors import SubscriptionParseError
+from thermocline.remoting.subscription import parse_subscription
+
+EXPRESSIONS_KEPT_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`codes` of tags, or a filter on `properties`. Neither: all messages; never both."""
+
+    codes: frozenset[int] | None = None
+    properties: CompiledFilter | None = None
+
+
+ALL = Wanted()
+
+
+class RequestExpressions:
+    """Reads expressions, and remembers those of tags. On the loop."""
+
+    def __init__(self, filters: MessageFilters) -> None:
+        self._filters = filters
+        self._tags: dict[str, Wanted] = {}
+
+    def read(self, topic: str, expression: str, expression_type: str | None) -> Wanted:
+        """What an expression asks for.
+
+        Raises:
+            CompileNeeded: It has to be compiled first.
+            SubscriptionParseError: It is none.
+            MQError: Only tags are served.
+        """
+        if not is_tag_type(expression_type):
+            assert expression_type
+            try:
+                return Wanted(properties=self._filters.find(expression_type, expression))
+            except SubscriptionParseError as error:
+                raise SubscriptionParseError(f"parse the consumer's subscription failed: {error}") from error
+        try:
+            return self._tags[expression]
+        except KeyError:
+            pass
+        try:
+            wanted = Wanted(frozenset(parse_subscription(topic, expression).code_set) or None)
+        except SubscriptionParseError as error:
+            raise SubscriptionParseError("parse the consumer's subscription failed") from error
+        if len(self._tags) >= EXPRESSIONS_KEPT_MAX:
+            self._tags.clear()
+        self._tags[expression] = wanted
+        return wanted

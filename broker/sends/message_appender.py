@@ -1,0 +1,93 @@
+"""Message appender: puts messages that the broker makes itself (those that are due, ones sent back, recall markers).
+
+It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
+message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH). What it puts was accepted once: a
+smaller maxMessageSize since loses none of it. What is due for a queue of a static topic that has moved away goes to one
+that this broker leads: readers have left the old one behind.
+Owner: the hot process's event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from thermocline.broker.stats import BrokerStats
+from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_draft import MessageDraft, PutResult, PutStatus
+from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import FlushDiskType
+
+
+class MessageAppender:
+    """Puts drafts into the store on behalf of the broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        *,
+        arrived: Callable[[Iterable[ConsumeQueue]], None],
+        queue_for: Callable[[str, int], int],
+    ) -> None:
+        """`arrived`: told of queues that grew, once what they hold may be seen (LongPolling.arrived).
+
+        `queue_for(topic, queue id)`: the queue that takes messages in that one's place.
+        """
+        self._store = store
+        self._stats = stats
+        self._arrived = arrived
+        self._queue_for = queue_for
+        self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    def append(self, draft: MessageDraft) -> PutResult:
+        """Put one message; in the log on return, durable when the log is flushed. Raises as MessageStore.put."""
+        queue_id = self._queue_for(draft.topic, draft.queue_id)
+        if queue_id != draft.queue_id:
+            draft = msgspec.structs.replace(draft, queue_id=queue_id)
+        try:
+            result = self._store.put(draft, was_accepted=True)
+        except Exception:
+            self._stats.add_put_failed()
+            raise
+        self._stats.add_put(draft.topic, 1, result.size_bytes)
+        if self._waits_for_flush:
+            self._store.flush.wait(result.end_offset, lambda status: self._grown(draft))
+        else:
+            self._grown(draft)
+        return result
+
+    async def append_and_wait(self, draft: MessageDraft) -> tuple[PutResult, PutStatus]:
+        """Put one message, and wait until it is as safe as the broker makes messages; whether it came to that.
+
+        Cancelling leaves it in the log. Raises as MessageStore.put.
+        """
+        result = self.append(draft)
+        if not self._waits_for_flush:
+            return result, PutStatus.PUT_OK
+        flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
+        self._store.flush.wait(
+            result.end_offset,
+            lambda status: None if flushed.done() else flushed.set_result(status),
+            deadline_ms=deadline_ms,
+        )
+        return result, await flushed
+
+    async def append_safely(self, draft: MessageDraft) -> PutResult:
+        """Put one message; on return it is as safe as the broker makes messages. Cancelling leaves it in the log.
+
+        Raises:
+            ServiceUnavailableError: It is in the log, but the flush failed or took too long.
+            MQError: As MessageStore.put.
+        """
+        result, status = await self.append_and_wait(draft)
+        if status is not PutStatus.PUT_OK:
+            raise ServiceUnavailableError(status.value)
+        return result
+
+    def _grown(self, draft: MessageDraft) -> None:
+        queue = self._store.queues.find(draft.topic, draft.queue_id)
+        if queue is not None:
+            self._arrived((queue,))

@@ -1,0 +1,384 @@
+"""Broker settings: every setting by its property name, where its value came from, and changing it while running.
+
+Three classes hold the values: BrokerConfig, StoreConfig (local files) and TierConfig (cold tier). Here each of their
+fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
+name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold:
+RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
+
+A running broker
+  - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
+  - takes changes of them (`mqadmin updateBrokerConfig`): checked as a whole, durable before they count, in effect at
+    once where a setting is live and at the next start elsewhere. Names that are unknown, or without effect here, are
+    passed over, as RocketMQ does; a value that promises what is not built (official_settings/) is refused. A URL that
+    comes back as it was shown, masked, is no change.
+Changes are kept in thermocline/settings.json of the store and stand above the configuration file at the next start;
+flags and environment stand above them.
+Source: remoting/Configuration.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_origin, get_type_hints
+
+import msgspec
+
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
+from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
+from thermocline.broker.state_files import ConfigPersister, VersionCounter
+from thermocline.remoting.bodies import DataVersion
+from thermocline.remoting.config_text import format_config_text
+from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
+from thermocline.remoting.official_settings import resolve
+from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.tiered.masked_url import MASK, is_masked, masked_url
+from thermocline.tiered.tier_config import TierConfig
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "settings"
+BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir"})
+"""What no remote caller may change, whatever `configBlackList` says."""
+
+HOUR_MS = 3_600_000
+
+SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig]] = {
+    "broker": BrokerConfig,
+    "store": StoreConfig,
+    "tier": TierConfig,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting: `section` and `field` say where it is held, `parse` and `show` turn text to value and back.
+
+    `parse_field` reads text in the field's own unit, for files that name the field instead of the property.
+    """
+
+    name: str
+    section: str
+    field: str
+    is_live: bool
+    parse: Callable[[str], Any]
+    parse_field: Callable[[str], Any]
+    show: Callable[[Any], str]
+
+
+# -- texts
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def _parse_boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("true or false is needed")
+    return word == "true"
+
+
+def _parse_integer(text: str) -> int:
+    try:
+        return int(text.strip().replace("_", ""))
+    except ValueError:
+        raise ValueError("a whole number is needed") from None
+
+
+def _parse_number(text: str) -> float:
+    try:
+        return float(text.strip())
+    except ValueError:
+        raise ValueError("a number is needed") from None
+
+
+def _parse_flush_type(text: str) -> FlushDiskType:
+    try:
+        return FlushDiskType(text.strip().upper())
+    except ValueError:
+        raise ValueError("ASYNC_FLUSH or SYNC_FLUSH is needed") from None
+
+
+def _parse_hours_of_day(text: str) -> tuple[int, ...]:
+    hours = tuple(_parse_integer(word) for word in text.split(";") if word.strip())
+    if any(not 0 <= hour < 24 for hour in hours):
+        raise ValueError("hours of the day, 0 to 23, separated by semicolons are needed")
+    return hours
+
+
+def _show_boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _show_hours_of_day(value: tuple[int, ...]) -> str:
+    return ";".join(f"{hour:02}" for hour in value)
+
+
+def _parse_ratio(text: str) -> float:
+    """RocketMQ writes these in percent."""
+    return _parse_number(text) / 100
+
+
+def _show_ratio(value: float) -> str:
+    return f"{value * 100:g}"
+
+
+def _parse_hours(text: str) -> int:
+    return round(_parse_number(text) * HOUR_MS)
+
+
+def _show_hours(value: int) -> str:
+    return f"{value / HOUR_MS:g}"
+
+
+_TEXTS_BY_TYPE: Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    bool: (_parse_boolean, _show_boolean),
+    int: (_parse_integer, str),
+    float: (_parse_number, str),
+    str: (str.strip, str),
+    tuple: (_parse_hours_of_day, _show_hours_of_day),
+    FlushDiskType: (_parse_flush_type, lambda value: str(value.value)),
+}
+
+# -- names of the store's settings
+# ---------------------------------------------------------------------------------------
+
+_STORE_NAMES: Mapping[str, str] = {
+    "root_path": "storePathRootDir",
+    "log_file_bytes": "mappedFileSizeCommitLog",
+    "queue_file_bytes": "mappedFileSizeConsumeQueue",
+    "index_slot_count": "maxHashSlotNum",
+    "index_entry_count": "maxIndexNum",
+    "flush_disk_type": "flushDiskType",
+    "flush_interval_ms": "flushIntervalCommitLog",
+    "sync_flush_timeout_ms": "syncFlushTimeout",
+    "message_bytes_max": "maxMessageSize",
+    "message_delay_level": "messageDelayLevel",
+    "file_reserved_ms": "fileReservedTime",
+    "delete_when_hours": "deleteWhen",
+    "disk_used_ratio_max": "diskMaxUsedSpaceRatio",
+    "disk_used_ratio_force": "diskSpaceCleanForciblyRatio",
+    "disk_used_ratio_refuse": "diskSpaceWarningLevelRatio",
+    "clean_forcibly": "cleanFileForciblyEnable",
+    "delete_files_max": "deleteFileBatchMax",
+}
+_STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "file_reserved_ms": (_parse_hours, _show_hours),
+    "disk_used_ratio_max": (_parse_ratio, _show_ratio),
+    "disk_used_ratio_force": (_parse_ratio, _show_ratio),
+    "disk_used_ratio_refuse": (_parse_ratio, _show_ratio),
+}
+_STORE_LIVE = frozenset(
+    {
+        "file_reserved_ms",
+        "delete_when_hours",
+        "disk_used_ratio_max",
+        "disk_used_ratio_force",
+        "disk_used_ratio_refuse",
+        "clean_forcibly",
+    }
+)
+_COLD_URL = "coldUrl"
+"""The one setting that may hold keys."""
+_TIER_LIVE = frozenset(
+    {
+        "upload_bytes_per_second_max",
+        "upload_requests_per_second_max",
+        "read_bytes_per_second_max",
+        "read_requests_per_second_max",
+        "read_budget_bytes",
+        "upload_budget_bytes",
+        "spool_bytes",
+        "full_policy",
+        "scrub_bytes_per_day",
+    }
+)
+
+
+def settings_path(store: StoreConfig) -> str:
+    """The file of settings that were changed while running."""
+    return f"{store.own_path}/settings.json"
+
+
+def _camel(field: str) -> str:
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _all_settings() -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    for section, config_type in SECTIONS.items():
+        hints = _field_types(config_type)
+        for item in fields(config_type):
+            plain = _TEXTS_BY_TYPE[hints[item.name]]
+            parse, show = _STORE_TEXTS.get(item.name, plain)
+            if section == "broker":
+                name, is_live = item.metadata["name"], bool(item.metadata["live"])
+            elif section == "store":
+                name, is_live = _STORE_NAMES.get(item.name) or _camel(item.name), item.name in _STORE_LIVE
+            else:
+                name = _camel(item.name if item.name.startswith("cold_") else f"cold_{item.name}")
+                is_live = item.name in _TIER_LIVE
+            assert name not in found, f"two settings of the name {name}"
+            found[name] = Setting(
+                name=name,
+                section=section,
+                field=item.name,
+                is_live=is_live,
+                parse=parse,
+                parse_field=plain[0],
+                show=show,
+            )
+    return found
+
+
+def _field_types(config_type: type) -> dict[str, type]:
+    hints = get_type_hints(config_type)
+    return {name: hint if isinstance(hint, type) else get_origin(hint) for name, hint in hints.items()}
+
+
+SETTINGS: Mapping[str, Setting] = _all_settings()
+"""All settings by property name."""
+
+
+# -- values
+# --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChange:
+    """What an update did: names that count from now on, and names that count from the next start on."""
+
+    live: tuple[str, ...]
+    at_restart: tuple[str, ...]
+
+
+def parse_value(name: str, text: str, *, source: str, is_field: bool = False) -> Any:
+    """The value of a setting's text; `is_field`: written in the unit of the field, not of the property.
+
+    Raises:
+        SettingError: It cannot be one; `source` (a file's line, a flag) stands in the error.
+    """
+    try:
+        setting = SETTINGS[name]
+        return setting.parse_field(text) if is_field else setting.parse(text)
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}", value=text, source=source) from None
+
+
+class _SettingsFile(msgspec.Struct, rename="camel"):
+    settings: dict[str, str] = {}
+    data_version: DataVersion | None = None
+
+
+class BrokerSettings:
+    """The settings of a running broker. Owner: the hot process's event loop."""
+
+    def __init__(self, *, broker: BrokerConfig, store: StoreConfig, tier: TierConfig, clock: Callable[[], int]) -> None:
+        self.broker = broker
+        self.store = store
+        self.tier = tier
+        self.version = VersionCounter(clock)
+        self._changed: dict[str, str] = {}
+        self._listeners: list[Callable[[SettingsChange], None]] = []
+
+    def add_listener(self, listener: Callable[[SettingsChange], None]) -> None:
+        """Be told of each change after it counts."""
+        self._listeners.append(listener)
+
+    def text(self) -> str:
+        """All settings as properties text, without keys. What waits for a restart is shown as it will be."""
+        shown = {}
+        for setting in SETTINGS.values():
+            shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
+        shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
+        shown[_COLD_URL] = masked_url(shown[_COLD_URL])
+        return format_config_text({**FIXED, **shown})
+
+    async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
+        """Change settings; durable on return.
+
+        Raises:
+            PermissionDeniedError: A name may not be changed from afar; nothing changes.
+            InvalidParameterError: A value is none, or promises what is not built; nothing changes.
+            UnavailableError: The change could not be written; nothing changes.
+        """
+        if (BLACK_LIST | self.broker.black_list) & properties.keys():
+            raise PermissionDeniedError("Can not update config in black list.")
+        resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
+        for name in PLACES_IN_STORE.keys() & properties.keys():
+            check_place(name, properties[name], root_path=self.store.root_path, source="update")
+        known = {name: text for name, text in resolved.items() if name in SETTINGS}
+        if _COLD_URL in known and is_masked(known[_COLD_URL]):
+            self._check_unchanged(known.pop(_COLD_URL))
+        changed = {
+            section: replace(
+                getattr(self, section),
+                **{
+                    SETTINGS[name].field: parse_value(name, text, source="update")
+                    for name, text in known.items()
+                    if SETTINGS[name].section == section
+                },
+            )
+            for section in SECTIONS
+        }
+        before, version_before = dict(self._changed), self.version.current
+        self._changed.update(known)
+        self.version.bump()
+        try:
+            await persister.save(FILE_NAME)
+        except Exception:
+            self._changed = before
+            self.version.current = version_before
+            raise
+        change = SettingsChange(
+            live=tuple(sorted(name for name in known if SETTINGS[name].is_live)),
+            at_restart=tuple(sorted(name for name in known if not SETTINGS[name].is_live)),
+        )
+        for section in SECTIONS:
+            live = {
+                SETTINGS[name].field: getattr(changed[section], SETTINGS[name].field)
+                for name in change.live
+                if SETTINGS[name].section == section
+            }
+            if live:
+                setattr(self, section, replace(getattr(self, section), **live))
+        logger.info("settings changed live=%s at_restart=%s", ",".join(change.live), ",".join(change.at_restart))
+        for listener in self._listeners:
+            listener(change)
+        return change
+
+    def _check_unchanged(self, masked: str) -> None:
+        """Tools send back what they were shown; a URL in which something else was changed lacks its keys.
+
+        Raises:
+            InvalidParameterError: It is not what is shown now.
+        """
+        shown = masked_url(self._changed.get(_COLD_URL, self.tier.cold_url))
+        if masked.strip() != shown:
+            raise InvalidParameterError(f"{_COLD_URL}: {MASK} stands for no key; give the whole URL", value=shown)
+
+    def encode(self) -> bytes:
+        """The file that keeps changes over a restart."""
+        return b'{"dataVersion":%s,"settings":%s}' % (
+            self.version.text(),
+            msgspec.json.encode(self._changed, order="sorted"),
+        )
+
+    def take_over(self, data: bytes) -> None:
+        """Continue with the changes in a file of `encode`; their values are applied when settings are read."""
+        file = decode_changes(data)
+        self._changed = file.settings
+        if file.data_version is not None:
+            self.version.current = file.data_version
+
+
+def decode_changes(data: bytes) -> _SettingsFile:
+    """Read a file of `BrokerSettings.encode`.
+
+    Raises:
+        CorruptDataError: It is none.
+    """
+    try:
+        return msgspec.json.decode(data, type=_SettingsFile)
+    except msgspec.MsgspecError as error:
+        raise CorruptDataError("changed settings cannot be read", file=FILE_NAME, reason=str(error)) from error

@@ -1,0 +1,192 @@
+"""Where settings come from: configuration file, changes made while running, environment, flags; the later one wins.
+
+Configuration file, told by its ending:
+    broker.conf, *.properties, *.conf    properties text with RocketMQ's names
+    *.toml                               tables [broker], [store], [tier] with field names of the three classes, or
+                                         property names at the top:
+
+        brokerName = "broker-a"
+        [store]
+        log_file_bytes = 67_108_864
+        [tier]
+        cold_url = "s3://bucket/prefix?endpoint=http://127.0.0.1:9000"
+
+Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_CLUSTER_NAME for brokerClusterName), and
+RocketMQ's own NAMESRV_ADDR and ROCKETMQ_ZONE; its JVM properties as ROCKETMQ_NAMESRV_DOMAIN(_SUBGROUP).
+Flags: property names, or `section.field`.
+
+A name that does not exist is an error with the nearest known ones; so is a value that cannot be one, or that promises
+what is not built (official_settings/), with the place where it stands. Names of RocketMQ that have no effect here are
+collected in `ignored`.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, parse_value
+from thermocline.broker.settings.official_settings import BROKER_SETTINGS
+from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
+from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.errors import InvalidRequestError, SettingError
+from thermocline.remoting.official_settings import Treatment, resolve
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.tier_config import TierConfig
+
+ENVIRONMENT_PREFIX = "THERMOCLINE_"
+ENVIRONMENT_ALIASES: Mapping[str, str] = {
+    "NAMESRV_ADDR": "namesrvAddr",
+    "ROCKETMQ_NAMESRV_DOMAIN": "namesrvDomain",
+    "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP": "namesrvDomainSubgroup",
+    "ROCKETMQ_ZONE": "zoneName",
+}
+ALIASES: Mapping[str, str] = {
+    "rocketmq.namesrv.addr": "namesrvAddr",
+    "rocketmq.namesrv.domain": "namesrvDomain",
+    "rocketmq.namesrv.domain.subgroup": "namesrvDomainSubgroup",
+}
+"""RocketMQ's JVM properties."""
+ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
+"""Variables of the prefix that are no settings."""
+ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
+"""Settings of the NameServer, which may run beside the broker."""
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingSource:
+    """Settings as one source has them: name -> text; `place` says where, for errors."""
+
+    place: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSettings:
+    """The three configurations, and names that were accepted without effect."""
+
+    broker: BrokerConfig
+    store: StoreConfig
+    tier: TierConfig
+    ignored: tuple[str, ...]
+
+
+def file_source(path: str, data: bytes) -> SettingSource:
+    """The settings in a configuration file.
+
+    Raises:
+        SettingError: The file cannot be read as what its name says.
+    """
+    try:
+        text = data.decode()
+        if path.endswith(".toml"):
+            return SettingSource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
+        return SettingSource(place=path, values=parse_config_text(text))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
+
+
+def environment_source(environment: Mapping[str, str]) -> SettingSource:
+    """The settings in the environment; variables of other programs are passed over."""
+    names = {environment_variable(name): name for name in (*BROKER_SETTINGS, *SETTINGS)}
+    values: dict[str, str] = {}
+    for variable, text in environment.items():
+        name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
+        if name is not None:
+            values[name] = text
+        elif variable in ENVIRONMENT_OTHERS or variable.startswith(ENVIRONMENT_OTHER_PREFIX):
+            continue
+        elif variable.startswith(ENVIRONMENT_PREFIX):
+            values[variable] = text  # unknown: reported with its nearest
+    return SettingSource(place="environment", values=values)
+
+
+def environment_variable(name: str) -> str:
+    """The variable of a property."""
+    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper()
+
+
+def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
+    """Put sources together, the later one winning.
+
+    Raises:
+        SettingError: A name is unknown, a value cannot be one or promises what is not built, or values contradict each
+            other.
+    """
+    values: dict[str, Any] = {}
+    ignored: dict[str, None] = {}
+    places: list[tuple[str, str, str]] = []
+    for source in sources:
+        for given_name, text in source.values.items():
+            property_name = _property_name(given_name)
+            name, resolved = resolve(BROKER_SETTINGS, property_name, text, source=source.place)
+            if name in SETTINGS:
+                is_field = property_name != given_name and given_name not in ALIASES
+                values[name] = parse_value(name, resolved, source=source.place, is_field=is_field)
+            elif name in PLACES_IN_STORE:
+                places.append((name, text, source.place))
+            elif name not in BROKER_SETTINGS:
+                raise _unknown(given_name, source.place)
+            elif BROKER_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
+                ignored[name] = None
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for name, value in values.items():
+        sections[SETTINGS[name].section][SETTINGS[name].field] = value
+    if "root_path" not in sections["store"]:
+        raise SettingError("a folder for the store is needed", setting="storePathRootDir")
+    for name, text, source_place in places:
+        check_place(name, text, root_path=sections["store"]["root_path"], source=source_place)
+    try:
+        return LoadedSettings(
+            broker=BrokerConfig(**sections["broker"]),
+            store=StoreConfig(**sections["store"]),
+            tier=TierConfig(**sections["tier"]),
+            ignored=tuple(ignored),
+        )
+    except InvalidRequestError as error:
+        raise SettingError(error.message, **error.context) from error
+
+
+def _property_name(given: str) -> str:
+    """The property of `store.log_file_bytes` or `log_file_bytes`; any other name as it is."""
+    if given in ALIASES:
+        return ALIASES[given]
+    section, _, field = given.rpartition(".")
+    for setting in SETTINGS.values():
+        if setting.field == field and section in ("", setting.section):
+            return setting.name
+    return given
+
+
+def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            if name not in SECTIONS:
+                known = ", ".join(f"[{section}]" for section in SECTIONS)
+                raise SettingError(f"unknown table [{name}]; known are {known}", path=path)
+            known_fields = {item.name for item in fields(SECTIONS[name])}
+            for field, member in value.items():
+                yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
+        else:
+            yield name, _toml_text(value)
+
+
+def _toml_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ";".join(str(item) for item in value)
+    return str(value)
+
+
+def _unknown(name: str, place: str) -> SettingError:
+    candidates = [*SETTINGS, *BROKER_SETTINGS, *(setting.field for setting in SETTINGS.values())]
+    asked = name.removeprefix(ENVIRONMENT_PREFIX).lower() if name.startswith(ENVIRONMENT_PREFIX) else name
+    near = difflib.get_close_matches(asked, candidates, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return SettingError(f"unknown setting {name}{hint}", source=place)

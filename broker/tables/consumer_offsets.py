@@ -1,0 +1,284 @@
+"""Consumer offsets: how far each group has consumed each queue.
+
+File: config/consumerOffset.json, Apache RocketMQ's:
+    {"dataVersion":{...},"groupTopicMap":{group:[topic]},"offsetTable":{"topic@group":{queueId:offset}},
+     "pullOffsetTable":{"topic@group":{queueId:offset}}}
+with integer keys unquoted as RocketMQ writes them (both forms are read); `groupTopicMap` is derived and not read back.
+One member more, `popLogOffset`, once something was popped: the end of the log when the file was made. Check points of
+POP behind it are newer than the file (pop/pop_store.py). And one of groups that were handed over, `handOffs`:
+{group:[receipt id]}, the newest last: so both the offsets and that they were set are durable at once. RocketMQ passes
+these over, and leaves them out when it writes.
+
+Three tables, all by "topic@group" and queue id
+  - offsets: the next offset to consume, as consumers commit it. On disk, every few seconds and at the stop: after a
+    crash a group repeats what it consumed since.
+  - pull offsets: the next offset after what was handed out last, for `consumerProgress`. Written along with the
+    offsets; nothing is written for them alone.
+  - resets: where an operator moved a group that has not been told yet. The next pull of the group answers "offset
+    moved" with it; until then commits are refused, as they come from before. In memory: the offset itself is moved at
+    once, so a restart starts the group there all the same.
+
+A commit below the stored offset is accepted, as RocketMQ accepts it: somebody consumes again on purpose.
+Owner: the hot process's event loop. The persister calls `encode`; pieces that did not change stay encoded.
+Source: broker/offset/ConsumerOffsetManager.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from thermocline.broker.state_files import VersionCounter
+from thermocline.remoting import json_dialect
+from thermocline.remoting.bodies import DataVersion
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.store.table_changes import TableChanges
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "consumerOffset.json"
+HAND_OFFS_KEPT = 8
+"""Receipts remembered of each group: one that is older has long been superseded."""
+
+
+class _OffsetFile(msgspec.Struct, rename="camel"):
+    offset_table: dict[str, dict[int, int]] = {}
+    pull_offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion | None = None
+    pop_log_offset: int | None = None
+    hand_offs: dict[str, list[str]] = {}
+
+
+class ConsumerOffsets:
+    """The offsets of all groups."""
+
+    def __init__(self, *, clock: Callable[[], int], version_step: int = 500) -> None:
+        """`version_step`: commits between two data versions, so that replicas do not copy the table for each."""
+        assert version_step > 0
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._pull_offsets: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self._hand_offs: dict[str, list[str]] = {}
+        self._groups_of: dict[str, set[str]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        self._encoded: dict[str, bytes] = {}
+        self._encoded_pulls: dict[str, bytes] = {}
+        self._version = VersionCounter(clock)
+        self._version_step = version_step
+        self._commits_until_version = version_step
+        self.changes = TableChanges()
+        self.pop_log_offset: int | None = None
+        """Up to where in the log the loaded file knows what was popped: 0 without one; None when RocketMQ wrote it."""
+
+    # -- what consumers do ---------------------------------------------------------------------------------------------
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Store where the group goes on. The hot path: two dictionary look-ups. Below 0 means that there is none."""
+        if offset < 0:
+            return
+        key = f"{topic}@{group}"
+        table = self._offsets.get(key)
+        if table is None:
+            table = self._add_key(key, topic, group)
+        table[queue_id] = offset
+        self._changed(key)
+
+    def query(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Where the group goes on: a pending reset first, then what was committed; None when it never was."""
+        key = f"{topic}@{group}"
+        reset = self._resets.get(key)
+        if reset is not None and queue_id in reset:
+            return reset[queue_id]
+        table = self._offsets.get(key)
+        return None if table is None else table.get(queue_id)
+
+    def commit_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Remember the offset after what was handed out last."""
+        key = f"{topic}@{group}"
+        table = self._pull_offsets.get(key)
+        if table is None:
+            table = self._pull_offsets[key] = {}
+        table[queue_id] = offset
+        self._encoded_pulls.pop(key, None)
+
+    def query_pull(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The offset after what was handed out last, or after what was consumed when nothing was since the start."""
+        table = self._pull_offsets.get(f"{topic}@{group}")
+        offset = None if table is None else table.get(queue_id)
+        return self.query(topic, group, queue_id) if offset is None else offset
+
+    # -- resets --------------------------------------------------------------------------------------------------------
+
+    def assign_reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Move a group: its offset at once, its members with their next pull."""
+        assert queue_id >= 0
+        assert offset >= 0
+        self.commit(topic, group, queue_id, offset)
+        self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+
+    def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether a reset waits for the group's next pull, so that commits are stale."""
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", {})
+
+    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The pending reset, told to the group now and so no longer pending; None when there is none."""
+        if not self._resets:
+            return None
+        key = f"{topic}@{group}"
+        table = self._resets.get(key)
+        if table is None:
+            return None
+        offset = table.pop(queue_id, None)
+        if not table:
+            del self._resets[key]
+        return offset
+
+    # -- handing over --------------------------------------------------------------------------------------------------
+
+    def hand_over(self, group: str, receipt_id: str, places: Iterable[tuple[str, int, int]]) -> None:
+        """Move a group to (topic, queue id, offset) all at once, and remember by whose word. Pending resets end."""
+        for topic, queue_id, offset in places:
+            assert offset >= 0
+            self.take_reset(topic, group, queue_id)
+            self.commit(topic, group, queue_id, offset)
+        self._hand_offs[group] = [*self._hand_offs.get(group, ()), receipt_id][-HAND_OFFS_KEPT:]
+        self._version.bump()
+        self.changes.add()
+
+    def was_handed_over(self, group: str, receipt_id: str) -> bool:
+        """Whether this receipt has been applied to the group."""
+        return receipt_id in self._hand_offs.get(group, ())
+
+    # -- what tools ask ------------------------------------------------------------------------------------------------
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics of which the group has an offset."""
+        return set(self._topics_of.get(group, ()))
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that have an offset of the topic."""
+        return set(self._groups_of.get(topic, ()))
+
+    def of_group(self, topic: str, group: str) -> Mapping[int, int]:
+        """Offsets by queue id."""
+        return dict(self._offsets.get(f"{topic}@{group}", {}))
+
+    def items(self) -> Iterator[tuple[str, str, int, int]]:
+        """All offsets: topic, group, queue id, offset."""
+        for key, table in self._offsets.items():
+            topic, _, group = key.partition("@")
+            for queue_id, offset in table.items():
+                yield topic, group, queue_id, offset
+
+    def clone(self, topic: str, source_group: str, target_group: str) -> None:
+        """Give a group the offsets that another has; nothing happens when that has none."""
+        source = self._offsets.get(f"{topic}@{source_group}")
+        if source is None:
+            return
+        key = f"{topic}@{target_group}"
+        if key not in self._offsets:
+            self._add_key(key, topic, target_group)
+        self._offsets[key] = dict(source)
+        self._changed(key)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group's offsets, pending resets included, and who moved it."""
+        if self._hand_offs.pop(group, None) is not None:
+            self.changes.add()
+        for topic in self.topics_of(group):
+            self._remove_key(f"{topic}@{group}", topic, group)
+        for key in [key for key in self._pull_offsets if key.partition("@")[2] == group]:
+            self._remove_pulls(key)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget every group's offsets of a topic."""
+        for group in self.groups_of(topic):
+            self._remove_key(f"{topic}@{group}", topic, group)
+        for key in [key for key in self._pull_offsets if key.partition("@")[0] == topic]:
+            self._remove_pulls(key)
+
+    # -- file ----------------------------------------------------------------------------------------------------------
+
+    def encode(self, *, pop_log_offset: int | None = None) -> bytes:
+        """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
+        groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
+        return (
+            b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s%s"pullOffsetTable":{\n%s\n}}'
+        ) % (
+            self._version.text(),
+            msgspec.json.encode(groups),
+            _encode_table(self._offsets, self._encoded),
+            b"" if pop_log_offset is None else b'"popLogOffset":%d,\n' % pop_log_offset,
+            b'"handOffs":%s,\n' % msgspec.json.encode(self._hand_offs) if self._hand_offs else b"",
+            _encode_table(self._pull_offsets, self._encoded_pulls),
+        )
+
+    def load(self, data: bytes | None) -> None:
+        """Take over a file's content.
+
+        Raises:
+            CorruptDataError: It is not what RocketMQ or we write.
+        """
+        if data is None:
+            self.pop_log_offset = 0
+            return
+        try:
+            file = json_dialect.loads_as(data, _OffsetFile)
+        except InvalidRequestError as error:
+            raise CorruptDataError("consumer offsets cannot be read", file=FILE_NAME, reason=str(error)) from error
+        for key, table in file.offset_table.items():
+            topic, separator, group = key.partition("@")
+            if not separator:
+                logger.warning("consumer offset without a group passed over key=%s", key)
+                continue
+            self._add_key(key, topic, group).update(table)
+        self._pull_offsets = file.pull_offset_table
+        self.pop_log_offset = file.pop_log_offset
+        self._hand_offs = file.hand_offs
+        if file.data_version is not None:
+            self._version.current = file.data_version
+        if self.pop_log_offset is None:
+            self.changes.add()  # the sooner it is written, the sooner it is known
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _changed(self, key: str) -> None:
+        self._encoded.pop(key, None)
+        self.changes.add()
+        self._commits_until_version -= 1
+        if self._commits_until_version == 0:
+            self._commits_until_version = self._version_step
+            self._version.bump()
+
+    def _add_key(self, key: str, topic: str, group: str) -> dict[int, int]:
+        table: dict[int, int] = {}
+        self._offsets[key] = table
+        self._topics_of.setdefault(group, set()).add(topic)
+        self._groups_of.setdefault(topic, set()).add(group)
+        return table
+
+    def _remove_key(self, key: str, topic: str, group: str) -> None:
+        self._offsets.pop(key, None)
+        self._resets.pop(key, None)
+        self._remove_pulls(key)
+        self._encoded.pop(key, None)
+        self.changes.add()
+        for table, name, other in ((self._topics_of, group, topic), (self._groups_of, topic, group)):
+            names = table.get(name)
+            if names is not None:
+                names.discard(other)
+                if not names:
+                    del table[name]
+
+    def _remove_pulls(self, key: str) -> None:
+        self._pull_offsets.pop(key, None)
+        self._encoded_pulls.pop(key, None)
+
+
+def _encode_table(table: Mapping[str, Mapping[int, int]], encoded: dict[str, bytes]) -> bytes:
+    """Entries of a table, those that are not in `encoded` yet encoded now."""
+    for key, offsets in table.items():
+        if key not in encoded:
+            pairs = ",".join(f"{queue_id}:{offset}" for queue_id, offset in offsets.items())
+            encoded[key] = b"%s:{%s}" % (msgspec.json.encode(key), pairs.encode())
+    return b",\n".join(encoded.values())

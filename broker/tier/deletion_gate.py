@@ -1,0 +1,115 @@
+"""Deletion gate: what the deletion of local files waits for, by what each part of the broker says.
+
+    cold tier      what is committed there; nothing goes once the broker is fenced
+    index          what is durable in it
+    holds          messages that are delayed, timed, popped or in open transactions and that are still needed
+Under disk pressure `relax` lets the oldest go all the same, for topics that allow it (`drop_oldest.py`).
+Belongs to the hot process's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thermocline.broker.cold import ColdReads, DroppedRanges, dropped_ranges
+from thermocline.broker.due import DelayService
+from thermocline.broker.helpers import IndexLink
+from thermocline.broker.queues import VisibleQueues
+from thermocline.broker.state_files import ConfigPersister, load_file
+from thermocline.broker.tables import TopicTable, full_policy
+from thermocline.broker.tier.drop_oldest import DropOldest
+from thermocline.broker.tier.fence import Fence
+from thermocline.broker.tier.tier_link import TierLink
+from thermocline.pop.pop_store import PopStore
+from thermocline.store.disk import Disk
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import RetentionGate
+from thermocline.tiered.tier_config import FullPolicy
+from thermocline.timers.timer_message_store import TimerMessageStore
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
+
+
+class DeletionGate:
+    """See the module's header."""
+
+    def __init__(
+        self,
+        *,
+        delays: DelayService,
+        timers: TimerMessageStore | None,
+        transactions: TransactionCoordinator,
+        pops: PopStore,
+        cold: ColdReads,
+        index: IndexLink,
+        fence: Fence,
+        drop_oldest: DropOldest | None,
+    ) -> None:
+        """Without `drop_oldest` nothing is let go before its time."""
+        self._delays = delays
+        self._timers = timers
+        self._transactions = transactions
+        self._pops = pops
+        self._cold = cold
+        self._index = index
+        self._fence = fence
+        self._drop_oldest = drop_oldest
+
+    def now(self) -> RetentionGate:
+        """What local deletion has to wait for."""
+        committed_offset: int | None = None
+        if isinstance(self._cold, TierLink):
+            committed_offset = 0 if self._fence.reason else self._cold.committed_offset
+        return RetentionGate(
+            committed_offset=committed_offset,
+            index_offset=self._index.durable_offset,
+            held_offset=_least(self._delays.earliest_undelivered_offset(), self._pops.held_offset),
+            timers_offset=None if self._timers is None else self._timers.held_offset,
+            transactions_offset=self._transactions.held_offset,
+        )
+
+    async def relax(self, gate: RetentionGate) -> RetentionGate:
+        """The gate of a round while the disk is full; what it lets go is declared lost before it is returned."""
+        # Whoever was fenced deletes nothing: it takes no messages either, and its log is to be looked through.
+        if self._drop_oldest is None or self._fence.reason:
+            return gate
+        return await self._drop_oldest.relax(gate)
+
+
+def open_drop_oldest(
+    *,
+    disk: Disk,
+    store: MessageStore,
+    persister: ConfigPersister,
+    topics: TopicTable,
+    visible: VisibleQueues,
+    cold: TierLink,
+    ranges: DroppedRanges,
+    default_policy: Callable[[], str],
+    clock: Callable[[], int],
+) -> DropOldest:
+    """With the ranges of earlier boots, less what is still here. `default_policy`: of topics that say nothing."""
+
+    def policy_of(topic: str) -> FullPolicy:
+        topic_config = topics.get(topic)
+        attributes = topic_config.attributes if topic_config is not None else {}
+        return full_policy(attributes, default=default_policy())
+
+    path = store.config.dropped_ranges_path
+    persister.register(dropped_ranges.FILE_NAME, path, ranges.encode)
+    ranges.load(load_file(disk, path))
+    ranges.clip(store.queues)
+    return DropOldest(
+        store,
+        bounds=cold.bounds,
+        policy_of=policy_of,
+        visible_start=visible.hot_start,
+        ranges=ranges,
+        save=lambda: persister.save(dropped_ranges.FILE_NAME),
+        tell=cold.dropped,
+        clock=clock,
+    )
+
+
+def _least(*offsets: int | None) -> int | None:
+    """The least offset that somebody holds the log at; None when nobody does."""
+    return min((offset for offset in offsets if offset is not None), default=None)

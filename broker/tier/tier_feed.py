@@ -1,0 +1,197 @@
+"""Tier feed: tells the tier process which topics and queues changed, after the tick that wrote their units.
+
+A tier process that has just said HELLO gets every topic and queue, a slice at a time, so that fifty thousand queues
+never hold the loop; afterwards only what changed, and every `cut_interval_ms` the cut of each topic that has a time to
+live, as it was at a time that is kept (kept_clock.py). Topics go before their queues. `log_offset` rises with the last
+slice of a round alone: below it the reported ends are complete.
+
+A deleted topic is told of when its deletion is durable: what the tier process then removes cannot come back.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from typing import TypeVar
+
+from thermocline.broker.cold import is_tiered_topic
+from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, QueueState, QueueTable, TopicState
+from thermocline.broker.tables import KeptClock, TopicTable
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.errors import UnavailableError
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.incarnation import TopicIncarnations
+
+logger = logging.getLogger(__name__)
+
+ENTRIES_PER_SLICE = 200
+"""Topics and queues in one table."""
+SLICE_PAUSE_S = 0.002
+
+Entry = TypeVar("Entry")
+
+
+class TierFeed:
+    """Belongs to the hot process's loop."""
+
+    def __init__(
+        self,
+        hub: HelperHub,
+        *,
+        topics: TopicTable,
+        queues: ConsumeQueueTable,
+        incarnations: TopicIncarnations,
+        kept_clock: KeptClock,
+        cut_interval_ms: int,
+    ) -> None:
+        self._hub = hub
+        self._topics = topics
+        self._queues = queues
+        self._incarnations = incarnations
+        self._kept_clock = kept_clock
+        self._cut_interval_s = cut_interval_ms / 1_000
+        self._next_cuts_s = 0.0
+        self._cuts_are_due = False
+        self._changed_topics: dict[str, None] = {}
+        self._changed_queues: dict[ConsumeQueue, None] = {}
+        self._sequence = 0
+        self._log_offset = 0
+        self._pressure = False
+        self._is_telling = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        queues.on_written = self._queue_written
+        topics.add_listener(self._topic_changed)
+
+    def start(self) -> None:
+        """Begin to feed; nothing is sent before `restart`."""
+        assert self._task is None
+        self._task = asyncio.create_task(self._run(), name="tier-feed")
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def restart(self) -> None:
+        """A tier process has just connected: everything is to be told anew."""
+        self._sequence = 0
+        # It has been told nothing yet, so nothing is complete: not even what its predecessor knew.
+        self._log_offset = 0
+        self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
+        self._changed_queues = dict.fromkeys(self._queues)
+        self._is_telling = True
+        self._next_cuts_s = 0.0
+        self._wake.set()
+
+    def ticked(self, *, pressure: bool) -> None:
+        """Units have been written; `pressure` says that local files must go."""
+        had_pressure, self._pressure = self._pressure, pressure
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_cuts_s:
+            self._next_cuts_s = now_s + self._cut_interval_s
+            if self._is_telling and self._topics.topics_with_ttl():
+                self._cuts_are_due = True
+                self._wake.set()
+        has_news = self._changed_topics or self._changed_queues or self._queues.written_offset != self._log_offset
+        if has_news or pressure or had_pressure:
+            self._wake.set()
+
+    async def tell_cuts(self) -> None:
+        """Let the next tables say what has expired by now.
+
+        Raises:
+            UnavailableError: The time could not be kept; they say what had expired when it was last.
+        """
+        topics = self._topics.topics_with_ttl()
+        if topics and self._is_telling:
+            await self._kept_clock.keep()
+            self._changed_topics.update(dict.fromkeys(topics))
+
+    async def flush(self) -> None:
+        """Tell everything that has changed by now; returns when it is on its way, or the tier process is away."""
+        while self._is_telling and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
+            await asyncio.sleep(SLICE_PAUSE_S)
+
+    def _queue_written(self, queue: ConsumeQueue) -> None:
+        if self._is_telling:
+            self._changed_queues[queue] = None
+
+    def _topic_changed(self, topic: str, config: TopicConfig | None) -> None:
+        if self._is_telling:
+            self._changed_topics[topic] = None
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._cuts_are_due:
+                self._cuts_are_due = False
+                with contextlib.suppress(UnavailableError):  # logged where it was written; tried again when next due
+                    await self.tell_cuts()
+            await self.flush()
+
+    def _send_slice(self) -> bool:
+        """Send one table; True while more waits."""
+        if not self._hub.is_connected(TIER_ROLE):
+            self._is_telling = False  # the next HELLO starts anew
+            return False
+        written_offset = self._queues.written_offset
+        topics: list[TopicState] = []
+        ending: list[str] = []
+        for topic in _take(self._changed_topics, ENTRIES_PER_SLICE):
+            if self._topics.is_ending(topic):
+                ending.append(topic)
+            else:
+                topics.append(self._topic_state(topic))
+        room = 0 if self._changed_topics else max(1, ENTRIES_PER_SLICE - len(topics))
+        queues = [
+            QueueState(
+                topic=queue.topic, queue_id=queue.queue_id, min_offset=queue.min_offset, end_offset=queue.tail_offset
+            )
+            for queue in _take(self._changed_queues, room)
+            if self._queues.find(queue.topic, queue.queue_id) is queue and queue.topic in self._topics
+        ]
+        more = bool(self._changed_topics or self._changed_queues)
+        self._changed_topics.update(dict.fromkeys(ending))
+        if not more:
+            is_news = bool(topics or queues or self._pressure) or written_offset != self._log_offset
+            self._log_offset = max(self._log_offset, written_offset)
+            if not is_news:
+                return False
+        self._sequence += 1
+        table = QueueTable(
+            sequence=self._sequence,
+            log_offset=self._log_offset,
+            topics=topics,
+            queues=queues,
+            pressure=self._pressure and not more,
+        )
+        self._hub.tell(TIER_ROLE, HelperRequestCode.QUEUE_TABLE, table)
+        return more
+
+    def _topic_state(self, topic: str) -> TopicState:
+        incarnation = self._incarnations.find(topic)
+        is_there = topic in self._topics
+        return TopicState(
+            topic=topic,
+            incarnation=incarnation.id,
+            ttl_ms=self._topics.time_to_live_ms(topic) if is_there else None,
+            expired_before_ms=incarnation.expired_before_ms,
+            cut_ms=self._topics.expired_at(topic, self._kept_clock.kept_ms) if is_there else 0,
+            tiered=is_tiered_topic(topic),
+            deleted=not is_there,
+        )
+
+
+def _take(entries: dict[Entry, None], count: int) -> list[Entry]:
+    """The first entries, out of the dictionary."""
+    taken = list(itertools.islice(entries, count))
+    for entry in taken:
+        del entries[entry]
+    return taken

@@ -1,0 +1,87 @@
+"""Ledger opening: claims the next epoch of a broker's ledger, however long its store is away.
+
+Before that it is seen whether the store can tell writers apart (`tiered/doctor/fencing_check.py`).
+A ledger that is damaged is mended once from the local copy, as far as that has it.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from thermocline.broker.helpers import HelloReply
+from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
+from thermocline.tiered.doctor.fencing_check import check_fencing, races_for
+from thermocline.tiered.errors import UntrustedStoreError
+from thermocline.tiered.fencing import new_arbiter
+from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.ledger_healer import restore_damaged
+
+logger = logging.getLogger(__name__)
+
+OPEN_RETRY_MS = 500
+OPEN_RETRY_MS_MAX = 10_000
+
+
+async def open_ledger(
+    store: LedgerCopyStore,
+    settings: HelloReply,
+    *,
+    clock: Callable[[], int],
+    on_failure: Callable[[str], None],
+    make_random: Callable[[], random.Random] = random.Random,
+    checkpoint_interval: int = CHECKPOINT_INTERVAL,
+) -> LedgerWriter:
+    """The writer; `on_failure` is told why there is none yet.
+
+    `make_random`: what it makes must differ in every process; `checkpoint_interval`: see LedgerWriter.
+
+    Raises:
+        FencedError: Another writer has taken over.
+        ForeignLedgerError: The prefix belongs to another store directory.
+        UnfitStoreError: The store would let two writers commit.
+        UntrustedStoreError: The store's certificate is not trusted.
+        CorruptDataError: The ledger is damaged, and there is no copy that fits.
+    """
+    mode = settings.tier.fencing_mode
+    keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
+    # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
+    arbiter = new_arbiter(mode, store, keys, random=make_random())
+    races = races_for(settings.tier.cold_url)
+    is_checked = races is None
+    delay_ms = OPEN_RETRY_MS
+    is_mended = False
+    while True:
+        try:
+            if races is not None and not is_checked:
+                await check_fencing(store, keys, mode=mode, random=make_random(), races=races)
+                is_checked = True
+            return await LedgerWriter.open(
+                store,
+                keys,
+                arbiter=arbiter,
+                identity=LedgerIdentity(
+                    store_uuid=settings.store_uuid,
+                    cluster=settings.cluster_name,
+                    broker_name=settings.broker_name,
+                ),
+                clock_ms=clock,
+                random=make_random(),
+                checkpoint_interval=checkpoint_interval,
+            )
+        except CorruptDataError as error:
+            on_failure(str(error))
+            if is_mended or not await restore_damaged(
+                store, keys, store_uuid=settings.store_uuid, find_copy=store.find
+            ):
+                raise
+            is_mended = True
+        except UntrustedStoreError:
+            raise  # by somebody who has to change a setting, not by waiting
+        except ObjectStoreUnavailableError as error:
+            on_failure(str(error))
+            logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
+            await asyncio.sleep(delay_ms / 1_000)
+            delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)

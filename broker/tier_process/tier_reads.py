@@ -1,0 +1,207 @@
+"""Tier reads: answers the hot process's cold requests from the cold reader.
+
+A request names the ledger version and the topic's incarnation that it relies on. When this process serves an older
+version, or a later incarnation, it has no answer now (UnavailableError): the asker tries again rather than being
+answered from the past. Of an incarnation that the ledger does not know yet it holds nothing, and that is the answer:
+what lies there under the same name belongs to a topic that was deleted.
+
+A pull with an SQL92 expression is searched here. The first one in this process's life takes a quarter of a second more,
+until what compiles expressions is loaded.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from thermocline.broker.cold import cold_reads
+from thermocline.broker.helpers import (
+    ColdMinimumReply,
+    ColdMinimumRequest,
+    ColdOffsetReply,
+    ColdPullReply,
+    ColdPullRequest,
+    ColdQueryRequest,
+    ColdRecordReply,
+    ColdSearchRequest,
+    ColdViewRequest,
+    HelperRequestCode,
+)
+from thermocline.filters import CompiledFilterCache
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import QueryNotFoundError, UnavailableError, UnsupportedRequestError
+from thermocline.remoting.message_record import decode_record
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus
+from thermocline.tiered.cold_reader import Boundary, ColdReader
+
+TAG_INDEX_TYPE = "T"
+BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
+
+
+class TierReads:
+    """Cold requests of one broker. Belongs to the tier process's loop."""
+
+    def __init__(self, reader: ColdReader, *, catalog: Callable[[], Catalog], cut_ms: Callable[[str], int]) -> None:
+        """`catalog`: what is served now; `cut_ms`: a topic's TTL cut, for lookups that name no topic."""
+        self._reader = reader
+        self._catalog = catalog
+        self._cut_ms = cut_ms
+        self._filters = CompiledFilterCache()
+        self._pulls: dict[str, set[asyncio.Task[object]]] = {}
+
+    def reader_left(self, reader: str) -> None:
+        """Cancel what is pulled for this reader, and what is fetched for it alone."""
+        for task in self._pulls.pop(reader, ()):
+            task.cancel()
+        self._reader.reader_left(reader)
+
+    async def handle(self, command: RemotingCommand) -> RemotingCommand:
+        """One cold request.
+
+        Raises:
+            UnavailableError: No answer now.
+            CorruptDataError: What the store holds is not what was written.
+            SubscriptionParseError: A pull's expression is none.
+            UnsupportedRequestError: It is none.
+        """
+        body = command.body
+        match command.code:
+            case HelperRequestCode.COLD_PULL:
+                return await self._pull(command, msgspec.msgpack.decode(body, type=ColdPullRequest))
+            case HelperRequestCode.COLD_OFFSET:
+                search = msgspec.msgpack.decode(body, type=ColdSearchRequest)
+                return _answer(command, ColdOffsetReply(queue_offset=await self._offset(search)))
+            case HelperRequestCode.COLD_MINIMUM:
+                return await self._minimum(command, msgspec.msgpack.decode(body, type=ColdMinimumRequest))
+            case HelperRequestCode.COLD_QUERY:
+                return _records(command, await self._query(msgspec.msgpack.decode(body, type=ColdQueryRequest)))
+            case HelperRequestCode.COLD_VIEW:
+                return _records(command, await self._view(msgspec.msgpack.decode(body, type=ColdViewRequest)))
+        raise UnsupportedRequestError("not for the tier process", code=command.code)
+
+    async def _pull(self, command: RemotingCommand, request: ColdPullRequest) -> RemotingCommand:
+        pull = request.pull
+        if not self._holds(request.version, pull.topic, request.incarnation):
+            return RemotingCommand.response(command, header=ColdPullReply(message_count=0, next_offset=pull.offset))
+        with self._reading(pull.reader):
+            result = await self._find(pull)
+        # Above what is held, or of a queue that holds nothing visible: the search ends where it began, or behind it.
+        held = result.status in (ColdPullStatus.FOUND, ColdPullStatus.NO_MATCH, ColdPullStatus.BELOW_MINIMUM)
+        reply = ColdPullReply(
+            message_count=result.message_count,
+            next_offset=result.next_offset if held else max(pull.offset, result.end_offset),
+        )
+        buffers = result.buffers
+        records = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        return RemotingCommand.response(command, header=reply, body=records)
+
+    @contextmanager
+    def _reading(self, reader: str) -> Iterator[None]:
+        """The calling task is cancelled when the reader leaves in this block."""
+        task = asyncio.current_task()
+        assert task is not None
+        tasks = self._pulls.setdefault(reader, set())
+        tasks.add(task)
+        try:
+            yield
+        finally:
+            tasks.discard(task)
+            if not tasks and self._pulls.get(reader) is tasks:
+                del self._pulls[reader]
+
+    async def _find(self, pull: cold_reads.ColdPull) -> ColdPullResult:
+        matches = self._filters.compile(pull.expression).matches_text if pull.expression else None
+        return await self._reader.pull(
+            ColdPull(
+                topic=pull.topic,
+                queue_id=pull.queue_id,
+                offset=pull.offset,
+                count_max=pull.count_max,
+                bytes_max=pull.bytes_max,
+                cut_ms=pull.expired_before_ms,
+                tags_codes=pull.codes,
+                matches=matches,
+                group=pull.group,
+                reader=pull.reader,
+            )
+        )
+
+    async def _offset(self, request: ColdSearchRequest) -> int | None:
+        search = request.search
+        if not self._holds(request.version, search.topic, request.incarnation):
+            return None
+        return await self._reader.offset_by_time(
+            search.topic,
+            search.queue_id,
+            search.timestamp_ms,
+            boundary=BOUNDARIES[search.boundary],
+            cut_ms=search.expired_before_ms,
+        )
+
+    async def _minimum(self, command: RemotingCommand, request: ColdMinimumRequest) -> RemotingCommand:
+        if not self._holds(request.version, request.topic, request.incarnation):
+            return _answer(command, ColdMinimumReply(queue_offset=None, store_timestamp_ms=None))
+        topic, queue_id, cut_ms = request.topic, request.queue_id, request.expired_before_ms
+        reply = ColdMinimumReply(
+            queue_offset=await self._reader.min_offset(topic, queue_id, cut_ms=cut_ms),
+            store_timestamp_ms=await self._reader.earliest_time(topic, queue_id, cut_ms=cut_ms),
+        )
+        return _answer(command, reply)
+
+    async def _query(self, request: ColdQueryRequest) -> list[memoryview]:
+        query = request.query
+        if not self._holds(request.version, query.topic, request.incarnation):
+            return []
+        if query.index_type == TAG_INDEX_TYPE:
+            return []  # the cold index files unique ids and keys; tags are found by pulling with a filter
+        return await self._reader.query_key(
+            query.topic,
+            query.key,
+            begin_ms=query.begin_ms,
+            end_ms=query.end_ms,
+            count_max=query.count_max,
+            cut_ms=query.expired_before_ms,
+        )
+
+    async def _view(self, request: ColdViewRequest) -> list[memoryview]:
+        self._check_version(request.version)
+        try:
+            return [await self._reader.view(request.physical_offset, cut_ms=self._cut_ms)]
+        except QueryNotFoundError:
+            return []
+
+    def _holds(self, version: int, topic: str, incarnation: int) -> bool:
+        """Whether anything of this life of the topic is held. UnavailableError when the asker knows less than we do."""
+        self._check_version(version)
+        entry = self._catalog().topics.get(topic)
+        if entry is None or entry.incarnation < incarnation:
+            return False
+        if entry.incarnation > incarnation or entry.deleted:
+            raise UnavailableError("the topic is changing", topic=topic, incarnation=incarnation)
+        return True
+
+    def _check_version(self, version: int) -> None:
+        served = self._catalog().version
+        if served < version:
+            raise UnavailableError("an older version is served", version=served, wanted=version)
+
+
+def _answer(command: RemotingCommand, reply: msgspec.Struct) -> RemotingCommand:
+    return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+
+def _records(command: RemotingCommand, records: list[memoryview]) -> RemotingCommand:
+    replies: list[ColdRecordReply] = []
+    for record in records:
+        head = decode_record(record, check_crc=False)
+        replies.append(
+            ColdRecordReply(
+                physical_offset=head.physical_offset,
+                topic=head.topic,
+                store_timestamp_ms=head.store_timestamp_ms,
+                record=bytes(record),
+            )
+        )
+    return RemotingCommand.response(command, body=msgspec.msgpack.encode(replies))

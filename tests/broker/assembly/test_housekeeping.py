@@ -1,0 +1,114 @@
+"""What recurs beside requests, and what a clean stop writes."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.broker.control_broker import ControlBroker, control_broker
+from thermocline.broker.due import transaction_counts
+from thermocline.remoting.errors import DiskFullError, UnavailableError
+from thermocline.remoting.json_dialect import loads
+
+
+def refuse(source: str, target: str) -> None:
+    raise DiskFullError("no room left on the disk", path=target)
+
+
+def offsets_on_disk(broker: ControlBroker) -> dict[str, dict[int, int]]:
+    path = f"{broker.parts.base.store.config.config_path}/consumerOffset.json"
+    table: dict[str, dict[int, int]] = loads(broker.parts.base.disk.read(path))["offsetTable"]
+    return table
+
+
+async def test_offsets_that_could_not_be_written_are_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with control_broker(tmp_path) as broker:
+        broker.parts.tables.offsets.commit("T", "G", 0, 7)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.parts.base.disk, "rename", refuse)
+            await broker.housekeeping.step()
+            assert broker.parts.tables.offsets.changes.is_unsaved
+            with pytest.raises(UnavailableError):
+                await broker.housekeeping.save()
+            assert broker.parts.tables.offsets.changes.is_unsaved
+        broker.clock.now_ms += 5_000
+        await broker.housekeeping.step()
+        assert offsets_on_disk(broker) == {"T@G": {0: 7}}
+
+
+async def test_counts_that_could_not_be_written_are_written_with_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with control_broker(tmp_path) as broker:
+        base = broker.parts.base
+        broker.parts.due.transaction_counts.add("T", 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(base.disk, "rename", refuse)
+            with pytest.raises(UnavailableError):
+                await broker.housekeeping.save()
+        await broker.housekeeping.save()
+        path = f"{base.store.config.config_path}/{transaction_counts.FILE_NAME}"
+        assert b'"T":{"count":3,' in base.disk.read(path)
+
+
+async def test_a_bug_in_one_step_does_not_end_what_recurs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("thermocline.broker.assembly.housekeeping.STEP_MS", 1)
+    async with control_broker(tmp_path) as broker:
+        steps = 0
+        done = asyncio.Event()
+
+        async def fail() -> None:
+            nonlocal steps
+            steps += 1
+            if steps == 3:
+                done.set()
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(broker.housekeeping, "step", fail)
+        broker.housekeeping.start()
+        await asyncio.wait_for(done.wait(), timeout=5)
+        await broker.housekeeping.close()
+        await broker.housekeeping.close()
+    assert "housekeeping failed" in caplog.text
+
+
+async def test_statistics_are_sampled_and_locks_dropped(tmp_path: Path) -> None:
+    async with control_broker(tmp_path) as broker:
+        parts = broker.parts
+        parts.base.stats.add_put("T", 100, 1)
+        await broker.housekeeping.step()
+        broker.clock.now_ms += 10_000
+        await broker.housekeeping.step()
+        assert parts.base.stats.topic_put_per_second("T") == 10.0
+
+
+async def test_a_save_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state snapshot asks for a save beside the one that recurs: what it finds then is durable, and order infos count
+    as saved only by the write that has them."""
+    async with control_broker(tmp_path) as broker:
+        offsets, disk, loop = broker.parts.tables.offsets, broker.parts.base.disk, asyncio.get_running_loop()
+        begun, held, rename = asyncio.Event(), threading.Event(), disk.rename
+
+        def slow_rename(source: str, target: str) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            held.wait(timeout=30)
+            rename(source, target)
+
+        monkeypatch.setattr(disk, "rename", slow_rename)
+        offsets.commit("T", "G", 0, 7)
+        first = asyncio.ensure_future(broker.housekeeping.step())
+        await begun.wait()
+        assert offsets.changes.is_unsaved, "it is encoded, and not durable yet"
+        second = asyncio.ensure_future(broker.housekeeping.save())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not second.done()
+        held.set()
+        await second
+        assert offsets_on_disk(broker) == {"T@G": {0: 7}}
+        await first

@@ -1,0 +1,151 @@
+"""Other brokers, found by name: asked for once, forgotten when they do not answer, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.clock import Clock
+from thermocline.broker.cluster import peer_brokers
+from thermocline.broker.cluster.peer_brokers import ASK_AGAIN_MS, PeerBrokers
+from thermocline.remoting.bodies import BrokerData, ClusterInfo
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import BrokerBusyError, MQError
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.server import RemotingServer
+
+TIMEOUT_MS = 2_000
+QUESTION = RequestCode.GET_MAX_OFFSET
+
+
+class Answers:
+    """A broker that answers everything, once it is let."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.waiting = 0
+
+    async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        self.waiting += 1
+        await self.may_answer.wait()
+        return RemotingCommand.response(command, remark="here")
+
+    def connection_opened(self, connection: Connection) -> None:
+        pass
+
+    def connection_closed(self, connection: Connection) -> None:
+        pass
+
+
+class NameServer:
+    """Stands for the connection to NameServers: says where brokers are."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, str] = {}
+        self.asked_count = 0
+        self.is_away = False
+
+    async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand | None:
+        self.asked_count += 1
+        if self.is_away:
+            return None
+        assert command.code == RequestCode.GET_BROKER_CLUSTER_INFO
+        table = {
+            name: BrokerData(broker_name=name, broker_addrs={0: address, 1: "127.0.0.1:1"})
+            for name, address in self.addresses.items()
+        }
+        return RemotingCommand.response(command, body=ClusterInfo(broker_addr_table=table).encode())
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(0)
+
+
+@pytest.fixture
+def name_server() -> NameServer:
+    return NameServer()
+
+
+@pytest.fixture
+async def peers(name_server: Any, clock: Clock) -> AsyncIterator[PeerBrokers]:
+    peers = PeerBrokers(name_server, timeout_ms=lambda: TIMEOUT_MS, clock=clock)
+    yield peers
+    await peers.close()
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[str, Answers]]:
+    handler = Answers()
+    server = RemotingServer(handler)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{port}", handler
+    finally:
+        handler.may_answer.set()
+        await server.close()
+
+
+def question() -> RemotingCommand:
+    return RemotingCommand.request(QUESTION)
+
+
+async def test_a_broker_is_found_by_name_and_asked_for_once(peers: PeerBrokers, name_server: NameServer) -> None:
+    async with served() as (address, _):
+        name_server.addresses["b"] = address
+        answers = await asyncio.gather(*(peers.call("b", question()) for _ in range(5)))
+        answers.append(await peers.call("b", question()))
+    assert [answer.remark for answer in answers] == ["here"] * 6
+    assert name_server.asked_count == 1
+
+
+async def test_a_broker_that_moved_is_looked_for_again(
+    peers: PeerBrokers, name_server: NameServer, clock: Clock
+) -> None:
+    async with served() as (address, _):
+        name_server.addresses["b"] = address
+        await peers.call("b", question())
+    with pytest.raises(MQError, match="no answer from broker b"):
+        await peers.call("b", question())
+    async with served() as (address, _):
+        name_server.addresses["b"] = address
+        clock.now_ms += ASK_AGAIN_MS
+        assert (await peers.call("b", question())).remark == "here"
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_who_nobody_knows_is_asked_for_once_a_second(
+    peers: PeerBrokers, name_server: NameServer, clock: Clock, is_away: bool
+) -> None:
+    name_server.is_away = is_away
+    for _ in range(3):
+        with pytest.raises(MQError, match="cannot find addr for broker b"):
+            await peers.call("b", question())
+    assert name_server.asked_count == 1
+    clock.now_ms += ASK_AGAIN_MS
+    with pytest.raises(MQError):
+        await peers.call("b", question())
+    assert name_server.asked_count == 2
+
+
+async def test_more_calls_than_there_may_be_are_refused(
+    peers: PeerBrokers, name_server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_brokers, "CALLS_MAX", 2)
+    async with served() as (address, handler):
+        name_server.addresses["b"] = address
+        handler.may_answer.clear()
+        calls = [asyncio.ensure_future(peers.call("b", question())) for _ in range(2)]
+        while handler.waiting < 2:  # noqa: ASYNC110 - the other side tells nobody
+            await asyncio.sleep(0.001)
+        with pytest.raises(BrokerBusyError):
+            await peers.call("b", question())
+        handler.may_answer.set()
+        assert [(await call).remark for call in calls] == ["here", "here"]
+        assert (await peers.call("b", question())).remark == "here"

@@ -1,0 +1,208 @@
+"""Delay levels: messages come when their time has come, in order, over restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
+from thermocline.broker.due.delay_service import SLICE_MESSAGES_MAX, DelayService, schedule
+from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
+from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.topic_validation import SCHEDULE_TOPIC
+from thermocline.store.message_draft import GetStatus, MessageDraft
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
+    async with control_broker(tmp_path) as broker:
+        await broker.create_topic("T")
+        yield broker
+
+
+def send_delayed(broker: ControlBroker, level: int, body: bytes, *, topic: str = "T", queue_id: int = 1) -> None:
+    draft = MessageDraft(
+        topic=topic,
+        queue_id=queue_id,
+        body=body,
+        properties_text=b"",
+        born_timestamp_ms=123,
+        born_host=("10.0.0.7", 4711),
+        flag=9,
+        reconsume_times=2,
+    )
+    properties = {"TAGS": "tag", "UNIQ_KEY": body.decode()}
+    broker.parts.base.store.put(schedule(draft, properties, level, level_count=18))
+
+
+def delivered(broker: ControlBroker, topic: str = "T", queue_id: int = 1) -> list[bytes]:
+    store = broker.parts.base.store
+    result = store.get(topic, queue_id, 0, count_max=1_000, bytes_max=1 << 20)
+    if result.status is not GetStatus.FOUND:
+        return []
+    queue = store.queues.find(topic, queue_id)
+    assert queue is not None
+    return [store.read_record(queue.unit(offset).physical_offset).body for offset in range(queue.next_offset)]
+
+
+def deliver_all(broker: ControlBroker) -> None:
+    while broker.parts.due.delays.deliver_slice():
+        pass
+
+
+async def test_a_message_comes_after_its_delay(broker: ControlBroker) -> None:
+    send_delayed(broker, 2, b"five seconds")
+    deliver_all(broker)
+    broker.clock.now_ms += 4_999
+    deliver_all(broker)
+    assert delivered(broker) == []
+    broker.clock.now_ms += 1
+    deliver_all(broker)
+    assert delivered(broker) == [b"five seconds"]
+    queue = broker.parts.base.store.queues.find("T", 1)
+    assert queue is not None
+    record = broker.parts.base.store.read_record(queue.unit(0).physical_offset)
+    assert (record.topic, record.queue_id, record.flag, record.reconsume_times) == ("T", 1, 9, 2)
+    assert (record.born_timestamp_ms, record.born_host) == (123, ("10.0.0.7", 4711))
+    assert record.store_timestamp_ms == broker.clock.now_ms
+    # As the official broker leaves it.
+    assert record.properties == {
+        "DELAY": "2",
+        "REAL_QID": "1",
+        "REAL_TOPIC": "T",
+        "TAGS": "tag",
+        "UNIQ_KEY": "five seconds",
+    }
+    assert broker.arrived == [queue]
+    assert broker.parts.base.stats.view("TOPIC_PUT_NUMS", "T") is not None
+
+
+async def test_a_level_above_the_highest_counts_as_that(broker: ControlBroker) -> None:
+    send_delayed(broker, 99, b"two hours")
+    queue = broker.parts.base.store.queues.find(SCHEDULE_TOPIC, 17)
+    assert queue is not None
+    record = broker.parts.base.store.read_record(queue.unit(0).physical_offset)
+    assert decode_properties(record.properties_text)["DELAY"] == "18"
+    broker.clock.now_ms += 7_200_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"two hours"]
+
+
+async def test_levels_do_not_wait_for_each_other(broker: ControlBroker) -> None:
+    send_delayed(broker, 18, b"late")
+    send_delayed(broker, 1, b"soon")
+    broker.clock.now_ms += 1_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"soon"]
+    assert broker.parts.due.delays.progress() == {1: (1, 1), 18: (0, 1)}
+
+
+async def test_work_comes_in_slices(broker: ControlBroker) -> None:
+    count = SLICE_MESSAGES_MAX * 2 + 1
+    for number in range(count):
+        send_delayed(broker, 1, str(number).encode())
+    broker.clock.now_ms += 1_000
+    assert broker.parts.due.delays.deliver_slice()
+    assert len(delivered(broker)) == SLICE_MESSAGES_MAX
+    deliver_all(broker)
+    assert delivered(broker) == [str(number).encode() for number in range(count)]
+
+
+async def test_the_undelivered_hold_the_log(broker: ControlBroker) -> None:
+    delays = broker.parts.due.delays
+    assert delays.earliest_undelivered_offset() is None
+    broker.put("T")
+    end = broker.parts.base.store.commit_log.append_offset
+    send_delayed(broker, 3, b"a")
+    send_delayed(broker, 1, b"b")
+    assert delays.earliest_undelivered_offset() == end
+    broker.clock.now_ms += 10_000
+    deliver_all(broker)
+    assert delays.earliest_undelivered_offset() is None
+
+
+async def test_a_clock_set_back_does_not_hold_messages_up(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"x")
+    broker.clock.now_ms -= 10_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"x"]
+
+
+async def test_a_message_of_a_deleted_topic_is_dropped(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"gone")
+    send_delayed(broker, 1, b"kept", topic="TBW102")
+    await broker.parts.tables.topics.delete("T")
+    broker.clock.now_ms += 1_000
+    deliver_all(broker)
+    assert delivered(broker) == []
+    assert delivered(broker, "TBW102") == [b"kept"]
+
+
+async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"x")
+    broker.clock.now_ms += 1_000
+    log = broker.parts.base.store.commit_log
+    log.pause("disk full")
+    deliver_all(broker)
+    with pytest.raises(ServiceUnavailableError):
+        broker.put("T")
+    log.resume()
+    deliver_all(broker)
+    assert delivered(broker) == []  # it rests
+    broker.clock.now_ms += 10_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"x"]
+
+
+async def test_progress_survives_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+    async with control_broker(tmp_path, clock=clock) as broker:
+        await broker.create_topic("T")
+        send_delayed(broker, 1, b"one")
+        send_delayed(broker, 2, b"two")
+        clock.now_ms += 1_000
+        deliver_all(broker)
+    async with control_broker(tmp_path, clock=clock) as broker:
+        assert broker.parts.due.delays.progress() == {1: (1, 1), 2: (0, 1)}
+        deliver_all(broker)
+        assert delivered(broker) == [b"one"]
+        clock.now_ms += 4_000
+        deliver_all(broker)
+        assert delivered(broker) == [b"one", b"two"]
+        data = broker.parts.due.delays.encode()
+        assert loads(data)["offsetTable"] == {1: 1, 2: 1}
+        assert b'"offsetTable":{1:1,2:1}' in data
+
+
+async def test_the_task_delivers_by_itself(broker: ControlBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thermocline.broker.due.delay_service.FIRST_PAUSE_MS", 1)
+    monkeypatch.setattr("thermocline.broker.due.delay_service.PAUSE_MS", 1)
+    send_delayed(broker, 1, b"x")
+    broker.clock.now_ms += 1_000
+    broker.housekeeping.start()
+    async with asyncio.timeout(5):
+        while delivered(broker) != [b"x"]:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.001)
+    await broker.housekeeping.close()
+
+
+async def test_the_official_file_is_read(broker: ControlBroker) -> None:
+    parts = broker.parts
+    delays = DelayService(parts.base.store, parts.due.appender, parts.tables.persister, clock=broker.clock)
+    delays.load(b'{\n\t"dataVersion":{\n\t\t"counter":20},\n\t"offsetTable":{\n\t\t1:64,\n\t\t17:0\n\t}\n}')
+    assert {level: at for level, (at, _) in delays.progress().items()} == {1: 64, 17: 0}
+    with pytest.raises(CorruptDataError):
+        delays.load(b"{")
+
+
+async def test_a_message_of_a_topics_earlier_life_is_dropped(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"earlier life")
+    await broker.parts.tables.topics.delete("T")
+    await broker.create_topic("T")
+    send_delayed(broker, 1, b"this life")
+    broker.clock.now_ms += 1_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"this life"]

@@ -1,0 +1,92 @@
+"""Errors of helper processes: what can never succeed is told from what may be asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from thermocline.broker.helpers.helper_answers import RefusingHandler, check_answer
+from thermocline.remoting import errors
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.error_table import RESPONSE_CODES, response_code
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.server import RemotingServer
+from thermocline.tiered.errors import QuarantinedError, UnfitStoreError
+
+REFUSALS = [
+    error
+    for error in RESPONSE_CODES
+    if issubclass(error, errors.InvalidRequestError) and error is not errors.ObjectNotFoundError
+]
+OTHERS = [
+    *(
+        errors.UnavailableError,
+        errors.BrokerBusyError,
+        errors.ObjectStoreUnavailableError,
+        errors.ServiceUnavailableError,
+    ),
+    *(errors.ClosedError, errors.CorruptDataError, errors.ObjectNotFoundError, QuarantinedError, ValueError),
+]
+
+
+class Failing:
+    """A helper that answers to everything with one error; at once, or later."""
+
+    def __init__(self, error: Exception, *, is_late: bool) -> None:
+        self._error = error
+        self._is_late = is_late
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand | None]:
+        """See RequestHandler."""
+        if not self._is_late:
+            raise self._error
+        return self._fail()
+
+    async def _fail(self) -> RemotingCommand | None:
+        await asyncio.sleep(0)
+        raise self._error
+
+    def connection_opened(self, connection: Connection) -> None:
+        """See RequestHandler."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """See RequestHandler."""
+
+
+async def seen_by_who_asked(error: Exception, *, is_late: bool = True) -> errors.MQError:
+    """What becomes of an error of a helper, over a socket."""
+    server = RemotingServer(RefusingHandler(Failing(error, is_late=is_late)))
+    port = await server.start("127.0.0.1", 0)
+    connection = await ClientConnection.open(f"127.0.0.1:{port}")
+    try:
+        response = await connection.call(RemotingCommand.request(90013), timeout_ms=10_000)
+        with pytest.raises(errors.MQError) as caught:
+            check_answer(response, role="tier")
+        return caught.value
+    finally:
+        connection.close()
+        await server.close()
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("error_class", [*REFUSALS, UnfitStoreError])
+async def test_what_can_never_succeed_is_refused_with_its_own_code(
+    error_class: type[errors.InvalidRequestError], is_late: bool
+) -> None:
+    error = error_class("not like this", topic="orders")
+    seen = await seen_by_who_asked(error, is_late=is_late)
+    assert isinstance(seen, errors.InvalidRequestError)
+    assert response_code(seen) == response_code(error)
+    assert response_code(seen) != ResponseCode.SYSTEM_BUSY
+    assert str(seen) == "not like this topic=orders"
+
+
+@pytest.mark.parametrize("error_class", OTHERS)
+async def test_everything_else_may_be_asked_again(error_class: type[Exception]) -> None:
+    seen = await seen_by_who_asked(error_class("not now"))
+    assert isinstance(seen, errors.UnavailableError)
+    assert response_code(seen) == ResponseCode.SYSTEM_BUSY

@@ -1,0 +1,56 @@
+"""Shared page: whole records only."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thermocline.broker.helpers.shared_page import PAGE_BYTES, RECORD, SharedPage, Watermarks
+from thermocline.remoting.errors import UnavailableError
+
+
+def test_a_reader_sees_what_was_published_last(tmp_path: Path) -> None:
+    page = SharedPage.create(tmp_path / "thermocline" / "shared-page", generation=7, build_id=9)
+    page.publish(append_offset=10, flush_offset=5, min_offset=0)
+    reader = SharedPage.attach(tmp_path / "thermocline" / "shared-page")
+    page.publish(append_offset=300, flush_offset=200, min_offset=100)
+    assert reader.read() == Watermarks(generation=7, build_id=9, append_offset=300, flush_offset=200, min_offset=100)
+
+
+def test_nothing_is_read_before_the_first_publication(tmp_path: Path) -> None:
+    SharedPage.create(tmp_path / "page", generation=1, build_id=1)
+    with pytest.raises(UnavailableError):
+        SharedPage.attach(tmp_path / "page")
+
+
+def test_a_missing_page_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError):
+        SharedPage.attach(tmp_path / "page")
+
+
+@given(
+    old=st.tuples(*[st.integers(0, 2**40)] * 3).map(sorted),
+    grown=st.tuples(*[st.integers(1, 2**30)] * 3),
+    torn_at=st.integers(1, RECORD.size - 1),
+)
+def test_a_torn_record_is_never_believed(
+    tmp_path_factory: pytest.TempPathFactory, old: list[int], grown: tuple[int, int, int], torn_at: int
+) -> None:
+    path = tmp_path_factory.mktemp("page") / "page"
+    page = SharedPage.create(path, generation=1, build_id=2)
+    page.publish(min_offset=old[0], flush_offset=old[1], append_offset=old[2])
+    before = path.read_bytes()
+    step = grown[0] + grown[1] + grown[2]
+    page.publish(min_offset=old[0] + grown[0], flush_offset=old[1] + grown[0] + grown[1], append_offset=old[2] + step)
+    after = path.read_bytes()
+    path.write_bytes((after[:torn_at] + before[torn_at:])[:PAGE_BYTES])
+    expected = {
+        (old[0], old[1], old[2]),
+        (old[0] + grown[0], old[1] + grown[0] + grown[1], old[2] + step),
+    }
+    try:
+        marks = SharedPage.attach(path).read()
+    except UnavailableError:
+        return
+    assert (marks.min_offset, marks.flush_offset, marks.append_offset) in expected

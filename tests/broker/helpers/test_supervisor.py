@@ -1,0 +1,97 @@
+"""Supervisor: real child processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+from thermocline.broker.helpers.supervisor import EXIT_REFUSED, HelperSpec, SupervisedHelper
+
+HELPER = """
+import argparse, pathlib, sys, time
+from thermocline.broker.helpers.supervisor import bind_to_parent
+parser = argparse.ArgumentParser()
+parser.add_argument("--parent-pid", type=int)
+parser.add_argument("--log")
+parser.add_argument("--status", type=int, default=None)
+options = parser.parse_args()
+bind_to_parent(options.parent_pid)
+import os
+with open(options.log, "a") as log:
+    log.write(f"{os.getpid()}\\n")
+if options.status is not None:
+    sys.exit(options.status)
+while True:
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def helper_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "supervised_helper.py").write_text(HELPER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "supervised_helper"
+
+
+def started(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+async def test_a_killed_helper_comes_back_and_stops_with_the_broker(helper_module: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    spec = HelperSpec(name="test", module=helper_module, arguments=(f"--log={log}",))
+    helper = SupervisedHelper(spec, now_ms=lambda: time.monotonic_ns() // 1_000_000, restart_delay_ms=1)
+    helper.start()
+    await until(lambda: len(started(log)) == 1)
+    os.kill(started(log)[0], signal.SIGKILL)
+    await until(lambda: len(started(log)) == 2)
+    assert helper.status().restarts == 1
+    assert helper.status().last_exit_status == -signal.SIGKILL
+    await helper.stop(timeout_ms=10_000)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started(log)[1], 0)
+    assert helper.status().state == "stopped"
+
+
+async def test_a_helper_that_refuses_is_held_down(helper_module: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    spec = HelperSpec(name="test", module=helper_module, arguments=(f"--log={log}", f"--status={EXIT_REFUSED}"))
+    helper = SupervisedHelper(spec, now_ms=lambda: 0, restart_delay_ms=1)
+    helper.start()
+    await until(lambda: helper.status().state == "refused")
+    assert len(started(log)) == 1
+    await helper.stop(timeout_ms=1_000)
+
+
+async def test_a_helper_dies_with_its_parent(helper_module: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    parent = subprocess.Popen(  # noqa: ASYNC220 - starting it is quick
+        [
+            sys.executable,
+            "-c",
+            "import os, subprocess, sys, time\n"
+            f"subprocess.Popen([sys.executable, '-m', {helper_module!r},\n"
+            f"    f'--parent-pid={{os.getpid()}}', '--log={log}'])\n"
+            "time.sleep(60)\n",
+        ]
+    )
+    try:
+        await until(lambda: len(started(log)) == 1)
+    finally:
+        parent.kill()
+        parent.wait()
+    child = started(log)[0]
+
+    def gone() -> bool:
+        try:
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        return state == "Z"
+
+    await until(gone)

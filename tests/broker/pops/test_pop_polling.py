@@ -1,0 +1,208 @@
+"""Who waits for what, and in which order they are woken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from thermocline.broker.pops.pop_polling import Parking, Place, PopPolling
+from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.store.consume_queue import ConsumeQueue
+
+NOW = 10_000
+ANY = Place("T", "G", -1)
+
+
+class Waiter:
+    """Answers when it is told to; notes that it was asked."""
+
+    def __init__(self, connection: Any = None, *, answers: bool = True) -> None:
+        self.connection = connection
+        self.answers = answers
+        self.asked = 0
+        self.is_over = False
+
+    def look_again(self) -> bool:
+        self.asked += 1
+        return self.answers
+
+    def time_is_up(self) -> None:
+        self.is_over = True
+
+
+class Parts:
+    def __init__(self, *, newest_first: bool = False, place_max: int = 10, total_max: int = 100) -> None:
+        self.now_ms = NOW
+        self.long_polling = LongPolling()
+        self._soon: list[Callable[[], None]] = []
+        self.polling = PopPolling(
+            self.long_polling,
+            clock=lambda: self.now_ms,
+            call_soon=lambda call: self._soon.append(call),
+            place_max=lambda: place_max,
+            total_max=lambda: total_max,
+            newest_first=newest_first,
+        )
+
+    def park(self, waiter: Waiter, place: Place = ANY, *, deadline_ms: int = NOW + 1_000) -> Parking:
+        return self.polling.park(place, waiter, deadline_ms=deadline_ms)
+
+    def turn(self) -> None:
+        """The next round of the loop."""
+        soon, self._soon = self._soon, []
+        for each in soon:
+            each()
+
+    def arrive(self, topic: str, queue_id: int = 0) -> None:
+        files: Any = None
+        self.long_polling.arrived([ConsumeQueue(topic, queue_id, files)])
+        self.turn()
+
+
+def test_first_come_first_served() -> None:
+    parts = Parts()
+    waiters = [Waiter(), Waiter(), Waiter()]
+    for waiter in waiters:
+        assert parts.park(waiter) is Parking.PARKED
+    parts.arrive("T", 3)
+    assert [waiter.asked for waiter in waiters] == [1, 0, 0]
+    parts.polling.wake(ANY)
+    parts.turn()
+    assert [waiter.asked for waiter in waiters] == [1, 1, 0]
+    assert len(parts.polling) == 1
+
+
+def test_newest_first_on_demand() -> None:
+    parts = Parts(newest_first=True)
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        parts.park(waiter)
+    parts.arrive("T")
+    assert [waiter.asked for waiter in waiters] == [0, 1]
+
+
+def test_who_does_not_answer_keeps_its_place() -> None:
+    parts = Parts()
+    first, second = Waiter(answers=False), Waiter()
+    parts.park(first)
+    parts.park(second)
+    parts.arrive("T")
+    parts.arrive("T")
+    assert (first.asked, second.asked) == (2, 0)
+
+
+def test_many_arrivals_of_one_round_wake_once() -> None:
+    parts = Parts()
+    waiter = Waiter(answers=False)
+    parts.park(waiter)
+    files: Any = None
+    for _ in range(3):
+        parts.long_polling.arrived([ConsumeQueue("T", 0, files), ConsumeQueue("T", 1, files)])
+    parts.turn()
+    assert waiter.asked == 1
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%G_T", "%RETRY%G+T"])
+def test_retry_topics_belong_to_the_place(topic: str) -> None:
+    parts = Parts()
+    anywhere, here = Waiter(), Waiter()
+    parts.park(anywhere)
+    parts.park(here, Place("T", "G", 0))
+    parts.arrive("%RETRY%other_T")
+    parts.arrive("other")
+    assert (anywhere.asked, here.asked) == (0, 0)
+    parts.arrive(topic)
+    assert (anywhere.asked, here.asked) == (1, 1)
+
+
+def test_one_queue_of_a_topic() -> None:
+    parts = Parts()
+    waiter = Waiter()
+    parts.park(waiter, Place("T", "G", 2))
+    parts.arrive("T", 1)
+    assert waiter.asked == 0
+    parts.arrive("T", 2)
+    assert waiter.asked == 1
+
+
+def test_each_group_is_woken() -> None:
+    parts = Parts()
+    waiters = [Waiter(), Waiter()]
+    parts.park(waiters[0])
+    parts.park(waiters[1], Place("T", "H", -1))
+    parts.arrive("T")
+    assert [waiter.asked for waiter in waiters] == [1, 1]
+
+
+def test_nobody_waits_nothing_is_watched() -> None:
+    parts = Parts()
+    connection = object()
+    parts.park(Waiter())
+    parts.park(Waiter(connection), Place("T", "H", 1))
+    assert set(parts.long_polling._watchers) == {"T", "%RETRY%G_T", "%RETRY%G+T", "%RETRY%H_T", "%RETRY%H+T"}
+    parts.arrive("T")
+    assert len(parts.polling) == 1
+    forgotten: Any = connection
+    parts.polling.forget(forgotten)
+    assert not parts.long_polling._watchers
+    assert len(parts.polling) == 0
+
+
+def test_time_is_up_a_little_before_the_client_gives_up() -> None:
+    parts = Parts()
+    waiter, other = Waiter(), Waiter()
+    parts.park(waiter)
+    parts.park(other, deadline_ms=NOW + 5_000)
+    assert not parts.long_polling.expire(NOW + 950)
+    assert not waiter.is_over
+    assert not parts.long_polling.expire(NOW + 951)
+    assert (waiter.is_over, other.is_over) == (True, False)
+    assert len(parts.polling) == 1
+
+
+def test_many_that_expire_together_do_so_in_slices() -> None:
+    parts = Parts(place_max=1_000, total_max=1_000)
+    waiters = [Waiter() for _ in range(300)]
+    for waiter in waiters:
+        parts.park(waiter)
+    rounds = 1
+    while parts.long_polling.expire(NOW + 1_000):
+        rounds += 1
+    assert rounds == 3
+    assert all(waiter.is_over for waiter in waiters)
+
+
+def test_bounds() -> None:
+    parts = Parts(place_max=1, total_max=4)
+    assert parts.park(Waiter(), deadline_ms=NOW + 49) is Parking.TOO_LATE
+    assert parts.park(Waiter()) is Parking.PARKED
+    assert parts.park(Waiter()) is Parking.PARKED  # one more, as in RocketMQ
+    assert parts.park(Waiter()) is Parking.FULL
+    assert parts.park(Waiter(), Place("T", "G", 1)) is Parking.PARKED
+    assert parts.park(Waiter(), Place("T", "G", 2)) is Parking.PARKED
+    assert parts.park(Waiter(), Place("T", "G", 3)) is Parking.FULL
+    assert parts.polling.count_at(ANY) == 2
+    assert parts.polling.count_at(Place("T", "G", 9)) == 0
+
+
+def test_looking_again_at_a_time() -> None:
+    parts = Parts()
+    waiter = Waiter(answers=False)
+    parts.park(waiter)
+    parts.polling.wake_at(ANY, NOW + 500)
+    parts.polling.wake_at(ANY, NOW + 800)
+    parts.polling.wake_at(ANY, NOW + 300)
+    for now_ms, asked in ((NOW + 299, 0), (NOW + 300, 1), (NOW + 900, 1)):
+        parts.long_polling.expire(now_ms)
+        parts.turn()
+        assert waiter.asked == asked
+
+
+def test_deadlines_of_those_who_left_do_not_pile_up() -> None:
+    parts = Parts()
+    for _ in range(5_000):
+        parts.park(Waiter())
+        parts.arrive("T")
+    assert len(parts.polling._deadlines) < 1_100

@@ -1,0 +1,100 @@
+"""Flushed ranges: what may be read of a topic and stays, whatever becomes of the power."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.data_broker import DataBroker, data_broker
+from tests.broker.pulling import TOPIC, Consumer, expire_local_files, messages
+from tests.broker.wire import Wire
+from thermocline.broker.processors.tier.flushed_ranges import FlushedRangesProcessor
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.dispatcher import Dispatcher
+from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
+        yield broker
+
+
+async def ask(broker: DataBroker, topic: str = TOPIC) -> RemotingCommand:
+    wire = Wire(
+        Dispatcher(
+            [
+                FlushedRangesProcessor(
+                    store=broker.store, topics=broker.parts.tables.topics, visible=broker.parts.reads.visible
+                )
+            ]
+        )
+    )
+    command = RemotingCommand(code=PrivateRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": topic})
+    wire.receive(command.encode())
+    (answer,) = await wire.wait_commands()
+    return answer
+
+
+async def ranges(broker: DataBroker) -> dict[int, dict[str, Any]]:
+    answer = await ask(broker)
+    assert answer.code == 0, answer.remark
+    return {queue["queueId"]: queue for queue in json.loads(bytes(answer.body))["queues"]}
+
+
+async def test_a_queue_ends_where_the_log_is_flushed_though_consumers_see_more(broker: DataBroker) -> None:
+    consumer = Consumer(broker)
+    consumer.send(5)
+    broker.store.commit_log.flush()
+    consumer.send(3)
+    assert len(messages(consumer.pull(0))) == 8
+    (queue,) = (await ranges(broker)).values()
+    size_bytes = broker.records()[0].size_bytes
+    assert queue == {"queueId": 0, "localStart": 0, "visibleStart": 0, "end": 5, "recordBytes": size_bytes}
+    broker.store.commit_log.flush()
+    assert (await ranges(broker))[0]["end"] == 8
+
+
+async def test_nothing_flushed_is_an_empty_range(broker: DataBroker) -> None:
+    Consumer(broker).send(4)
+    assert (await ranges(broker))[0]["end"] == 0
+    assert (await ranges(broker))[0]["recordBytes"] == 0
+
+
+async def test_it_begins_behind_what_has_expired_and_what_has_left_the_local_log(broker: DataBroker) -> None:
+    consumer = Consumer(broker)
+    consumer.send(3_000, body=b"x" * 500)
+    broker.clock.now_ms += 10_000
+    consumer.send(10)
+    broker.store.commit_log.flush()
+    minimum = expire_local_files(broker, 2_000)
+    assert 0 < minimum < 3_000
+    queue = (await ranges(broker))[0]
+    assert (queue["localStart"], queue["visibleStart"], queue["end"]) == (minimum, minimum, 3_010)
+    await broker.make_topic(TOPIC, attributes="+thermocline.ttl.ms=5000")
+    queue = (await ranges(broker))[0]
+    assert (queue["localStart"], queue["visibleStart"], queue["end"]) == (minimum, 3_000, 3_010)
+
+
+async def test_store_and_incarnation_are_named(broker: DataBroker) -> None:
+    Consumer(broker).send()
+    body = json.loads(bytes((await ask(broker)).body))
+    assert body["storeUuid"] == broker.store.identity.store_id
+    assert body["incarnation"] == broker.store.incarnations.find(TOPIC).id > 0
+
+
+async def test_queues_that_pulls_are_refused_are_left_out(broker: DataBroker) -> None:
+    consumer = Consumer(broker)
+    for queue_id in range(4):
+        consumer.send(queue_id=queue_id)
+    await broker.make_topic(TOPIC, queues=2)
+    assert sorted(await ranges(broker)) == [0, 1]
+
+
+async def test_a_topic_that_is_not_there(broker: DataBroker) -> None:
+    assert (await ask(broker, "nothing")).code == ResponseCode.TOPIC_NOT_EXIST

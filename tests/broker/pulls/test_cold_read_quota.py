@@ -1,0 +1,74 @@
+"""The cold read quota: who has read enough waits for the next window."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.clock import Clock
+from thermocline.broker.pulls.cold_read_quota import SHOWN_MS, WINDOW_MS, ColdReadQuota
+from thermocline.broker.settings.broker_config import BrokerConfig
+
+
+def quota_of(clock: Clock, *, enabled: bool = True, threshold: int = 1_000, in_all: int = 5_000) -> ColdReadQuota:
+    config = BrokerConfig(cold_flow_control=enabled, cold_read_threshold=threshold, cold_read_threshold_global=in_all)
+    return ColdReadQuota(config=lambda: config, clock=clock)
+
+
+def test_a_group_at_its_threshold_waits_until_the_window_ends() -> None:
+    clock = Clock()
+    quota = quota_of(clock)
+    quota.add("busy", 999)
+    assert not quota.is_used_up("busy")
+    quota.add("busy", 1)
+    assert quota.is_used_up("busy")
+    assert not quota.is_used_up("other")
+    clock.now_ms += WINDOW_MS
+    assert not quota.is_used_up("busy")
+    assert quota.all_bytes == 0
+
+
+def test_all_groups_together_have_a_threshold_too() -> None:
+    quota = quota_of(Clock())
+    for number in range(6):
+        quota.add(f"group{number}", 900)
+    assert quota.is_used_up("group0")
+    assert not quota.is_used_up("one that reads nothing")
+
+
+def test_an_operators_threshold_stands_above_the_common_one() -> None:
+    quota = quota_of(Clock())
+    quota.set_threshold("busy", 10)
+    quota.add("busy", 10)
+    assert quota.is_used_up("busy")
+    quota.remove_threshold("busy")
+    assert not quota.is_used_up("busy")
+    quota.remove_threshold("never had one")
+
+
+def test_nothing_waits_while_it_is_switched_off() -> None:
+    quota = quota_of(Clock(), enabled=False)
+    quota.add("busy", 1 << 30)
+    assert not quota.is_used_up("busy")
+    assert quota.groups()["busy"].window_bytes == 1 << 30
+
+
+def test_a_group_is_shown_for_a_minute_after_its_last_read() -> None:
+    clock = Clock()
+    quota = quota_of(clock)
+    quota.add("busy", 10)
+    clock.now_ms += WINDOW_MS
+    assert quota.groups()["busy"].window_bytes == 0
+    clock.now_ms += SHOWN_MS
+    assert quota.groups() == {}
+
+
+async def test_a_reader_goes_on_with_the_next_window() -> None:
+    clock = Clock()
+    quota = quota_of(clock)
+    quota.add("busy", 1_000)
+    waiting = asyncio.create_task(quota.wait("busy"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    clock.now_ms += WINDOW_MS
+    await asyncio.wait_for(quota.wait("busy"), 1)

@@ -1,0 +1,122 @@
+"""Waiting pulls: who is asked when, deadlines, bounds, and clients that leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.broker.data_broker import DataBroker, data_broker
+from tests.broker.wire import Wire
+from thermocline.broker.pulls.long_polling import SLICE_MAX, TICK_MS, LongPolling
+from thermocline.remoting.connection import Connection
+from thermocline.store.consume_queue import ConsumeQueue
+
+
+class Sleeper:
+    """Notes what it is asked, and answers as told."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.looks = 0
+        self.is_satisfied = False
+        self.is_over = False
+
+    def look_again(self) -> bool:
+        self.looks += 1
+        return self.is_satisfied
+
+    def time_is_up(self) -> None:
+        self.is_over = True
+
+
+@pytest.fixture
+async def case(tmp_path: Path) -> object:
+    async with data_broker(tmp_path, start=False) as broker:
+        yield broker
+
+
+async def test_only_waiters_of_the_queue_are_asked(case: DataBroker) -> None:
+    polling = LongPolling()
+    connection = Wire(case.dispatcher).connection
+    here, there = Sleeper(connection), Sleeper(connection)
+    assert polling.park("T", 0, here, deadline_ms=1_000)
+    assert polling.park("T", 1, there, deadline_ms=1_000)
+    queue = case.store.queues.find_or_create("T", 0)
+    polling.arrived([queue, queue])
+    assert (here.looks, there.looks) == (1, 0)
+    here.is_satisfied = True
+    polling.arrived([queue])
+    polling.arrived([queue])
+    assert (here.looks, len(polling)) == (2, 1)
+
+
+async def test_deadlines(case: DataBroker) -> None:
+    """Nobody answers early, nobody more than a tick late, and whoever was answered is not asked again."""
+    polling = LongPolling()
+    connection = Wire(case.dispatcher).connection
+    sleepers = {deadline_ms: Sleeper(connection) for deadline_ms in (0, 1, TICK_MS, 950, 1_000, 5_000)}
+    for deadline_ms, sleeper in sleepers.items():
+        assert polling.park("T", 0, sleeper, deadline_ms=deadline_ms)
+    for now_ms in range(0, 7_000, 30):
+        polling.expire(now_ms)
+        for deadline_ms, sleeper in sleepers.items():
+            if now_ms < deadline_ms:
+                assert not sleeper.is_over
+            if now_ms >= deadline_ms + 2 * TICK_MS:
+                assert sleeper.is_over
+    assert len(polling) == 0
+    late = Sleeper(connection)
+    assert polling.park("T", 0, late, deadline_ms=100)  # already over: with the next tick
+    polling.expire(7_000 + TICK_MS)
+    assert late.is_over
+
+
+async def test_many_deadlines_at_once_come_in_slices(case: DataBroker) -> None:
+    """So that the loop serves others in between; every waiter answers once."""
+    polling = LongPolling()
+    connection = Wire(case.dispatcher).connection
+    sleepers = [Sleeper(connection) for _ in range(2 * SLICE_MAX + 5)]
+    for sleeper in sleepers:
+        polling.park("T", 0, sleeper, deadline_ms=500)
+    polling.forget(Wire(case.dispatcher).connection)
+    left = []
+    while polling.expire(1_000):
+        left.append(len(polling))
+    assert left == [SLICE_MAX + 5, 5]
+    assert all(sleeper.is_over for sleeper in sleepers)
+    assert len(polling) == 0
+
+
+async def test_bounds(case: DataBroker) -> None:
+    """Beyond them a pull is not parked, so it is answered at once."""
+    polling = LongPolling(waiters_max=3, connection_waiters_max=2)
+    first, second = Wire(case.dispatcher).connection, Wire(case.dispatcher).connection
+    assert polling.park("T", 0, Sleeper(first), deadline_ms=1_000)
+    assert polling.park("T", 0, Sleeper(first), deadline_ms=1_000)
+    assert not polling.park("T", 0, Sleeper(first), deadline_ms=1_000)
+    assert polling.park("T", 0, Sleeper(second), deadline_ms=1_000)
+    assert not polling.park("T", 0, Sleeper(second), deadline_ms=1_000)
+    polling.forget(first)
+    assert polling.park("T", 0, Sleeper(second), deadline_ms=1_000)
+    assert len(polling) == 2
+
+
+async def test_a_client_that_leaves_while_it_is_asked(case: DataBroker) -> None:
+    """Answering may close the connection, which forgets its waiters."""
+    polling = LongPolling()
+    connection = Wire(case.dispatcher).connection
+    queue: ConsumeQueue = case.store.queues.find_or_create("T", 0)
+
+    class Leaver(Sleeper):
+        def look_again(self) -> bool:
+            polling.forget(self.connection)
+            return True
+
+    leaver, neighbour = Leaver(connection), Sleeper(connection)
+    polling.park("T", 0, leaver, deadline_ms=1_000)
+    polling.park("T", 0, neighbour, deadline_ms=1_000)
+    polling.arrived([queue])
+    assert (len(polling), neighbour.looks) == (0, 0)
+    polling.expire(10_000)
+    assert not neighbour.is_over

@@ -1,0 +1,218 @@
+"""Every setting of RocketMQ's daemons has its treatment, and none is accepted that promises what is not built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.broker.control_broker import ControlBroker, control_broker
+from thermocline.broker.settings.broker_settings import SETTINGS
+from thermocline.broker.settings.official_settings import BROKER_CLASSES, BROKER_SETTINGS, FIXED
+from thermocline.broker.settings.setting_sources import (
+    SettingSource,
+    environment_source,
+    environment_variable,
+    file_source,
+    load_settings,
+)
+from thermocline.broker.settings.store_places import PLACES_IN_STORE
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.name_server_settings import PropertySource, environment_properties, load_name_server_config
+from thermocline.namesrv.name_server_settings import environment_variable as name_server_variable
+from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES, NAME_SERVER_SETTINGS
+from thermocline.remoting.errors import SettingError
+from thermocline.remoting.official_network_settings import TLS_PROPERTIES
+from thermocline.remoting.official_settings import MACHINE, OfficialSetting, Treatment
+
+_PROGRAM = Path(__file__).parent / "java" / "OfficialSettings.java"
+_ANSWER_TIMEOUT_S = 120.0
+
+CLASSES: Mapping[str, tuple[OfficialSetting, ...]] = {**BROKER_CLASSES, **NAME_SERVER_CLASSES}
+REFUSED = sorted(name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.REFUSED)
+NAME_SERVER_REFUSED = sorted(name for name, each in NAME_SERVER_SETTINGS.items() if each.treatment is Treatment.REFUSED)
+
+# What an operator writes who wants it; any other refused setting is tried with `another_value`.
+WANTED = {
+    "brokerRole": ("SYNC_MASTER", "SLAVE", "slave"),
+    "brokerId": ("1", "-1"),
+    "inSyncReplicas": ("2", "0"),
+    "metricsExporterType": ("PROM", "OTLP_GRPC", "LOG", "1", "3"),
+    "storeType": ("defaultRocksDB",),
+    "tls.server.mode": ("enforcing",),
+}
+
+
+def another_value(setting: OfficialSetting) -> str:
+    """A value of the kind of the default that is none of the harmless ones."""
+    if setting.default in ("true", "false"):
+        return "false" if setting.default == "true" else "true"
+    return str(int(setting.default) + 1) if setting.default.isdecimal() else "something"
+
+
+def root(*sources: SettingSource) -> list[SettingSource]:
+    return [SettingSource(place="test", values={"storePathRootDir": "/data/store"}), *sources]
+
+
+@pytest.mark.java
+def test_names_and_defaults_are_those_of_the_official_classes(
+    jdk_home: Path, official_jars: Path, tmp_path: Path
+) -> None:
+    """A setting that a release adds, takes away or gives another default fails here."""
+    finished = subprocess.run(
+        [
+            str(jdk_home / "bin" / "java"),
+            f"-Duser.home={tmp_path}",
+            "-cp",
+            str(official_jars / "*"),
+            str(_PROGRAM),
+            *CLASSES,
+        ],
+        capture_output=True,
+        timeout=_ANSWER_TIMEOUT_S,
+        encoding="utf-8",
+        check=False,
+        env={name: text for name, text in os.environ.items() if name not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")},
+    )
+    assert finished.returncode == 0, finished.stderr
+    official: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
+    for line in finished.stdout.splitlines():
+        if line.startswith("SETTING\t"):
+            _, class_name, name, default = line.split("\t")
+            official[class_name][name] = default
+    for class_name, table in CLASSES.items():
+        ours = {setting.name: setting for setting in table}
+        assert ours.keys() == official[class_name].keys(), class_name
+        for name, default in official[class_name].items():
+            if ours[name].default != MACHINE and default != "-":
+                assert ours[name].default == default, f"{class_name}.{name}"
+
+
+@pytest.mark.parametrize("class_name", sorted(CLASSES))
+def test_a_class_names_each_setting_once(class_name: str) -> None:
+    counts = Counter(setting.name for setting in CLASSES[class_name])
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_each_setting_says_why() -> None:
+    for setting in (*BROKER_SETTINGS.values(), *NAME_SERVER_SETTINGS.values()):
+        if setting.treatment is not Treatment.HONOURED:
+            assert setting.note, setting.name
+        if setting.treatment is Treatment.REFUSED:
+            assert setting.accepts(setting.default), f"{setting.name}: RocketMQ's own default is refused"
+
+
+def test_what_is_honoured_is_a_setting_of_ours() -> None:
+    honoured = {each.carrier or name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.HONOURED}
+    assert honoured - SETTINGS.keys() == PLACES_IN_STORE.keys()
+    # brokerId is a setting of ours, which has one value.
+    assert (SETTINGS.keys() & BROKER_SETTINGS.keys()) - honoured == {"brokerId"}
+    of_name_server = NameServerConfig().shown().keys()
+    honoured = {
+        each.carrier or name for name, each in NAME_SERVER_SETTINGS.items() if each.treatment is Treatment.HONOURED
+    }
+    assert honoured <= of_name_server
+    assert of_name_server & NAME_SERVER_SETTINGS.keys() <= honoured
+
+
+def test_what_is_shown_as_fixed_is_accepted() -> None:
+    loaded = load_settings(root(SettingSource(place="test", values=FIXED)))
+    assert loaded.ignored == ()
+
+
+def test_every_official_default_starts_a_broker_and_a_name_server() -> None:
+    """A configuration file with all of RocketMQ's settings at their defaults, as its tools print it."""
+    defaults = {
+        name: each.default
+        for name, each in BROKER_SETTINGS.items()
+        if each.default not in (MACHINE, "") and name != "listenPort"
+    }
+    loaded = load_settings(root(SettingSource(place="broker.conf", values=defaults)))
+    without_effect = {name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.WITHOUT_EFFECT}
+    assert set(loaded.ignored) == without_effect & defaults.keys()
+    defaults = {name: each.default for name, each in NAME_SERVER_SETTINGS.items() if each.default not in (MACHINE, "")}
+    load_name_server_config([PropertySource(place="namesrv.conf", values=defaults)])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_broker_refuses_what_would_promise_more_than_is_built(name: str) -> None:
+    """From a file, from the environment and from a flag: one sentence with name, value, promise and what to do."""
+    setting = BROKER_SETTINGS[name]
+    for value in WANTED.get(name, (another_value(setting),)):
+        sources = [
+            file_source("broker.conf", f"{name} = {value}\n".encode()),
+            file_source("broker.toml", f'"{name}" = "{value}"\n'.encode()),
+            SettingSource(place="flag", values={name: value}),
+        ]
+        if "." not in name:
+            sources.append(environment_source({environment_variable(name): value}))
+        for source in sources:
+            with pytest.raises(SettingError) as caught:
+                load_settings(root(source))
+            shown = "***" if setting.is_secret else value
+            assert caught.value.message.startswith(f"{name}={shown} is refused: it would promise {setting.note}, ")
+            assert f" {setting.name}" in caught.value.message.rpartition("not built; ")[2]
+            assert caught.value.context["source"] == source.place
+
+
+@pytest.mark.parametrize("name", NAME_SERVER_REFUSED)
+def test_a_name_server_refuses_what_would_promise_more_than_is_built(name: str) -> None:
+    setting = NAME_SERVER_SETTINGS[name]
+    value = WANTED.get(name, (another_value(setting),))[0]
+    sources = [PropertySource(place="namesrv.conf", values={name: value})]
+    if "." not in name:
+        sources.append(environment_properties({name_server_variable(name): value}))
+    for source in sources:
+        with pytest.raises(SettingError, match=f"^{name}=.* is refused: it would promise "):
+            load_name_server_config([source])
+    with pytest.raises(SettingError, match=f"^{name}=.* is refused"):
+        NameServerConfig().updated({name: value})
+
+
+def test_secrets_are_not_shown() -> None:
+    for name in ("tls.server.keyPassword", "initAuthenticationUser", "objectStoreSecretKey"):
+        with pytest.raises(SettingError) as caught:
+            load_settings(root(SettingSource(place="flag", values={name: "hunter2"})))
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("brokerRole", " async_master "),
+        ("aclEnable", "FALSE"),
+        ("inSyncReplicas", "01"),
+        ("metricsExporterType", "0"),
+        ("tls.server.mode", "disabled"),
+        ("messageStorePlugIn", ""),
+    ],
+)
+def test_the_true_value_is_accepted_however_it_is_written(name: str, value: str) -> None:
+    load_settings(root(SettingSource(place="flag", values={name: value})))
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
+    async with control_broker(tmp_path) as broker:
+        yield broker
+
+
+async def test_a_running_broker_refuses_the_same(broker: ControlBroker) -> None:
+    for name in REFUSED:
+        value = WANTED.get(name, (another_value(BROKER_SETTINGS[name]),))[0]
+        answer = await broker.ask(25, body=f"autoCreateTopicEnable=false\n{name}={value}\n".encode())
+        assert answer.code == 29, name
+        assert f"{name}=" in str(answer.remark)
+        assert "is refused: it would promise" in str(answer.remark)
+    assert broker.parts.base.settings.broker.auto_create_topic
+    assert broker.parts.base.settings.version.current.counter == 0
+
+
+def test_tls_names_are_known_to_both_daemons() -> None:
+    names = {setting.name for setting in TLS_PROPERTIES}
+    assert names <= BROKER_SETTINGS.keys()
+    assert names <= NAME_SERVER_SETTINGS.keys()

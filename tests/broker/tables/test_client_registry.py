@@ -1,0 +1,220 @@
+"""Who is connected, what groups want, and whom to tell when that changes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from thermocline.broker.tables.client_registry import ClientRegistry
+from thermocline.remoting.bodies import ConsumerData, SubscriptionData
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.language_code import LanguageCode
+
+
+class Peer:
+    """Stands in for a connection: the registry only sends, closes and names it."""
+
+    def __init__(self, name: str) -> None:
+        self.remote_address = name
+        self.sent: list[RemotingCommand] = []
+        self.is_closed = False
+
+    def send(self, command: RemotingCommand) -> None:
+        self.sent.append(command)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.soon: list[Callable[[], None]] = []
+        self.is_notifying = True
+        self.wanted: list[tuple[str, dict[str, int]]] = []
+        self.registry = ClientRegistry(
+            clock=lambda: self.now_ms,
+            call_soon=self.soon.append,
+            is_notifying=lambda: self.is_notifying,
+            group_wants=self.note,
+        )
+
+    def note(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
+        self.wanted.append((group, {topic: one.sub_version for topic, one in subscriptions.items()}))
+
+    def join(self, group: str, peer: Peer, *topics: str, version: int = 1, **more: Any) -> bool:
+        data = ConsumerData(
+            group_name=group,
+            message_model=more.pop("model", "CLUSTERING"),
+            subscription_data_set=[SubscriptionData(topic=topic, sub_version=version) for topic in topics],
+        )
+        connection: Any = peer
+        return self.registry.register_consumer(
+            data, connection, client_id=peer.remote_address, language=LanguageCode.JAVA, version=513, **more
+        )
+
+    def produce(self, group: str, peer: Peer) -> None:
+        connection: Any = peer
+        self.registry.register_producer(
+            group, connection, client_id=peer.remote_address, language=LanguageCode.GO, version=513
+        )
+
+    def leave(self, peer: Peer) -> None:
+        connection: Any = peer
+        self.registry.connection_closed(connection)
+
+    def next_tick(self) -> None:
+        calls, self.soon[:] = list(self.soon), []
+        for call in calls:
+            call()
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+def notices(peer: Peer) -> list[str]:
+    assert all(command.code == 40 and command.is_oneway for command in peer.sent)
+    return [(command.ext_fields or {})["consumerGroup"] for command in peer.sent]
+
+
+def test_members_are_told_when_one_joins_or_leaves(setup: Setup) -> None:
+    one, two = Peer("one"), Peer("two")
+    assert setup.join("G", one, "T")
+    assert not setup.join("G", one, "T")
+    setup.next_tick()
+    assert notices(one) == ["G"]
+    setup.join("G", two, "T")
+    setup.next_tick()
+    assert notices(one) == ["G", "G"]
+    assert notices(two) == ["G"]
+    setup.leave(two)
+    setup.next_tick()
+    assert notices(one) == ["G"] * 3
+    assert notices(two) == ["G"]
+    group = setup.registry.consumer_group("G")
+    assert group is not None
+    assert group.client_ids() == ["one"]
+
+
+def test_changes_of_one_tick_make_one_notice(setup: Setup) -> None:
+    peers = [Peer(f"peer{number}") for number in range(50)]
+    for peer in peers:
+        setup.join("G", peer, "T")
+    setup.next_tick()
+    assert all(notices(peer) == ["G"] for peer in peers)
+
+
+def test_who_joins_is_told_before_it_can_be_answered(setup: Setup) -> None:
+    one = Peer("one")
+    setup.join("G", one, "T")
+    assert notices(one) == ["G"]
+    setup.leave(one)
+    setup.next_tick()
+    assert notices(one) == ["G"]
+
+
+def test_nobody_is_told_in_a_broadcasting_group_or_when_switched_off(setup: Setup) -> None:
+    one = Peer("one")
+    setup.join("Broadcast", one, "T", model="BROADCASTING")
+    setup.join("Quiet", one, "T", is_notified=False)
+    setup.is_notifying = False
+    setup.join("G", one, "T")
+    setup.next_tick()
+    assert one.sent == []
+
+
+def test_subscriptions_follow_the_last_full_heartbeat(setup: Setup) -> None:
+    one = Peer("one")
+    setup.join("G", one, "T", "U")
+    assert setup.registry.groups_of_topic("U") == {"G"}
+    assert setup.join("G", one, "T", "V", version=2)
+    assert setup.registry.subscription("G", "U") is None
+    assert setup.registry.groups_of_topic("U") == set()
+    found = setup.registry.subscription("G", "T")
+    assert found is not None
+    assert found.sub_version == 2
+    assert not setup.join("G", one, "T", "V", version=1)
+    found = setup.registry.subscription("G", "T")
+    assert found is not None
+    assert found.sub_version == 2  # an older version changes nothing
+
+
+def test_a_heartbeat_without_subscriptions_keeps_what_is_known(setup: Setup) -> None:
+    one, two = Peer("one"), Peer("two")
+    setup.join("G", one, "T")
+    assert setup.join("G", two, with_subscriptions=False)
+    assert setup.registry.subscription("G", "T") is not None
+
+
+def test_a_group_without_members_is_offline(setup: Setup) -> None:
+    one = Peer("one")
+    setup.join("G", one, "T")
+    connection: Any = one
+    setup.registry.unregister_consumer("G", connection)
+    setup.registry.unregister_consumer("G", connection)
+    assert setup.registry.consumer_group("G") is None
+    assert setup.registry.subscription("G", "T") is None
+    assert setup.registry.groups_of_topic("T") == set()
+
+
+def test_what_groups_want_is_followed(setup: Setup) -> None:
+    one, two = Peer("one"), Peer("two")
+    setup.join("G", one, "T")
+    setup.join("G", two, "T", "U", version=2)
+    setup.join("G", two, with_subscriptions=False)
+    setup.leave(one)
+    setup.leave(two)
+    assert setup.wanted == [
+        ("G", {"T": 1}),
+        ("G", {"T": 2, "U": 2}),
+        ("G", {"T": 2, "U": 2}),
+        ("G", {}),
+    ]
+
+
+def test_a_client_is_found_by_its_id(setup: Setup) -> None:
+    one = Peer("one")
+    setup.join("G", one, "T")
+    found = setup.registry.find_consumer("G", "one")
+    assert found is not None
+    assert found.connection is one  # type: ignore[comparison-overlap]
+    assert setup.registry.find_consumer("G", "two") is None
+    assert setup.registry.find_consumer("H", "one") is None
+
+
+def test_producers_come_and_go(setup: Setup) -> None:
+    one, two = Peer("one"), Peer("two")
+    setup.produce("P", one)
+    setup.produce("P", two)
+    setup.produce("Q", one)
+    assert [client.client_id for client in setup.registry.producers("P")] == ["one", "two"]
+    setup.leave(one)
+    assert {group: len(clients) for group, clients in setup.registry.producer_groups().items()} == {"P": 1}
+
+
+def test_silent_clients_leave_and_their_connections_are_closed(setup: Setup) -> None:
+    silent, lively = Peer("silent"), Peer("lively")
+    setup.join("G", silent, "T")
+    setup.join("G", lively, "T")
+    setup.produce("P", silent)
+    setup.now_ms += 60_000
+    setup.join("G", lively, "T")
+    setup.next_tick()
+    setup.now_ms += 60_001
+    setup.registry.expire(120_000)
+    setup.next_tick()
+    assert silent.is_closed
+    assert not lively.is_closed
+    assert setup.registry.producers("P") == []
+    group = setup.registry.consumer_group("G")
+    assert group is not None
+    assert group.client_ids() == ["lively"]
+    assert len(notices(lively)) == 2
+
+
+def test_fingerprints_are_compared(setup: Setup) -> None:
+    assert not setup.registry.is_fingerprint_changed("G", 5)
+    assert not setup.registry.is_fingerprint_changed("G", 5)
+    assert setup.registry.is_fingerprint_changed("G", 6)

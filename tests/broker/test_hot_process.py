@@ -1,0 +1,76 @@
+"""The hot process stops its parts in the order in which no acknowledged message is lost (broker/hot_process.py)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from thermocline.broker.hot_process import HotProcess
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.broker_settings import BrokerSettings
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.tier_config import TierConfig
+
+STOPS = [
+    "HotProcess._leave",  # no new connections, NameServers are told
+    "RemotingServer.close",  # clients: requests in flight are answered
+    "Registration.close",
+    "HealthServer.close",
+    "Housekeeping.close",  # offsets are written after the last request
+    "TopicFollower.close",
+    "TierFeed.close",
+    "StoreRounds.close",  # with the timers' last round
+    "PopPath.close",
+    "HotServer.close",  # a flush in flight ends
+    "StateLink.close",
+    "Tables._keep_clock",
+    "PeerBrokers.close",
+    "TopicTable.close",
+    "ConfigPersister.close",  # after all that ask it to write
+    "TimerMessageStore.close",  # after the rounds that write it, before the log that it points into
+    "RemotingServer.close",  # again: closed already, unless the start failed in between
+    "InProcessHelpers.stop",
+    "RemotingServer.close",  # helpers
+    "SharedPage.close",
+    "MessageStore.close",  # last of all: the log is flushed, the abort mark goes
+]
+
+
+async def test_a_broker_stops_in_the_order_in_which_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    push_async_callback, push_callback = AsyncExitStack.push_async_callback, AsyncExitStack.callback
+
+    def note_async(stack: Any, callback: Callable[..., Awaitable[None]], *args: Any, **named: Any) -> Any:
+        async def stop() -> None:
+            stopped.append(callback.__qualname__)
+            await callback(*args, **named)
+
+        return push_async_callback(stack, stop)
+
+    def note(stack: Any, callback: Callable[..., None], *args: Any, **named: Any) -> Any:
+        def stop() -> None:
+            stopped.append(callback.__qualname__)
+            callback(*args, **named)
+
+        return push_callback(stack, stop)
+
+    settings = BrokerSettings(
+        broker=BrokerConfig(listen_host="127.0.0.1", listen_port=0, health_port=0),
+        store=StoreConfig(root_path=str(tmp_path / "store"), log_file_bytes=1 << 20, queue_file_bytes=20_000),
+        tier=TierConfig(),
+        clock=lambda: time.time_ns() // 1_000_000,
+    )
+    process = HotProcess(settings, environment=dict(os.environ), single_process=True)
+    monkeypatch.setattr(process._resources, "push_async_callback", note_async.__get__(process._resources))
+    monkeypatch.setattr(process._resources, "callback", note.__get__(process._resources))
+    await process.start()
+    await process.close()
+    assert stopped == STOPS
