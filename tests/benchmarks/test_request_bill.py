@@ -67,6 +67,7 @@ async def bill_of(
     return bill
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 async def test_the_bill_does_not_depend_on_the_number_of_topics(tmp_path: Path) -> None:
     bills = [await bill_of(tmp_path, topics=topics) for topics in (120, 1, 150)]

@@ -35,6 +35,7 @@ BODY_BYTES, RECORD_BYTES_MAX = 1024, 1300
 QUEUES = 4
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.s3
 @pytest.mark.timeout(1_800)

@@ -135,7 +135,7 @@ async def test_lost_under_load_again_and_again(
         await broker.start()
         await load.prepare()
         version = 0
-        for _ in range(case_count(quick=2, soak=25)):
+        for _ in range(case_count(quick=1, full=2, soak=25)):
             load.start()
             await load.reach(chance.randrange(50, 200))
             await saved_since(bucket, version)
@@ -225,7 +225,7 @@ async def test_recoveries_that_are_cut_off_are_begun_again(
     await load.stop()
     remains = await Remains.look(bucket)
     report, told = broker.store / "thermocline" / "recovery.txt", []
-    for _ in range(case_count(quick=4, soak=60)):
+    for _ in range(case_count(quick=2, full=4, soak=60)):
         before = marked_ns(broker)
         starting = asyncio.create_task(broker.start())
         await until(lambda before=before, task=starting: marked_ns(broker) > before or task.done())

@@ -156,7 +156,7 @@ async def read_all(
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("files", [KEPT, GONE_AT_ONCE])
+@pytest.mark.parametrize("files", [KEPT, pytest.param(GONE_AT_ONCE, marks=pytest.mark.full)])
 async def test_kills_lose_and_bring_forward_nothing_that_waits(
     tmp_path: Path, case_count: Callable[..., int], files: str
 ) -> None:

@@ -218,7 +218,7 @@ async def read_all(connection: ClientConnection) -> Counter[bytes]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("files", [KEPT, GONE_AT_ONCE])
+@pytest.mark.parametrize("files", [KEPT, pytest.param(GONE_AT_ONCE, marks=pytest.mark.full)])
 async def test_kills_neither_lose_nor_repeat_a_decision(
     tmp_path: Path, case_count: Callable[..., int], files: str
 ) -> None:

@@ -200,7 +200,7 @@ SHOWN = {
     for block, words in command_lines(page)
 }
 DAEMONS = [pytest.param(list(words), id=name) for words, name in SHOWN.items() if is_daemon(words)]
-SPARK_MARKS = [pytest.mark.spark, pytest.mark.timeout(900)]
+SPARK_MARKS = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 """A JVM that starts on a machine with much else to do takes minutes."""
 OTHERS = [
     pytest.param(list(words), id=name, marks=SPARK_MARKS if words[0] == "spark" else [])

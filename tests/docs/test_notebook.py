@@ -12,6 +12,7 @@ NOTEBOOK = ROOT / "examples" / "notebook" / "catch_up.ipynb"
 CELL_TIMEOUT_S = 600
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("docs-notebook")
 @pytest.mark.timeout(1_000)

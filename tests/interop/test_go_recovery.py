@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.go, pytest.mark.crash, pytest.mark.s3, pytest.mark.xdi
 OPTIONS = {"from": "first", "pull_count": 16, "pull_interval_ms": 50}
 
 
+@pytest.mark.full
 async def test_consumers_go_on_without_a_reset(
     tmp_path: Path, s3_servers: Callable[[str], S3Server], go_agent_process: GoAgent
 ) -> None:

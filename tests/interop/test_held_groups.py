@@ -83,6 +83,7 @@ def test_a_java_consumer_goes_on_where_its_held_group_was_moved(
     check(cluster.agent.received(consumer, count=COUNT - READ_COUNT, timeout_s=RECEIVED_S))
 
 
+@pytest.mark.full
 @pytest.mark.go
 @pytest.mark.xdist_group("interop-go")
 def test_a_go_consumer_goes_on_where_its_held_group_was_moved(go: GoDriver) -> None:

@@ -300,6 +300,7 @@ def test_a_new_group_begins_where_it_asks_to(cluster: Cluster, name: str, start_
         assert sorted(indexes(cluster.agent.received(consumer, count=20 - start))) == list(range(start, 20))
 
 
+@pytest.mark.full
 def test_a_group_without_offsets_begins_by_the_clients_choice_behind_deleted_messages(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:

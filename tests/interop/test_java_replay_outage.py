@@ -72,6 +72,7 @@ async def test_the_tier_process_dies_during_a_replay(
     )
 
 
+@pytest.mark.full
 @pytest.mark.s3
 async def test_the_s3_server_dies_during_a_replay(
     tmp_path: Path, case_count: Callable[..., int], java_agent_process: JavaAgent, private_s3_server: S3Server

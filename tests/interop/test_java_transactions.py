@@ -219,7 +219,9 @@ def test_an_immunity_time_of_its_own_is_waited_for(
 # -- one broker begins, the other ends ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("first", "second"), [(THERMOCLINE, OFFICIAL), (OFFICIAL, THERMOCLINE)])
+@pytest.mark.parametrize(
+    ("first", "second"), [pytest.param(THERMOCLINE, OFFICIAL, marks=pytest.mark.full), (OFFICIAL, THERMOCLINE)]
+)
 def test_the_other_broker_goes_on_with_open_transactions(
     first: str,
     second: str,

@@ -86,7 +86,7 @@ def check_in_flight(cluster: Cluster, *, popped_ms: int, acked_come_again: bool,
     assert [int(message.properties["index"]) for message in in_order] == expected
 
 
-@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("ending", [pytest.param("stopped", marks=pytest.mark.full), "killed"])
 def test_the_official_broker_goes_on_where_our_broker_ended(
     ending: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:
@@ -111,6 +111,7 @@ def test_the_official_broker_goes_on_where_our_broker_ended(
     with_time_to_start(check, tmp_path, invisible_ms=INVISIBLE_MS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 def test_our_broker_goes_on_where_it_ended(ending: str, java_agent_process: JavaAgent, tmp_path: Path) -> None:
     def check(folder: Path, invisible_ms: int) -> None:

@@ -89,6 +89,7 @@ def leave_timers(root: Path) -> dict[str, int]:
     return times
 
 
+@pytest.mark.full
 def test_the_official_broker_delivers_what_we_left(
     official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:
@@ -155,7 +156,7 @@ def read_when_due(agent: JavaAgent, cluster: Cluster, times: dict[str, int]) -> 
     return sorted(message.body.decode() for message in read)
 
 
-@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("ending", [pytest.param("stopped", marks=pytest.mark.full), "killed"])
 def test_the_official_broker_goes_on_where_our_broker_ended(
     ending: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def run_checks(environment: WheelEnvironment, bucket: S3Bucket, checks: str, *ar
     return environment.run(environment.python, program, checks, json.dumps(told), *arguments).stdout
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.s3
 def test_spark_reads_with_executors_that_have_the_wheel_alone(

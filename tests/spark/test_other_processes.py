@@ -75,6 +75,7 @@ def test_the_next_pyspark(tmp_path: Path) -> None:
     assert f"checked {NEXT_VERSION}" in check(tmp_path, "--version", NEXT_VERSION, python_path=(overlay,))
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(SUITE_TIMEOUT_S + 60)

@@ -142,6 +142,7 @@ def submit(master: str, script: Path, arguments: list[str], environment: dict[st
     return done.stdout
 
 
+@pytest.mark.full
 def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
     master: str,
     work: Path,

@@ -193,7 +193,7 @@ def test_the_sink_holds_each_message_once_in_order(
     tmp_path: Path, case_count: Callable[..., int], record_property: Callable[[str, object], None]
 ) -> None:
     have(lambda: find_java_home(with_compiler=False))
-    kill_count = case_count(quick=2, soak=50)
+    kill_count = case_count(quick=1, full=2, soak=50)
     random = Random(kill_count)
     killed: dict[str, int] = {}
     with live_cluster(tmp_path / "cluster", *BROKERS, settings=SETTINGS) as cluster:
@@ -250,7 +250,7 @@ def test_the_sink_holds_each_message_once_in_order(
 @pytest.mark.timeout(14_400)
 def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, case_count: Callable[..., int]) -> None:
     """The same without a JVM, which takes longer to start than most runs here live: planner, tasks and brokers."""
-    kill_count = case_count(quick=4, soak=50)
+    kill_count = case_count(quick=3, full=4, soak=50)
     random = Random(kill_count)
     killed = {"run": 0, "broker": 0}
     with live_cluster(tmp_path / "cluster", *BROKERS, settings=SETTINGS) as cluster:
