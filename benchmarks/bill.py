@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.synthetic_cold_tier import KEYS
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.wrappers import Result, StoreCall, Verb, WrappingObjectStore
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 WORKS = ("", "merge ", "index ")

@@ -41,14 +41,11 @@ from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from thermocline.broker.process import run
 from thermocline.localstack import LocalStackError, start_server
 from thermocline.remoting.private_requests import PrivateRequestCode
-from thermocline.tiered.catalog import TopicEntry
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
-from thermocline.tiered.parallel import run_all
-from thermocline.tiered.segment_reader import SegmentReader
+from thermocline.tiered.catalog import PackPieces, TopicEntry, with_pieces
+from thermocline.tiered.ledger import open_catalog
+from thermocline.tiered.objects import ObjectStore, run_all
+from thermocline.tiered.segments import BrokerKeys, SegmentReader
+from thermocline.tiered.stores import open_object_store
 
 MIB, GIB = 1 << 20, 1 << 30
 QUEUE_COUNT = 4

@@ -43,15 +43,11 @@ from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import QueryMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_reader import LedgerReader
-from thermocline.tiered.ledger_writer import ENTRIES_MAX, LedgerWriter
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.catalog import Catalog, LedgerChanges
+from thermocline.tiered.ledger import ENTRIES_MAX, LedgerReader, LedgerWriter
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.reading import ColdPull, ColdReader, FrameCache
+from thermocline.tiered.stores import open_object_store
 from thermocline.tiered.wrappers import MeteringObjectStore
 
 END_OF_TIME_MS = 1 << 62

@@ -34,26 +34,17 @@ import numpy.typing as npt
 
 from benchmarks.verdicts import Verdict, show_verdicts
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.index_builder import IndexBuilder
-from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
-from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.indexes.index_policy import FAN_IN, SLOTS
-from thermocline.tiered.indexes.indexed_parts import IndexedPart
-from thermocline.tiered.indexes.key_pages import salt_of, salted
-from thermocline.tiered.indexes.lookup_memory import LookupMemory
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX
-from thermocline.tiered.key_index import encode_key_index
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.ttl_class import ttl_class
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import Catalog, LedgerChanges
+from thermocline.tiered.index_format import PLACES, IndexEntry, salt_of, salted
+from thermocline.tiered.indexes import FAN_IN, RECORDS_MAX, SLOTS, BloomCache, IndexBuilder, IndexedPart, IndexMerger
+from thermocline.tiered.ledger import LedgerIdentity, LedgerWriter
+from thermocline.tiered.lookups import LookupMemory
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.packs import ttl_class
+from thermocline.tiered.segments import BrokerKeys, SegmentId, encode_key_index
+from thermocline.tiered.stores.file import FileObjectStore
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 KEYS_OF_RECORD = 2
 QUEUES = 8

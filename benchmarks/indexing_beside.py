@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from thermocline.tiered.indexes.indexing import Change, Indexing
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.service import Change, Indexing, TierService
 
 
 class IndexingBeside:

@@ -4,8 +4,8 @@ Workload: six topics of three queues, between each other in the log, two of them
 when they were made; 120 messages a round, six hours between rounds; sealed into segments of topics' own (56 rounds) or
 into packs (72), merged and indexed as soon as that is due. Then SAMPLES messages are looked for in each way, half of
 them among the newest, each by somebody who has just opened the catalog and loaded what lookups keep in memory, and once
-more. What is counted are GETs, on the metering wrapper; nothing is timed. `tests/tiered/test_lookup_costs.py` and
-`tests/tiered/test_first_byte_costs.py` hold the bounds.
+more. The metering wrapper counts GETs; nothing is timed. `tests/tiered/lookups/test_lookup_costs.py` and
+`tests/tiered/reading/test_first_byte_costs.py` hold the bounds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from statistics import fmean
 
 from benchmarks.lookup_history import History, LaterReader, opened_later, tier_of
 from thermocline.remoting.errors import QueryNotFoundError
-from thermocline.tiered.cold_pull import ColdPull
-from thermocline.tiered.cold_reader import Boundary, ColdReader
+from thermocline.tiered.reading import Boundary, ColdPull, ColdReader
 
 SAMPLES = 200
 NEWEST = 200

@@ -11,14 +11,12 @@ from random import Random
 
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.indexes import BloomCache, FreshIndex
+from thermocline.tiered.ledger import open_catalog
+from thermocline.tiered.reading import ColdReader, FrameCache
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore
 
 KIB, MIB = 1024, 1024 * 1024

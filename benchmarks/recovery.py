@@ -42,16 +42,22 @@ from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import encode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
-from thermocline.tiered.segment_format import QueueRun
-from thermocline.tiered.segment_upload import upload_segment
-from thermocline.tiered.segment_writer import SegmentOptions, SegmentWriter
-from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, GROUPS, TOPICS, QueueEnd, StateSnapshot, TopicState
-from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.catalog import LedgerChanges
+from thermocline.tiered.ledger import LedgerIdentity, LedgerWriter
+from thermocline.tiered.packs import upload_segment
+from thermocline.tiered.segments import (
+    BrokerKeys,
+    CoarseFrame,
+    CoarseRows,
+    PartLocator,
+    QueueRun,
+    RunRows,
+    SegmentEntry,
+    SegmentOptions,
+    SegmentWriter,
+)
+from thermocline.tiered.state import CONSUMER_OFFSETS, GROUPS, TOPICS, QueueEnd, StateLog, StateSnapshot, TopicState
+from thermocline.tiered.stores import open_object_store
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 KEYS = BrokerKeys.of(cluster=CLUSTER, broker_name=BROKER)

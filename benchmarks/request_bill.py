@@ -48,14 +48,11 @@ from benchmarks.synthetic_packs import run_days
 from benchmarks.synthetic_state import SyntheticState
 from benchmarks.verdicts import show_verdicts
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.cost.stored_bytes import stored_by_topic
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import Catalog, stored_by_topic
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.reading import ColdPull, ColdPullStatus, ColdReader, FrameCache
+from thermocline.tiered.stores.file import FileObjectStore
 
 BODY_BYTES = 880
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

@@ -53,7 +53,7 @@ from thermocline.remoting.errors import ResponseError
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.spark import configure, local_session, read_cold
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema, spark_ddl
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.stores import open_object_store
 from tooling.java_libraries import ensure_s3a_jars
 
 if TYPE_CHECKING:

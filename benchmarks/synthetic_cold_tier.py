@@ -13,31 +13,18 @@ from typing import Any, cast
 
 from benchmarks.indexing_beside import IndexingBeside
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.due_changes import TopicReport
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.gate_lag import RECORDS_MAX as LAG_RECORDS_MAX
-from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.indexes.index_builder import IndexBuilder
-from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.indexes.indexing import Indexing
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.merge_policy import MergePolicy
-from thermocline.tiered.packs.merging import MergeBudget, Merging
-from thermocline.tiered.packs.pack_merger import PackMerger
-from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.purge.purger import Purger
-from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import Catalog, PackPieces
+from thermocline.tiered.indexes import BloomCache, FreshIndex, IndexBuilder, IndexMerger
+from thermocline.tiered.ledger import LedgerIdentity, LedgerWriter
+from thermocline.tiered.merging import MergeBudget, MergePolicy, Merging, PackMerger
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.purge import Purger, SegmentRewriter
+from thermocline.tiered.reading import ColdReader, FrameCache
+from thermocline.tiered.sealing import RECORDS_MAX as LAG_RECORDS_MAX
+from thermocline.tiered.sealing import PackSealer, SealBacklog, Sealer, SealPolicy, TopicReport
+from thermocline.tiered.segments import BrokerKeys, SegmentOptions
+from thermocline.tiered.service import Indexing, TierService
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 IDENTITY = LedgerIdentity(store_uuid="synthetic", cluster="DefaultCluster", broker_name="broker-a")

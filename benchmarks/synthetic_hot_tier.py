@@ -22,7 +22,7 @@ from thermocline.remoting.message_record import (
     store_timestamp_at,
 )
 from thermocline.remoting.string_hash import tags_code
-from thermocline.tiered.local_files import UNIT, Units
+from thermocline.tiered.sealing import UNIT, Units
 
 HOST = ("10.1.2.3", 10911)
 POSITION_BODY_CRC = 8

@@ -18,22 +18,15 @@ import numpy as np
 
 from benchmarks.memory_watch import MemoryWatch
 from benchmarks.synthetic_cold_tier import IDENTITY, KEYS
-from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import Catalog, LedgerChanges
 from thermocline.tiered.garbage import GarbageCollector
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.merge_policy import OWN_PART, MergePlan, MergePolicy
-from thermocline.tiered.packs.merging import MergeBudget, Merging
-from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
-from thermocline.tiered.packs.pack_merger import MergeResult, MergeRules
-from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
-from thermocline.tiered.packs.ttl_class import FOREVER
-from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
-from thermocline.tiered.segment_format import QueueRun
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.wrappers import MeteringObjectStore
-from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.merging import OWN_PART, MergeBudget, MergePlan, MergePolicy, MergeResult, MergeRules, Merging
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.packs import FOREVER, PackEntry, PieceExtent, QueueRange, encode_piece_table, topic_key
+from thermocline.tiered.segments import CoarseFrame, CoarseRows, PartLocator, QueueRun, RunRows, SegmentEntry
+from thermocline.tiered.wrappers import MeteringObjectStore, StoreCall, Verb
 
 MIB, GIB = 1 << 20, 1 << 30
 DAY_MS = 24 * 3_600_000

@@ -15,8 +15,7 @@ from thermocline.broker.tier_process import StateCapture, StateRounds, queue_end
 from thermocline.store.disk import RealDisk
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, GROUPS, TOPICS
-from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.state import CONSUMER_OFFSETS, GROUPS, TOPICS, StateLog
 
 GROUP_NAMES = ("billing", "search")
 

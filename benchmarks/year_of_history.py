@@ -2,7 +2,7 @@
 real segments and index objects among these, so that there is something to read and to look up.
 
 Committing a million segments would write thousands of checkpoints. Here the catalog is made in memory and saved once,
-by what saves every checkpoint (`tiered/checkpoint.py`); entries, segments and index objects are encoded by the
+by what saves every checkpoint (`tiered/ledger/checkpoint.py`); entries, segments and index objects are encoded by the
 product's own parts. The objects of the other segments are not real: the catalog names them, and they are not there.
 
     log        --------------------------------------------------------------> a year, SEGMENT_BYTES for each segment
@@ -25,21 +25,22 @@ import numpy as np
 
 from benchmarks.recovery import BROKER, CLUSTER, KEYS, SEGMENT_BYTES, save_state, topic_name
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.tiered.catalog import TopicEntry
-from thermocline.tiered.checkpoint import write_checkpoint
-from thermocline.tiered.indexes.index_builder import IndexBuilder
-from thermocline.tiered.indexes.index_entry import encode_topics
-from thermocline.tiered.indexes.index_policy import FAN_IN, choose_of_class
-from thermocline.tiered.indexes.log_items import LogItems
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_reader import HeadHint, write_hint
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.segment_entry import CoarseRows, PartLocator, RunRows, SegmentEntry
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_list import SegmentList
-from thermocline.tiered.segment_upload import upload_segment
-from thermocline.tiered.segment_writer import SegmentOptions, SegmentWriter
+from thermocline.tiered.catalog import LedgerChanges, TopicEntry
+from thermocline.tiered.index_format import encode_topics
+from thermocline.tiered.indexes import FAN_IN, IndexBuilder, LogItems, choose_of_class
+from thermocline.tiered.ledger import HeadHint, LedgerIdentity, LedgerWriter, write_checkpoint, write_hint
+from thermocline.tiered.packs import upload_segment
+from thermocline.tiered.segments import (
+    CoarseRows,
+    PartLocator,
+    RunRows,
+    SegmentEntry,
+    SegmentId,
+    SegmentList,
+    SegmentOptions,
+    SegmentWriter,
+)
+from thermocline.tiered.stores import open_object_store
 
 FIRST = "First"
 RECORDS = 32

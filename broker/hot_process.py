@@ -43,7 +43,7 @@ from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
 from thermocline.remoting.descriptor_limit import raise_descriptor_limit
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.object_store_url import is_directory_url
+from thermocline.tiered.stores import is_directory_url
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
 from thermocline.store.disk import RealDisk
 from thermocline.store.private_files import keep_private
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import masked_url
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
 async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered) -> bool:
     """Make the store from the bucket; False when it came from there before."""
     from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
-    from thermocline.tiered.object_store_url import open_object_store
+    from thermocline.tiered.stores import open_object_store
 
     if settings.tier.cold_url != url:
         raise InvalidParameterError("the broker's cold tier is the one that it is recovered from", setting="coldUrl")
@@ -181,7 +181,7 @@ async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered
 
 async def _follow(settings: BrokerSettings, url: str) -> Source:
     """Find whose history is served, and make the settings those of a read-only broker."""
-    from thermocline.tiered.object_store_url import open_object_store
+    from thermocline.tiered.stores import open_object_store
 
     if settings.tier.cold_url != url:
         raise InvalidParameterError("a read-only broker has no other cold tier than its source's", setting="coldUrl")

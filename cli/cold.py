@@ -59,7 +59,7 @@ def read(
     Example:
       thermocline cold read orders s3://history/production --since 2026-05-01 --until 2026-05-02 --json
     """
-    from thermocline.tiered.bucket.bucket_messages import WantedMessages, read_messages
+    from thermocline.tiered.bucket import WantedMessages, read_messages
 
     topic, url = topic_and_url(places)
     wanted = WantedMessages(

@@ -10,7 +10,7 @@ import click
 from thermocline.cli.output import Output
 
 if TYPE_CHECKING:
-    from thermocline.tiered.doctor.examination import Report
+    from thermocline.tiered.doctor import Report
 
 __all__ = ["store"]
 
@@ -51,7 +51,7 @@ def doctor(url: str, fencing: str, rounds: int, writers: int, size_mib: int, as_
     Example:
       thermocline store doctor file:///var/lib/thermocline/cold
     """
-    from thermocline.tiered.doctor.examination import ExaminationOptions, FencingMode, Races, examine
+    from thermocline.tiered.doctor import ExaminationOptions, FencingMode, Races, examine
 
     races = Races(writers=writers, small_rounds=rounds, listing_rounds=max(1, rounds // 2))
     options = ExaminationOptions(races=races, throughput_bytes=size_mib * MIB)

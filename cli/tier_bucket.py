@@ -34,7 +34,7 @@ def ls(places: tuple[str, ...], indexes: bool, broker: str | None, as_json: bool
       thermocline tier ls orders file:///var/lib/thermocline/cold
     """
     topic, url = optional_topic_and_url(places)
-    from thermocline.tiered.bucket.bucket_contents import list_indexes, list_pieces, list_topics
+    from thermocline.tiered.bucket import list_indexes, list_pieces, list_topics
 
     output = Output(as_json=as_json)
     if indexes:
@@ -79,7 +79,7 @@ def cat(
       thermocline tier cat orders s3://history/production --queue 0 --offset 1000 --end 1010 --full
     """
     topic, url = topic_and_url(places)
-    from thermocline.tiered.bucket.bucket_messages import WantedMessages, read_messages
+    from thermocline.tiered.bucket import WantedMessages, read_messages
 
     wanted = WantedMessages(topic=topic, queue_id=queue_id, start_offset=offset, end_offset=end, count_max=count)
     found = read_messages(url, wanted, broker=broker)

@@ -16,7 +16,7 @@ from thermocline.cli.output import bytes_text
 from thermocline.cli.parsing import DURATION, SIZE, duration_text
 
 if TYPE_CHECKING:
-    from thermocline.tiered.cost.price_table import PriceTable
+    from thermocline.tiered.cost import PriceTable
 
 __all__ = ["cost"]
 
@@ -59,7 +59,7 @@ def cost(
     Example:
       thermocline tier cost --seal-age 30m --prices prices.toml
     """
-    from thermocline.tiered.cost.price_table import PriceTable
+    from thermocline.tiered.cost import PriceTable
 
     prices = PriceTable.example() if prices_path is None else PriceTable.load(prices_path)
     settings = {"ttl_ms": ttl_ms, "segment_bytes": segment_bytes, "seal_age_ms": seal_age_ms}
@@ -186,13 +186,13 @@ def _money(account: Mapping[str, Any], prices: PriceTable) -> float:
 
 
 def _kinds(requests: Mapping[str, float]) -> dict[Any, float]:
-    from thermocline.tiered.cost.request_kind import RequestKind
+    from thermocline.tiered.budgets import RequestKind
 
     return {RequestKind(kind): count for kind, count in requests.items()}
 
 
 def _hours_per_month() -> int:
-    from thermocline.tiered.cost.price_table import HOURS_PER_MONTH
+    from thermocline.tiered.cost import HOURS_PER_MONTH
 
     return HOURS_PER_MONTH
 

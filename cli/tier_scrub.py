@@ -82,7 +82,7 @@ def scrub(
             raise click.UsageError("only a running broker can heal: leave URL away.")
         if state_path is not None and not deep:
             raise click.UsageError("--state keeps where --deep goes on; add --deep.")
-        from thermocline.tiered.scrub.bucket_scrub import scrub_bucket
+        from thermocline.tiered.scrub import scrub_bucket
 
         with app.output.progress() as progress:
             progress.add_task("reading the bucket", total=None)

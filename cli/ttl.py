@@ -13,7 +13,7 @@ from thermocline.cli.output import bytes_text, snake_names, time_text
 from thermocline.cli.parsing import DURATION, duration_text
 
 if TYPE_CHECKING:
-    from thermocline.tiered.cost.price_table import PriceTable
+    from thermocline.tiered.cost import PriceTable
 
 __all__ = ["ttl"]
 
@@ -121,7 +121,7 @@ def _change(app: Application, topic: str, ttl_ms: int | None, *, dry_run: bool, 
         raise click.UsageError("--prices goes with --dry-run.")
     with app.open_admin() as admin:
         if dry_run:
-            from thermocline.tiered.cost.price_table import PriceTable
+            from thermocline.tiered.cost import PriceTable
 
             prices = PriceTable.example() if prices_path is None else PriceTable.load(prices_path)
             previews = admin.preview_ttl(topic, ttl_ms)
@@ -146,7 +146,7 @@ def _change(app: Application, topic: str, ttl_ms: int | None, *, dry_run: bool, 
 
 def _preview_row(topic: str, broker: str, answer: Mapping[str, Any], prices: PriceTable) -> dict[str, Any]:
     """What would go, and what that saves: money each month for what is not stored any more, once for the requests."""
-    from thermocline.tiered.cost.request_kind import RequestKind
+    from thermocline.tiered.budgets import RequestKind
 
     stored_bytes, requests = answer.get("bytes"), answer.get("requests")
     counts = {RequestKind(kind): count for kind, count in (requests or {}).items()}

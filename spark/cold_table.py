@@ -36,7 +36,7 @@ from thermocline.spark.reading.pruning_filters import filters_text
 from thermocline.spark.reading.read_plan import ReadPlan, SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions, batch_options_from
 from thermocline.spark.reading.whole_objects import DecodeObjects
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import masked_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

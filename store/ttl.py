@@ -5,7 +5,7 @@
 `expired_before_ms` is the cut that a change of the TTL found (incarnation.py): fixed durably before the change takes
 effect, so that what has expired once does not come back when the TTL grows. Who asks: the broker for every read
 (broker/tables/topic_table.py, `expired_before`), Spark for every plan. What of the cold tier goes for good:
-tiered/ttl.py.
+tiered/catalog/ttl.py.
 """
 
 from __future__ import annotations

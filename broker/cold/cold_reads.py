@@ -24,7 +24,7 @@ from typing import Protocol
 
 from thermocline.broker.cold.cold_state import ColdHealth, ColdState
 from thermocline.remoting.message_record import MessageRecord, decode_record
-from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
+from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 
 
 class Boundary(Enum):

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import msgspec
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.object_keys import is_pack_key
-from thermocline.tiered.pins import Pin
+from thermocline.tiered.ledger import Pin
+from thermocline.tiered.segments import is_pack_key
 
 
 class PinHold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

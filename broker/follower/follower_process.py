@@ -42,21 +42,16 @@ from thermocline.remoting.errors import (
     UnavailableError,
 )
 from thermocline.remoting.topic_validation import is_internal_topic
-from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.ledger_reader import LedgerReader
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
-from thermocline.tiered.packs.pack_entry import PackedTopic
-from thermocline.tiered.state.newest_state import find_newest, with_carried
-from thermocline.tiered.state.snapshot import TOPICS
-from thermocline.tiered.tier_budgets import TierBudgets
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.budgets import TierBudgets, TierConfig
+from thermocline.tiered.catalog import Catalog, TopicEntry, topic_visible_from_ms
+from thermocline.tiered.indexes import BloomCache, FreshIndex
+from thermocline.tiered.ledger import LedgerReader
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.packs import PackedTopic
+from thermocline.tiered.reading import ColdReader, FrameCache
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.state import TOPICS, find_newest, with_carried
+from thermocline.tiered.stores import ObjectStoreOptions, open_object_store
 from thermocline.tiered.wrappers import (
     BoundingObjectStore,
     OutageWatch,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from thermocline.broker.settings import PERM_READ, BrokerConfig, BrokerSettings
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.store_config import FlushDiskType
-from thermocline.tiered.ledger_reader import LedgerReader, find_roots
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.ledger import LedgerReader, find_roots
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.segments import BrokerKeys
 
 NAME_SUFFIX = "-read-only"
 

@@ -20,7 +20,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import Connection
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
 
 logger = logging.getLogger(__name__)
 

@@ -55,8 +55,8 @@ from thermocline.broker.cold import (
 )
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.scrub.findings import ScrubReport
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.scrub import ScrubReport
 
 INDEX_ROLE = "index"
 TIER_ROLE = "tier"

@@ -19,7 +19,7 @@ from thermocline.broker.cold import ColdReads
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import UnavailableError
 from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.tiered.queue_gaps import QueueGaps
+from thermocline.tiered.catalog import QueueGaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,18 +36,29 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.doctor.fencing_check import check_fencing, races_for
-from thermocline.tiered.fencing import new_arbiter
-from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots, open_catalog
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.state.newest_state import find_last
-from thermocline.tiered.state.recovery_plan import RecoveryPlan, plan_recovery
-from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateSnapshot, TopicState
-from thermocline.tiered.state.state_log import StateLog
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.doctor import check_fencing, races_for
+from thermocline.tiered.ledger import (
+    LedgerIdentity,
+    LedgerWriter,
+    find_entry_or_hint,
+    find_roots,
+    new_arbiter,
+    open_catalog,
+)
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.state import (
+    STATE_FORMAT,
+    QueueEnd,
+    RecoveryPlan,
+    StateLog,
+    StateSnapshot,
+    TopicState,
+    find_last,
+    plan_recovery,
+)
 
 logger = logging.getLogger(__name__)
 

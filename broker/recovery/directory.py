@@ -15,7 +15,7 @@ from thermocline.store.disk import TEMPORARY_SUFFIX, Disk, make_durable_director
 from thermocline.store.identity import load_or_make_identity
 from thermocline.store.origin import load_origin
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.segments import BrokerKeys
 
 LOG_HEAD_BYTES = 8
 

@@ -14,10 +14,8 @@ from dataclasses import replace
 from thermocline.broker.recovery.recovery_report import TopicReport
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.catalog_reader import catalog_reader
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.parallel import run_all
+from thermocline.tiered.objects import ObjectStore, run_all
+from thermocline.tiered.reading import ColdReader, catalog_reader
 
 logger = logging.getLogger(__name__)
 

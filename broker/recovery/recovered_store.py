@@ -32,8 +32,8 @@ from thermocline.store.origin import StoreOrigin, save_origin
 from thermocline.store.queue_ends import QueueEnds, TopicEnds, save_queue_ends
 from thermocline.store.store_config import StoreConfig
 from thermocline.store.ttl import visible_from_ms
+from thermocline.tiered.state import RecoveryPlan, TopicPlan
 from thermocline.tiered.state import snapshot as names
-from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan
 
 REPORT_NAME = "recovery.txt"
 NOT_RESTORED = frozenset({names.DELAY_OFFSETS})

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, is_internal_topic
+from thermocline.tiered.state import StateSnapshot
 from thermocline.tiered.state import snapshot as names
-from thermocline.tiered.state.snapshot import StateSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,8 @@ from thermocline.remoting.config_text import format_config_text
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
 from thermocline.remoting.official_settings import resolve
 from thermocline.store.store_config import FlushDiskType, StoreConfig
-from thermocline.tiered.masked_url import MASK, is_masked, masked_url
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.objects import MASK, is_masked, masked_url
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.errors import InvalidRequestError, SettingError
 from thermocline.remoting.official_settings import Treatment, resolve
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_"
 ENVIRONMENT_ALIASES: Mapping[str, str] = {

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from thermocline.remoting.duration import parse_duration_ms
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.tier_config import FullPolicy
+from thermocline.tiered.budgets import FullPolicy
 
 RESERVE_TIME = "reserve.time"
 TTL_MS = "thermocline.ttl.ms"

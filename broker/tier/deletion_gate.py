@@ -24,7 +24,7 @@ from thermocline.pop.pop_store import PopStore
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered.tier_config import FullPolicy
+from thermocline.tiered.budgets import FullPolicy
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 

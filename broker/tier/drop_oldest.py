@@ -33,7 +33,7 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered.tier_config import FullPolicy
+from thermocline.tiered.budgets import FullPolicy
 
 logger = logging.getLogger(__name__)
 

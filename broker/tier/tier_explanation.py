@@ -8,7 +8,7 @@ import msgspec
 
 from thermocline.broker.cold import PinHold, QuarantinedRange
 from thermocline.store.retention import FileVerdict
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
 
 HELD_BY = {
     "index": "the key index has not read it to its end",

@@ -52,8 +52,8 @@ from thermocline.broker.helpers import (
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import decode_header
-from thermocline.tiered.queue_gaps import QueueGaps
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import QueueGaps
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 from thermocline.broker.helpers import HelloReply
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
-from thermocline.tiered.doctor.fencing_check import check_fencing, races_for
-from thermocline.tiered.errors import UntrustedStoreError
-from thermocline.tiered.fencing import new_arbiter
-from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
-from thermocline.tiered.scrub.ledger_healer import restore_damaged
+from thermocline.tiered.doctor import check_fencing, races_for
+from thermocline.tiered.healing import restore_damaged
+from thermocline.tiered.ledger import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter, new_arbiter
+from thermocline.tiered.objects import UntrustedStoreError
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.wrappers import LedgerCopyStore
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.origin import load_origin
 from thermocline.store.store_config import StoreConfig
 from thermocline.store.topic_births import read_births, take_births, with_born
-from thermocline.tiered.seal_backlog import SealBacklog
-from thermocline.tiered.state.snapshot import TOPICS, QueueEnd, TopicState
+from thermocline.tiered.sealing import SealBacklog
+from thermocline.tiered.state import TOPICS, QueueEnd, TopicState
 
 FileMark = tuple[int, int]
 """When a file was last written to, and its size."""

@@ -24,11 +24,16 @@ from thermocline.broker.state import PoppedOffsets
 from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
-from thermocline.tiered.errors import StateCorruptError, StateTooNewError
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.state.carried_state import CARRIED_BYTES_MAX, CarriedState, encode_carried
-from thermocline.tiered.state.snapshot import STATE_FORMAT, StateSnapshot
-from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.objects import StateCorruptError, StateTooNewError
+from thermocline.tiered.state import (
+    CARRIED_BYTES_MAX,
+    STATE_FORMAT,
+    CarriedState,
+    StateLog,
+    StateSnapshot,
+    encode_carried,
+)
 
 logger = logging.getLogger(__name__)
 

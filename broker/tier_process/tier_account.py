@@ -12,25 +12,32 @@ from dataclasses import replace
 
 from thermocline.broker.helpers import CostAccount, CostForecast, CostReply, CostRequest, CostTopic, RequestBudgetState
 from thermocline.broker.metrics import OTHER, PurposeFigures, TopicFigures, TopicRequestFigures
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cost.cost_meter import HOUR_MS, CostMeter
-from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests, state_requests_per_hour
-from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
-from thermocline.tiered.cost.seal_admission import SealAdmission
-from thermocline.tiered.cost.service_forecast import (
+from thermocline.tiered.budgets import (
+    HOUR_MS,
+    CostMeter,
+    RequestBudget,
+    RequestKind,
+    TierConfig,
+    counted_requests,
+    requests_by_kind,
+    state_requests_per_hour,
+)
+from thermocline.tiered.catalog import Catalog, stored_by_topic
+from thermocline.tiered.cost import (
+    ERRORS,
+    RECEIVED,
+    SENT,
+    TopicRow,
+    TopicShares,
     forecast_requests,
     forecast_storage,
     loads_of,
     requests_besides,
 )
-from thermocline.tiered.cost.stored_bytes import stored_by_topic
-from thermocline.tiered.cost.topic_shares import ERRORS, RECEIVED, SENT, TopicRow, TopicShares
-from thermocline.tiered.cost.traffic_record import TrafficRecord
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
-from thermocline.tiered.wrappers.metering import StoreCounters
-from thermocline.tiered.wrappers.outage import OutageWatch
+from thermocline.tiered.sealing import SealAdmission, TrafficRecord
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.service import TierService
+from thermocline.tiered.wrappers import OutageWatch, StoreCounters
 
 
 class TierAccount:

@@ -10,15 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thermocline.broker.tier_process.tier_account import TierAccount
-from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.indexes.index_builder import IndexBuilder
-from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.indexes.indexing import Indexing
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.packs.merging import MergeBudget
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.indexes import BloomCache, FreshIndex, IndexBuilder, IndexMerger
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.merging import MergeBudget
+from thermocline.tiered.service import Indexing, TierService
 
 
 class TierIndexing:

@@ -58,22 +58,17 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import FencedError, InvalidRequestError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.store.private_files import Readers
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.due_changes import TopicReport
-from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError, UntrustedStoreError
-from thermocline.tiered.ledger_entry import QueueHole
-from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import DirectoryAccess, ObjectStoreOptions, open_object_store
-from thermocline.tiered.pins import Pin
-from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
-from thermocline.tiered.segment_list import NO_SEGMENTS
-from thermocline.tiered.tier_budgets import TierBudgets
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets import TierBudgets, TierConfig
+from thermocline.tiered.catalog import Catalog, QueueHole
+from thermocline.tiered.ledger import CHECKPOINT_INTERVAL, Pin
+from thermocline.tiered.objects import ForeignLedgerError, ObjectStore, UnfitStoreError, UntrustedStoreError
+from thermocline.tiered.sealing import TopicReport
+from thermocline.tiered.segments import NO_SEGMENTS, BrokerKeys
+from thermocline.tiered.service import TierService
+from thermocline.tiered.stores import DirectoryAccess, ObjectStoreOptions, open_object_store
 from thermocline.tiered.wrappers import (
     BoundingObjectStore,
+    LedgerCopyStore,
     OutageWatch,
     OutageWatchingObjectStore,
     StoreCounters,

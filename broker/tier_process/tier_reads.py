@@ -33,8 +33,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import QueryNotFoundError, UnavailableError, UnsupportedRequestError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus
-from thermocline.tiered.cold_reader import Boundary, ColdReader
+from thermocline.tiered.reading import Boundary, ColdPull, ColdPullResult, ColdPullStatus, ColdReader
 
 TAG_INDEX_TYPE = "T"
 BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}

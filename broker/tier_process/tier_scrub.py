@@ -22,16 +22,28 @@ from thermocline.broker.cold import SteadyReport
 from thermocline.broker.helpers import ScrubRequest, ScrubState
 from thermocline.remoting.errors import BrokerBusyError, FencedError, MQError
 from thermocline.store.disk import Disk, replace_file
-from thermocline.tiered.cost.request_budget import RequestBudget
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.scrub.findings import Finding, Outcome, ScrubReport
-from thermocline.tiered.scrub.healer import Healer
-from thermocline.tiered.scrub.known_damage import broken_now, damage_after, damage_after_reading
-from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, ScrubProgress
-from thermocline.tiered.scrub.steady_scrub import READ_WITHIN_DAYS, WAIT_MS_MAX, SteadyScrub, SteadyState, Step
-from thermocline.tiered.scrub.view import WriterView
-from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.budgets import RequestBudget
+from thermocline.tiered.healing import Healer
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.scrub import (
+    READ_WITHIN_DAYS,
+    WAIT_MS_MAX,
+    Finding,
+    Outcome,
+    Scrubber,
+    ScrubOptions,
+    ScrubProgress,
+    ScrubReport,
+    SteadyScrub,
+    SteadyState,
+    Step,
+    WriterView,
+    broken_now,
+    damage_after,
+    damage_after_reading,
+)
+from thermocline.tiered.state import StateLog
 from thermocline.tiered.wrappers import with_read_limit
 
 logger = logging.getLogger(__name__)

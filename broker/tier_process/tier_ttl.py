@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thermocline.broker.helpers import ExpiredParts, HiddenRow, NamedRow, TtlProofReply, TtlProofRequest
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.packs.pack_entry import PackedTopic
-from thermocline.tiered.packs.pack_ttl import packed_expiry
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.tier_service import TierService
-from thermocline.tiered.ttl import report
-from thermocline.tiered.ttl_proof import bucket_evidence
+from thermocline.tiered.catalog import packed_expiry, report
+from thermocline.tiered.garbage import bucket_evidence
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.packs import PackedTopic
+from thermocline.tiered.reading import FrameCache
+from thermocline.tiered.segments import SegmentEntry
+from thermocline.tiered.service import TierService
 
 HIDDEN_ROWS_MAX = 1_000
 

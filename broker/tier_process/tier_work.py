@@ -26,36 +26,28 @@ from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import Disk
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.cost.round_costs import piece_bytes_of
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.local_files import LocalLog, LocalQueues
-from thermocline.tiered.object_store_url import put_requests_of
-from thermocline.tiered.packs.merge_policy import MergePolicy
-from thermocline.tiered.packs.merging import MergeBudget, Merging
-from thermocline.tiered.packs.pack_merger import PackMerger
-from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.pins import Pin, list_pins
-from thermocline.tiered.purge.purger import Purger
-from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
-from thermocline.tiered.scrub.healer import Healer
-from thermocline.tiered.scrub.hot_records import HotRecords
-from thermocline.tiered.scrub.index_healer import IndexHealer
-from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
-from thermocline.tiered.scrub.pack_healer import PackHealer
-from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
-from thermocline.tiered.scrub.state_healer import StateHealer
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.state.state_log import StateLog
-from thermocline.tiered.tier_budgets import TierBudgets
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets import TierBudgets
+from thermocline.tiered.catalog import Catalog, PackPieces
+from thermocline.tiered.healing import Healer, HotRecords, IndexHealer, PackHealer, SegmentRecovery, StateHealer
+from thermocline.tiered.indexes import BloomCache, FreshIndex
+from thermocline.tiered.ledger import LedgerWriter, Pin, list_pins
+from thermocline.tiered.merging import MergeBudget, MergePolicy, Merging, PackMerger
+from thermocline.tiered.purge import Purger, SegmentRewriter
+from thermocline.tiered.reading import ColdReader, FrameCache
+from thermocline.tiered.sealing import (
+    LocalLog,
+    LocalQueues,
+    PackSealer,
+    SealBacklog,
+    Sealer,
+    SealPolicy,
+    piece_bytes_of,
+)
+from thermocline.tiered.segments import SegmentOptions
+from thermocline.tiered.service import TierService
+from thermocline.tiered.state import StateLog
+from thermocline.tiered.stores import put_requests_of
+from thermocline.tiered.wrappers import LedgerCopyStore
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from thermocline.spark.access.store_options import BucketOptions, StoreOptions
 from thermocline.spark.access.store_url import open_cold_store, split_url
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import ObjectStore
 
 Answer = TypeVar("Answer")
 CLOSE_TIMEOUT_S = 2.0

@@ -26,9 +26,7 @@ from thermocline.remoting.errors import (
     UnsupportedRequestError,
 )
 from thermocline.spark.connector.s3a_connector import connector_error, hadoop_of, java_causes
-from thermocline.tiered.errors import ObjectStoreRefusedError
-from thermocline.tiered.masked_url import masked_url
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectStoreRefusedError, ObjectSuffix, masked_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

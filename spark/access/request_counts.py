@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 
 

@@ -51,7 +51,7 @@ from thermocline.spark.access.hadoop_credentials import (
     kinds_of_providers,
 )
 from thermocline.spark.access.hadoop_values import count, duration_ms
-from thermocline.tiered.s3.s3_options import CREDENTIAL_KINDS, SSE_KMS
+from thermocline.tiered.s3 import CREDENTIAL_KINDS, SSE_KMS
 from thermocline.tiered.wrappers import RetryPolicy
 
 HADOOP_PREFIX = "fs.s3a."

@@ -17,11 +17,10 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.request_counts import counting_requests
 from thermocline.spark.access.store_options import BucketOptions
 from thermocline.spark.access.writes_refused import WritesRefused
-from thermocline.tiered.ledger_reader import find_entry_or_hint
-from thermocline.tiered.masked_url import masked_url
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store, parse_s3_url
+from thermocline.tiered.ledger import find_entry_or_hint
+from thermocline.tiered.objects import ObjectStore, masked_url
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.stores import open_object_store, parse_s3_url
 from thermocline.tiered.wrappers import RetryingObjectStore
 
 S3_SCHEMES = ("s3a", "s3")
@@ -90,7 +89,7 @@ async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
     """
     if split_url(url)[0] != "s3":
         return await open_object_store(url)
-    from thermocline.tiered.s3.s3_object_store import S3ObjectStore  # half a second: only for whom it is of use
+    from thermocline.tiered.s3 import S3ObjectStore
 
     said = {name: value for name, value in asdict(options).items() if value is not None}
     policy, sse_unwritten = options.retry, said.pop("sse_unwritten", None)

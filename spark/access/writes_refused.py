@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.wrappers import Result, StoreCall, Verb, WrappingObjectStore
 
 PUTS = (Verb.PUT, Verb.CREATE_IF_ABSENT)
 

@@ -19,9 +19,9 @@ from uuid import uuid4
 from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.reading.read_plan import ColdSource
-from thermocline.tiered.errors import VersionExpiredError
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.pins import Pin, create_pin, delete_pin, renew_pin
+from thermocline.tiered.ledger import Pin, create_pin, delete_pin, renew_pin
+from thermocline.tiered.objects import VersionExpiredError
+from thermocline.tiered.segments import BrokerKeys
 
 logger = logging.getLogger(__name__)
 

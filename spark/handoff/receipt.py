@@ -33,8 +33,7 @@ from thermocline.remoting.hand_off import BEGINNING, QueueTarget, TopicTarget
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import S3_SCHEMES
-from thermocline.tiered.checked_json import is_sealed, seal_json
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import is_sealed, masked_url, seal_json
 
 RECEIPT_FORMAT = 1
 

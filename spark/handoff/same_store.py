@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import IllegalOperationError, InvalidRequestError, UnsupportedRequestError
 from thermocline.spark.reading.read_plan import ColdSource
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import masked_url
 
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient

@@ -38,7 +38,7 @@ from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.empty_queues import EmptyQueues
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
-from thermocline.tiered.errors import VersionExpiredError
+from thermocline.tiered.objects import VersionExpiredError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

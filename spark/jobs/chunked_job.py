@@ -9,7 +9,7 @@ from thermocline.spark.jobs.chunked_read import CHUNK_BYTES_DEFAULT, ChunkedRead
 from thermocline.spark.jobs.job_files import JobFiles
 from thermocline.spark.jobs.job_record import JobRecord, harmless_options, harmless_url
 from thermocline.spark.jobs.progress import Progress, ProgressMeter
-from thermocline.tiered.errors import VersionExpiredError
+from thermocline.tiered.objects import VersionExpiredError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,7 @@ from thermocline.spark.data_source import table_schema
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan, SegmentSlice
 from thermocline.spark.reading.source_options import QueueName, read_options_from
-from thermocline.tiered.errors import VersionExpiredError
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import VersionExpiredError, masked_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

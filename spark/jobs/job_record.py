@@ -20,7 +20,7 @@ from typing import Any
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.spark.access.store_options import HADOOP_PREFIX
 from thermocline.spark.jobs.job_files import JobFiles
-from thermocline.tiered.masked_url import without_options
+from thermocline.tiered.objects import without_options
 
 FOLDER = "_thermocline"
 FORMAT_VERSION = 1

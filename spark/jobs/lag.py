@@ -29,10 +29,9 @@ from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.pruning_filters import PruningFilters
 from thermocline.spark.reading.read_plan import ReadPlan
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
-from thermocline.tiered.state.newest_state import read_newest
-from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
+from thermocline.tiered.catalog import NO_GAPS, QueueGaps
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.state import CONSUMER_OFFSETS, read_newest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

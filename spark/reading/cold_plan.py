@@ -47,17 +47,18 @@ from thermocline.spark.reading.read_plan import (
 )
 from thermocline.spark.reading.row_choice import key_sets, row_selection
 from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions, SnapshotPin
-from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.errors import QuarantinedError
-from thermocline.tiered.ledger_entry import LostRange
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.masked_url import masked_url
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
-from thermocline.tiered.pins import find_pin
-from thermocline.tiered.queue_gaps import QueueGaps
-from thermocline.tiered.segment_format import QueueRun
-from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.catalog import (
+    Catalog,
+    LostRange,
+    PackPieces,
+    QueueGaps,
+    TopicEntry,
+    topic_visible_from_ms,
+    with_pieces,
+)
+from thermocline.tiered.ledger import find_pin, open_catalog
+from thermocline.tiered.objects import QuarantinedError, masked_url
+from thermocline.tiered.segments import BrokerKeys, QueueRun
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from thermocline.remoting.errors import CorruptDataError
 from thermocline.spark.access.blocking_store import OpenStore, blocking_store
 from thermocline.spark.reading.read_plan import ColdSource
 from thermocline.spark.reading.source_options import QueueName, ReadOptions
-from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.state import read_newest
 from thermocline.tiered.state import snapshot as names
-from thermocline.tiered.state.newest_state import read_newest
 
 
 class EmptyQueues:

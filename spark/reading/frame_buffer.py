@@ -7,7 +7,7 @@ soon as a batch is decoded.
 
 from __future__ import annotations
 
-from thermocline.tiered.segment_format import decompress
+from thermocline.tiered.segments import decompress
 
 
 class FrameBuffer:

@@ -26,10 +26,15 @@ from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.wanted_frame import WantedFrame, narrowed, with_names
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
-from thermocline.tiered.segment_entry import PartLocator
-from thermocline.tiered.segment_format import FrameInfo, LogFooter, decode_log_footer
+from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.segments import (
+    FrameInfo,
+    LogFooter,
+    PartLocator,
+    decode_columns_block,
+    decode_columns_footer,
+    decode_log_footer,
+)
 
 logger = logging.getLogger(__name__)
 

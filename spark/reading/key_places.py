@@ -20,11 +20,16 @@ from dataclasses import replace
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.reading.read_plan import SegmentSlice
-from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.parallel import run_all
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
-from thermocline.tiered.segment_reader import SegmentReader
+from thermocline.tiered.objects import ObjectStore, run_all
+from thermocline.tiered.segments import (
+    KeyIndexFooter,
+    PartLocator,
+    SegmentEntry,
+    SegmentReader,
+    decode_key_index_footer,
+    find_ordinals,
+    key_hash,
+)
 
 logger = logging.getLogger(__name__)
 

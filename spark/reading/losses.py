@@ -17,9 +17,8 @@ from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
 from thermocline.spark.reading.wanted_frame import WantedFrame, slice_names
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.ledger import open_catalog
+from thermocline.tiered.segments import BrokerKeys, SegmentEntry
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,8 @@ from typing import TypeAlias
 import numpy as np
 
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
-from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
-from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.catalog import NO_GAPS, QueueGaps
+from thermocline.tiered.segments import PartLocator, QueueRun, SegmentEntry
 
 TASKS_PER_QUEUE_MIN = 4
 TASK_BYTES_MIN = 4 << 20

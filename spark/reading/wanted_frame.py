@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.spark.reading.read_plan import SegmentSlice
-from thermocline.tiered.segment_format import FrameInfo
+from thermocline.tiered.segments import FrameInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

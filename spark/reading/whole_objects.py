@@ -20,7 +20,7 @@ from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectSuffix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from thermocline.spark.streaming.cold_line import border_before
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.spark.streaming.stream_sources import Look, TopicSource
-from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
+from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 
 RECORD_BYTES_GUESS = 512
 

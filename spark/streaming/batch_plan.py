@@ -38,7 +38,7 @@ from thermocline.spark.streaming.live_reader import LivePart
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.spark.streaming.stream_sources import Look, TopicSource
-from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.objects import QuarantinedError
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from typing import TypeAlias
 from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.reading.read_plan import ColdSource, QueueRange, SegmentSlice, cut_queue
 from thermocline.tiered.catalog import TopicEntry
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segments import QueueRun, SegmentEntry
 
 Span: TypeAlias = tuple[int, int]
 

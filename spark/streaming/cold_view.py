@@ -21,12 +21,10 @@ from thermocline.spark.access.store_url import broker_roots, possible_prefixes
 from thermocline.spark.reading.read_plan import ColdSource
 from thermocline.spark.reading.source_options import ReadOptions
 from thermocline.spark.streaming.cold_line import ColdLine, cold_lines
-from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.ledger_reader import LedgerReader
-from thermocline.tiered.masked_url import masked_url
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
-from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.catalog import Catalog, PackPieces, TopicEntry, topic_visible_from_ms, with_pieces
+from thermocline.tiered.ledger import LedgerReader
+from thermocline.tiered.objects import masked_url
+from thermocline.tiered.segments import BrokerKeys
 
 logger = logging.getLogger(__name__)
 

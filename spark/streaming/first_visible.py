@@ -10,7 +10,7 @@ from __future__ import annotations
 from thermocline.remoting.record_heads import read_heads
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.streaming.cold_line import ColdLine, ColdRun
-from thermocline.tiered.segment_format import decode_log_footer, decompress
+from thermocline.tiered.segments import decode_log_footer, decompress
 
 
 def first_visible(line: ColdLine, store: BlockingStore, *, start: int, end: int, visible_from_ms: int) -> int:

@@ -26,7 +26,7 @@ from thermocline.spark.streaming.cold_view import ColdTopic, ColdView
 from thermocline.spark.streaming.live_view import LiveLook, LiveTopic, LiveView
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import masked_url
 
 COLD_AGE_S_MAX = 5.0
 

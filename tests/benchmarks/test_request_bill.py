@@ -20,8 +20,8 @@ from benchmarks.bill_verdicts import (
 from benchmarks.request_bill import HOUR_MS, measure
 from benchmarks.synthetic_packs import run_days
 from benchmarks.verdicts import missed
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 SCALE = 32
 SIZE_BYTES = 72 * MIB

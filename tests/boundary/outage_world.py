@@ -32,24 +32,24 @@ from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.due_changes import TopicReport
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_entry import QueueHole
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.local_files import LocalLog, LocalQueues
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.packs.merge_policy import MergePolicy
-from thermocline.tiered.packs.merging import MergeBudget, Merging
-from thermocline.tiered.packs.pack_merger import PackMerger
-from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.tier_config import FullPolicy, TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets.tier_config import FullPolicy, TierConfig
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import QueueHole
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.merging.merge_policy import MergePolicy
+from thermocline.tiered.merging.merging import MergeBudget, Merging
+from thermocline.tiered.merging.pack_merger import PackMerger
+from thermocline.tiered.reading.cold_pull import ColdPull
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
+from thermocline.tiered.sealing.due_changes import TopicReport
+from thermocline.tiered.sealing.local_files import LocalLog, LocalQueues
+from thermocline.tiered.sealing.pack_sealer import PackSealer
+from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealing.sealer import Sealer
+from thermocline.tiered.segments.segment_writer import SegmentOptions
+from thermocline.tiered.service.tier_service import TierService
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import (
     Fault,
     FaultInjectingObjectStore,

@@ -15,8 +15,8 @@ from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import newest
 from thermocline.tiered.indexes.log_items import LogItems
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.object_store_url import ObjectStoreOptions
 from thermocline.tiered.wrappers import MeteringObjectStore
 from thermocline.tiered.wrappers.wrapping import Verb
 

@@ -23,10 +23,10 @@ from thermocline.broker.cold.dropped_ranges import DroppedRange
 from thermocline.broker.stats.metrics_page import MetricsPage
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.ledger_entry import QueueHole
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.catalog.ledger_entry import QueueHole
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.object_store_url import ObjectStoreOptions
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
 TOPIC = "Steam"

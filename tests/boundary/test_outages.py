@@ -18,11 +18,11 @@ import pytest
 from tests.boundary.outage_world import GRACE_MS, RETENTION_MS, OutageWorld
 from tests.crash.bucket import KEYS, listed_keys, named_keys
 from tests.virtual_loop import run_virtually
-from thermocline.tiered.cold_pull import ColdPull
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.tier_config import FullPolicy, TierConfig
+from thermocline.tiered.budgets.tier_config import FullPolicy, TierConfig
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.reading.cold_pull import ColdPull
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
 
 CATCH_UP_S = 600.0
 TOPICS = ("orders", "events", "metrics")

@@ -20,8 +20,8 @@ from tests.waiting import until
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.object_store_url import ObjectStoreOptions
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
 READ_ON, LOOKED_INTO = "Steam", "Brine"

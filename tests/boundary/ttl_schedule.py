@@ -34,10 +34,10 @@ from thermocline.remoting.response_code import ResponseCode
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.source_options import read_options_from
-from thermocline.tiered.due_changes import SWEEPS_WAITED_MAX
 from thermocline.tiered.packs.packed_catalog import live_topics
 from thermocline.tiered.packs.piece_table import QueueRange
-from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.sealing.due_changes import SWEEPS_WAITED_MAX
+from thermocline.tiered.segments.segment_format import QueueRun
 
 TOPICS = ("Steam", "Brine")
 QUEUES = 2

@@ -41,10 +41,10 @@ from thermocline.store.index_service import IndexService
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import FlushDiskType, StoreConfig
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.memory import MemoryObjectStore
+from thermocline.tiered.stores.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore, ProcessCrash, StoreCall
 
 NEVER_MS = 1 << 40

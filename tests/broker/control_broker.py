@@ -27,7 +27,7 @@ from thermocline.store.disk import Disk, RealDisk
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.transactions.settlement import settle_commits
 
 TIMEOUT_MS = 5_000

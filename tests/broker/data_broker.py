@@ -30,7 +30,7 @@ from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.transactions.settlement import settle_commits
 
 

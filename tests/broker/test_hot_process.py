@@ -15,7 +15,7 @@ from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
 
 STOPS = [
     "HotProcess._leave",  # no new connections, NameServers are told

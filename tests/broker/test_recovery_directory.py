@@ -13,7 +13,7 @@ from thermocline.broker.recovery.recovered_store import recovering_path
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.disk import make_durable_directory
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.segments.object_keys import BrokerKeys
 
 STORE = StoreConfig(root_path="/store")
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")

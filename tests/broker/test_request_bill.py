@@ -15,17 +15,17 @@ from thermocline.store.disk import RealDisk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.due_changes import TopicReport
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.local_files import LocalLog, LocalQueues
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.sealing.due_changes import TopicReport
+from thermocline.tiered.sealing.local_files import LocalLog, LocalQueues
+from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealing.sealer import Sealer
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_writer import SegmentOptions
+from thermocline.tiered.service.tier_service import TierService
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 
 START_MS = 4_000_000_000_000

@@ -18,11 +18,11 @@ from thermocline.cli.steady_scrub_notes import steady_notes
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 from thermocline.localstack import S3Server
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.segment_reader import SegmentReader
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_reader import SegmentReader
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 pytestmark = pytest.mark.xdist_group("s3-minio")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.checkpoint import load_head_if_good
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.ledger.checkpoint import load_head_if_good
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.segments.object_keys import BrokerKeys
 from thermocline.tiered.state.newest_state import list_names
 from thermocline.tiered.state.snapshot import KEPT_COUNT
 

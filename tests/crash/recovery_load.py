@@ -25,10 +25,10 @@ from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
-from thermocline.tiered.parallel import run_all
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.objects.parallel import run_all
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot
 from thermocline.tiered.state.snapshot import TOPICS as TOPIC_CONFIGS

@@ -26,10 +26,10 @@ from thermocline.remoting.headers.group import GetConsumeStatsRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.disk import RealDisk
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 pytestmark = pytest.mark.crash
 

@@ -22,12 +22,12 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
+from thermocline.tiered.stores.file import FileObjectStore
 
 SEED = 20_261_122
 KEYS_ASKED = 100

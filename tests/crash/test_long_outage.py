@@ -32,7 +32,7 @@ from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 TOPIC = "Outage"
 QUEUES = 4

@@ -20,7 +20,7 @@ from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 pytestmark = pytest.mark.crash
 

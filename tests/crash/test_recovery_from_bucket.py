@@ -31,10 +31,10 @@ from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.state.carried_state import find_carried
 from thermocline.tiered.state.newest_state import list_names
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 pytestmark = pytest.mark.crash
 

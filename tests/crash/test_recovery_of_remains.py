@@ -18,8 +18,8 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.state.newest_state import list_names, read_newest
+from thermocline.tiered.stores.file import FileObjectStore
 
 pytestmark = pytest.mark.crash
 

@@ -28,8 +28,8 @@ from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import MQError, UnavailableError
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 SEED = 20_261_122
 KILLS_PER_BROKER = 50

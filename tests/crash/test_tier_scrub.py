@@ -17,10 +17,10 @@ from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.pins import Pin, create_pin
+from thermocline.tiered.ledger.pins import Pin, create_pin
 from thermocline.tiered.state.newest_state import list_names, read_newest
 from thermocline.tiered.state.snapshot import KEPT_COUNT
+from thermocline.tiered.stores.file import FileObjectStore
 
 TOPIC = "Scrubbed"
 COUNT = 120

@@ -17,8 +17,8 @@ from thermocline import AsyncAdminClient
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.client import ClientConnection
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 pytestmark = pytest.mark.crash
 

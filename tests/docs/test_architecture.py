@@ -41,7 +41,14 @@ def test_request_codes_are_handled_where_the_page_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["broker/processors/", "namesrv/processor.py", "tiered/segment_writer.py", "store/ttl.py", "tiered/ttl.py"]
+    "path",
+    [
+        "broker/processors/",
+        "namesrv/processor.py",
+        "tiered/segments/segment_writer.py",
+        "store/ttl.py",
+        "tiered/catalog/ttl.py",
+    ],
 )
 def test_what_a_stranger_looks_for_has_a_telling_name(path: str) -> None:
     assert f"`{path}`" in (DOCS / "architecture.md").read_text()

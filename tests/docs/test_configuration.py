@@ -18,8 +18,8 @@ from thermocline.broker.settings.setting_sources import (
 )
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import environment_properties
-from thermocline.tiered.masked_url import SHOWN_OPTIONS
-from thermocline.tiered.object_store_url import parse_s3_url
+from thermocline.tiered.objects.masked_urls import SHOWN_OPTIONS
+from thermocline.tiered.stores.object_store_url import parse_s3_url
 
 PAGE = DOCS / "configuration.md"
 BROKER, NAME_SERVER = "Settings of a broker", "Settings of a NameServer"

@@ -13,15 +13,15 @@ from tests.spark.message_rows import expected_rows
 from tests.tiered.cold_data import START_MS, Log, write_segment
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import open_cold_store, split_url
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import FrameInfo, decode_log_footer
-from thermocline.tiered.segment_upload import upload_segment
-from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.packs.segment_upload import upload_segment
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_entry import SegmentEntry
+from thermocline.tiered.segments.segment_format import FrameInfo, decode_log_footer
+from thermocline.tiered.segments.segment_writer import SegmentOptions
 from thermocline.tiered.state.snapshot import StateSnapshot
 from thermocline.tiered.state.state_log import StateLog
 

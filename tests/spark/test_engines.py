@@ -27,7 +27,7 @@ from thermocline.spark import Side, catch_up, compare, counts, key_history, read
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.cold_table import BINARY_FILE_BYTES_SETTING
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS, arrow_schema
-from thermocline.tiered.errors import ObjectStoreRefusedError
+from thermocline.tiered.objects.errors import ObjectStoreRefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from tests.spark.error_sentence import sentence
 from tests.spark.proxied_tier import ProxiedTier
 from thermocline.localstack import S3Server
 from thermocline.spark import read_cold
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

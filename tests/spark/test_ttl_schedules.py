@@ -18,7 +18,7 @@ from tests.boundary.ttl_model import TtlModel
 from tests.boundary.ttl_schedule import TOPICS, Schedule, check_rows, spark_options
 from tests.boundary.whole_broker import WholeBroker
 from thermocline.spark.access.hadoop_options import FORMAT
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import zstandard
 
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects.object_store import ObjectStore
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 

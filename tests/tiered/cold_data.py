@@ -10,8 +10,8 @@ from random import Random
 from tests.tiered.record_variants import VARIANTS
 from thermocline.remoting.message_record import decode_record, encode_record
 from thermocline.remoting.string_hash import tags_code
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter
+from thermocline.tiered.segments.segment_format import SegmentId
+from thermocline.tiered.segments.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter
 
 HOST = ("10.1.2.3", 10911)
 START_MS = 1_700_000_000_000

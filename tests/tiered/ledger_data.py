@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 from tests.clock import Clock
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
-from thermocline.tiered.segment_format import QueueRun, SegmentId
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
+from thermocline.tiered.segments.segment_format import QueueRun, SegmentId
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 IDENTITY = LedgerIdentity(store_uuid="store-1", cluster="DefaultCluster", broker_name="broker-a")

@@ -16,12 +16,12 @@ from random import Random
 from tests.clock import Clock
 from tests.tiered.ledger_data import IDENTITY, KEYS, make_entry
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.fencing import EntryArbiter
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_reader import find_entry, open_catalog
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger.fencing import EntryArbiter
+from thermocline.tiered.ledger.ledger_reader import find_entry, open_catalog
+from thermocline.tiered.ledger.ledger_writer import LedgerWriter
+from thermocline.tiered.objects.object_store import Data, ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers import ProcessCrash
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 

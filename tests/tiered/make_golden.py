@@ -22,8 +22,7 @@ from tests.tiered.cold_data import Log, write_segment
 from tests.tiered.record_variants import LONG_TOPIC
 from thermocline.remoting.message_record import decode_record
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.ledger_entry import (
+from thermocline.tiered.catalog.ledger_entry import (
     CatalogSettings,
     DamagedPart,
     LedgerChanges,
@@ -33,10 +32,11 @@ from thermocline.tiered.ledger_entry import (
     TopicChange,
     TopicDelete,
 )
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.segment_upload import upload_segment
-from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.packs.segment_upload import upload_segment
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_writer import SegmentOptions
+from thermocline.tiered.stores.file import FileObjectStore
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSION = "v1-checked"

@@ -16,14 +16,14 @@ from examples import cold_reader
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import GOLDEN_RECORDS
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ttl import topic_visible_from_ms
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.stores.file import FileObjectStore
 
 READER = ROOT / "examples" / "cold_reader.py"
 BROKER = "DefaultCluster/broker-a"

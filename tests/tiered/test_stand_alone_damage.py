@@ -17,8 +17,8 @@ from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import LARGE
 from tests.tiered.record_variants import LONG_TOPIC
 from tests.tiered.stand_alone import AT_START_MS, BROKER, RECORDS_1, RECORDS_2, opened, run, theirs
-from thermocline.tiered.checked_json import seal_json
-from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.objects.checked_json import seal_json
+from thermocline.tiered.objects.errors import QuarantinedError
 
 
 async def test_lost_records_are_an_error() -> None:

@@ -23,8 +23,8 @@ from tests.tiered.stand_alone import AT_START_MS, READER, opened, rows, run, the
 from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import decode_record
-from thermocline.tiered.cold_reader import Boundary
-from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.objects.errors import QuarantinedError
+from thermocline.tiered.reading.cold_reader import Boundary
 
 LINES_MAX = 300
 BUCKETS = sorted(ROOT.glob("tests/tiered/**/golden/*/bucket"))

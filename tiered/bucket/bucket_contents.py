@@ -16,12 +16,10 @@ from collections.abc import Iterator
 
 from thermocline.remoting.errors import CorruptDataError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
-from thermocline.tiered.catalog_reader import catalog_reader
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.cost.stored_bytes import stored_by_topic
-from thermocline.tiered.packs.packed_catalog import packed_record_counts
-from thermocline.tiered.segment_list import NO_SEGMENTS
-from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.catalog import stored_by_topic, topic_visible_from_ms
+from thermocline.tiered.packs import packed_record_counts
+from thermocline.tiered.reading import ColdReader, catalog_reader
+from thermocline.tiered.segments import NO_SEGMENTS
 
 Row = dict[str, object]
 

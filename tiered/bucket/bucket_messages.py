@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
-from thermocline.tiered.catalog_reader import catalog_reader
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.catalog import topic_visible_from_ms
+from thermocline.tiered.reading import ColdPull, ColdPullStatus, ColdReader, catalog_reader
 
 PULL_COUNT = 1_000
 PULL_BYTES = 4 * 1024 * 1024

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.index_entry import IndexEntry
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.scrub.findings import Finding
-from thermocline.tiered.scrub.index_check import IndexCheck
-from thermocline.tiered.scrub.pack_check import PackCheck
-from thermocline.tiered.scrub.scrubber import quarantine_findings
-from thermocline.tiered.scrub.segment_check import SegmentCheck
-from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.index_format import IndexEntry
+from thermocline.tiered.ledger import open_catalog
+from thermocline.tiered.packs import PackEntry
+from thermocline.tiered.scrub import Finding, IndexCheck, PackCheck, SegmentCheck, quarantine_findings
+from thermocline.tiered.segments import SegmentEntry
 
 
 @dataclass(slots=True, kw_only=True)

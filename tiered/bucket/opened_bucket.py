@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.ledger_reader import find_roots, open_catalog
-from thermocline.tiered.masked_url import without_options
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.ledger import find_roots, open_catalog
+from thermocline.tiered.objects import ObjectStore, without_options
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.stores import open_object_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

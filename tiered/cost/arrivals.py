@@ -17,7 +17,7 @@ from random import Random
 
 import numpy as np
 
-from thermocline.tiered.cost.traffic_record import TopicTraffic
+from thermocline.tiered.sealing import TopicTraffic
 
 POINTS_MAX = 2_000_000
 POINTS_PER_MINUTE_MAX = 300

@@ -30,17 +30,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from thermocline.tiered.checkpoint import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, PACKS_BUCKET, bucket_of
+from thermocline.tiered.budgets import HOUR_MS, Purpose, RequestKind
 from thermocline.tiered.cost.arrivals import Arrivals, points_per_minute
-from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
 from thermocline.tiered.cost.index_forecast import forecast_indexes
 from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merges
-from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
-from thermocline.tiered.cost.traffic_record import MINUTE_MS
-from thermocline.tiered.due_changes import SWEEPS_WAITED_MAX
-from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
-from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
+from thermocline.tiered.ledger import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, CHECKPOINT_INTERVAL, PACKS_BUCKET, bucket_of
+from thermocline.tiered.packs import PUTS_PER_SEGMENT
+from thermocline.tiered.sealing import MINUTE_MS, SWEEPS_WAITED_MAX
 
 Requests: TypeAlias = dict[tuple[Purpose, RequestKind], float]
 

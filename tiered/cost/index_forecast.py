@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, TopicLoad
-from thermocline.tiered.indexes.index_entry import PLACES
-from thermocline.tiered.indexes.index_policy import ITEMS_MIN, SLOTS, choose_of_class
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX
-from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN
-from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
+from thermocline.tiered.index_format import PLACES
+from thermocline.tiered.indexes import ITEMS_MIN, RECORDS_MAX, SLOTS, choose_of_class
+from thermocline.tiered.merging import MERGE_COUNT_MIN
+from thermocline.tiered.packs import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 GETS_PER_SEGMENT = 2
 GETS_PER_JOINED_SEGMENT = 1

@@ -17,11 +17,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from thermocline.tiered.cost.cost_meter import HOUR_MS
+from thermocline.tiered.budgets import HOUR_MS
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
-from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, own_bytes_of
-from thermocline.tiered.packs.pack_merger import buffer_bytes_of
-from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
+from thermocline.tiered.merging import MERGE_COUNT_MIN, buffer_bytes_of, own_bytes_of
+from thermocline.tiered.packs import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 LEVELS_MAX = 8
 ALL_BUT = 0.001

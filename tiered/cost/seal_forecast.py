@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from thermocline.tiered.cost.arrivals import Arrivals
-from thermocline.tiered.cost.traffic_record import TopicTraffic
-from thermocline.tiered.packs.merge_policy import own_bytes_of
-from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX
-from thermocline.tiered.packs.ttl_class import ttl_class
+from thermocline.tiered.merging import own_bytes_of
+from thermocline.tiered.packs import ttl_class
+from thermocline.tiered.sealing import ENTRY_BYTES_MAX, TopicTraffic
 
 _SAID_BYTES = 40
 """About what a ledger entry says of a topic of a few queues in a pack, beside its name."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.budgets import HOUR_MS, Purpose, Recent, RequestKind, TierConfig, requests_by_kind
+from thermocline.tiered.catalog import Catalog, stored_by_topic
 from thermocline.tiered.cost.bill_forecast import (
     GETS_PER_STATE,
     BillForecast,
@@ -19,16 +20,12 @@ from thermocline.tiered.cost.bill_forecast import (
     Requests,
     forecast_bill,
 )
-from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose, Recent
-from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
-from thermocline.tiered.cost.stored_bytes import stored_by_topic
-from thermocline.tiered.cost.traffic_record import TrafficWindow
-from thermocline.tiered.fencing import FencingMode
-from thermocline.tiered.garbage_rounds import COLLECTIONS_PER_GRACE
-from thermocline.tiered.object_store_url import put_requests_of
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.garbage import COLLECTIONS_PER_GRACE
+from thermocline.tiered.ledger import FencingMode
+from thermocline.tiered.sealing import TrafficWindow
+from thermocline.tiered.service import TierService
+from thermocline.tiered.stores import put_requests_of
 
 _BESIDES = (
     (Purpose.SEGMENTS, RequestKind.GET),

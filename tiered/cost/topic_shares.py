@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from thermocline.tiered.budgets import OTHER_TOPICS, TOPICS_MAX, CostMeter, Purpose, RequestKind, requests_by_kind
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cost.cost_meter import OTHER_TOPICS, TOPICS_MAX, CostMeter, Purpose
-from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
-from thermocline.tiered.object_keys import escape_name, segment_id_of
-from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.segments import escape_name, segment_id_of
+from thermocline.tiered.wrappers import StoreCounters
 
 _OWN = (Purpose.SEGMENTS,)
 _NOBODYS = (Purpose.DOCTOR,)

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.wrappers import Result, StoreCall, Verb, WrappingObjectStore
 
 logger = logging.getLogger(__name__)
 

@@ -28,17 +28,10 @@ from thermocline.tiered.doctor.store_probes import (
     probe_ranges,
     probe_throughput,
 )
-from thermocline.tiered.errors import UntrustedStoreError
-from thermocline.tiered.fencing import FencingMode
-from thermocline.tiered.file.file_object_store import PARTIAL_FOLDER
-from thermocline.tiered.masked_url import without_options
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import (
-    ObjectStoreOptions,
-    is_s3_url,
-    open_object_store,
-    parse_s3_url,
-)
+from thermocline.tiered.ledger import FencingMode
+from thermocline.tiered.objects import ObjectStore, UntrustedStoreError, without_options
+from thermocline.tiered.stores import ObjectStoreOptions, is_s3_url, open_object_store, parse_s3_url
+from thermocline.tiered.stores.file import PARTIAL_FOLDER
 from thermocline.tiered.wrappers import RetryPolicy
 
 __all__ = ["ExaminationOptions", "FencingMode", "Races", "Report", "examine"]
@@ -119,9 +112,11 @@ def _probes(bench: Bench, options: ExaminationOptions) -> dict[str, Probe]:
 
 
 async def _s3_findings(url: str, bench: Bench, options: ExaminationOptions) -> AsyncIterator[Finding]:
-    from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
-    from thermocline.tiered.s3.s3_errors import translated
-    from thermocline.tiered.s3.s3_probes import S3Probes
+    from thermocline.tiered.doctor.s3_probes import S3Probes
+    from thermocline.tiered.s3 import (
+        S3ObjectStore,  # loads the S3 client, which takes a second
+        translated,
+    )
 
     def _with_our_errors(name: str, probe: Probe) -> Probe:
         async def attempt() -> Finding | list[Finding]:

@@ -21,11 +21,10 @@ from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.fencing_probe import Races, probe_conditional, probe_listings, probe_read_back
 from thermocline.tiered.doctor.finding import ALL_MODES, Finding, Report, failed
 from thermocline.tiered.doctor.store_probes import RANGES, probe_ranges
-from thermocline.tiered.errors import UnfitStoreError
-from thermocline.tiered.fencing import FencingMode
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import is_directory_url, is_s3_url
+from thermocline.tiered.ledger import FencingMode
+from thermocline.tiered.objects import ObjectStore, UnfitStoreError
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.stores import is_directory_url, is_s3_url
 
 logger = logging.getLogger(__name__)
 

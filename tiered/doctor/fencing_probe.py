@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.finding import ALL_MODES, Finding, failed, passed
-from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError
-from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.ledger import FencingMode
+from thermocline.tiered.objects import AlreadyExistsError, ObjectStoreRefusedError
 
 CONDITIONAL, LISTING = "conditional-create", "racing-listings"
 WRITERS = 16

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.ledger import FencingMode
 
 ALL_MODES = frozenset(FencingMode)
 

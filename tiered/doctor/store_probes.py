@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
 from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.finding import Finding, failed, noted, passed, warned
-from thermocline.tiered.errors import ObjectStoreRefusedError, UntrustedStoreError
+from thermocline.tiered.objects import ObjectStoreRefusedError, UntrustedStoreError
 
 MIB = 1024 * 1024
 RANGES = "ranges"

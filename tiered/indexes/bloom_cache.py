@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thermocline.tiered.indexes.index_entry import IndexEntry
+from thermocline.tiered.index_format import IndexEntry
 
 BLOOMS_BYTES_MAX = 122 * 1024 * 1024
 

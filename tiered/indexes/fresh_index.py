@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.index_format import IndexedPlace
 from thermocline.tiered.indexes.fresh_records import RECORD_BYTES, FreshRecords
-from thermocline.tiered.indexes.index_object import IndexedPlace
 from thermocline.tiered.indexes.indexed_parts import PartBytes
 from thermocline.tiered.indexes.log_items import Item, Unindexed, item_id
 from thermocline.tiered.indexes.range_cut import records_behind
-from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segments import SegmentEntry
 
 FRESH_BYTES_MAX = 24 * 1024 * 1024
 """A range that is due, and what is sealed until the next entry names its objects: a million records of two keys."""

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.tiered.indexes.chapters import Life
-from thermocline.tiered.indexes.index_object import IndexedPlace, QueueOffset
+from thermocline.tiered.index_format import IndexedPlace, Life, QueueOffset, index_hash, salt_of, salted
 from thermocline.tiered.indexes.indexed_parts import PartBytes, columns_footer_of, decode_all_keys
-from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
-from thermocline.tiered.queue_columns import decode_columns_block
+from thermocline.tiered.segments import decode_columns_block
 
 RECORD_BYTES = 24
 """About what a record with two keys takes."""

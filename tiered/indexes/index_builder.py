@@ -17,15 +17,25 @@ from pathlib import Path
 import numpy as np
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.chapters import CHAPTER_RECORDS, Life, PlaceRows
-from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry, IndexGap, encode_topics
-from thermocline.tiered.indexes.index_writer import FinishedIndex, IndexRange, IndexWriter
+from thermocline.tiered.index_format import (
+    CHAPTER_RECORDS,
+    PLACES,
+    FinishedIndex,
+    IndexEntry,
+    IndexGap,
+    IndexRange,
+    IndexWriter,
+    KeyEntries,
+    Life,
+    PageShape,
+    PlaceRows,
+    encode_topics,
+)
 from thermocline.tiered.indexes.indexed_parts import IndexedPart, PartBytes, decode_part, stored_parts
-from thermocline.tiered.indexes.key_pages import KeyEntries, PageShape
 from thermocline.tiered.indexes.log_items import LogItems
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.packs.ttl_class import FOREVER
-from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.packs import FOREVER
+from thermocline.tiered.segments import SegmentId
 
 PAGES_AT_ONCE = 64
 

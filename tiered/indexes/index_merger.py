@@ -18,16 +18,25 @@ from pathlib import Path
 import numpy as np
 
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.indexes.chapters import CHAPTER_RECORDS, Life, PlaceRows
+from thermocline.tiered.index_format import (
+    BLOOM_BITS_PER_KEY,
+    CHAPTER_RECORDS,
+    FinishedIndex,
+    IndexEntry,
+    IndexObject,
+    IndexRange,
+    IndexWriter,
+    KeyEntries,
+    Life,
+    PageShape,
+    PlaceRows,
+    directory_of,
+    encode_checksums,
+)
 from thermocline.tiered.indexes.index_builder import IndexResult, IndexUploads
-from thermocline.tiered.indexes.index_directory import directory_of
-from thermocline.tiered.indexes.index_entry import IndexEntry, encode_checksums
-from thermocline.tiered.indexes.index_object import IndexObject
-from thermocline.tiered.indexes.index_writer import FinishedIndex, IndexRange, IndexWriter
-from thermocline.tiered.indexes.key_pages import BLOOM_BITS_PER_KEY, KeyEntries, PageShape
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.scrub.spooled_object import SpooledObject
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.wrappers import SpooledObject
 
 SLICE_ENTRIES = 1 << 18
 

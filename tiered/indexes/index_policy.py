@@ -22,11 +22,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
+from thermocline.tiered.index_format import PLACES, IndexEntry
 from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.indexes.range_cut import RECORDS_MAX
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
+from thermocline.tiered.packs import PackEntry, longest_ttl_ms, ttl_class
 
 ITEMS_MIN = 4
 FAN_IN = 4

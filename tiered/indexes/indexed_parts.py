@@ -12,15 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.indexes.key_pages import salt_of, salted
-from thermocline.tiered.key_index import Hashes, decode_key_index_block, decode_key_index_footer
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.queue_columns import ColumnsFooter, decode_columns_block, decode_columns_footer
-from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.catalog import Catalog, PackPieces
+from thermocline.tiered.index_format import salt_of, salted
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.packs import PackEntry
+from thermocline.tiered.segments import (
+    ColumnsFooter,
+    Hashes,
+    SegmentEntry,
+    decode_columns_block,
+    decode_columns_footer,
+    decode_key_index_block,
+    decode_key_index_footer,
+)
 
 Longs = npt.NDArray[np.int64]
 

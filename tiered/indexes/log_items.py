@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_list import SegmentList
+from thermocline.tiered.packs import PackEntry
+from thermocline.tiered.segments import SegmentEntry, SegmentList
 
 Item = SegmentEntry | PackEntry
 Longs = npt.NDArray[np.int64]

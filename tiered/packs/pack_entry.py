@@ -22,7 +22,7 @@ import msgspec
 
 from thermocline.tiered.packs.piece_table import PieceTable, QueueRange, decode_piece_table
 from thermocline.tiered.packs.piece_times import PieceTimes, decode_piece_times
-from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segments import SegmentId
 
 SECTION_PIECES = 64
 """Pieces in one section of a pack's footer."""

@@ -19,15 +19,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import zstandard
 
-from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
-from thermocline.tiered.packed_rows import dec_hook, enc_hook
+from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError, dec_hook, enc_hook
 from thermocline.tiered.packs.pack_entry import SECTION_PIECES
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import (
+from thermocline.tiered.segments import (
     FOOTER_BYTES_MAX,
     FORMAT_VERSION,
     TRAILER,
     TRAILER_CHECKED_BYTES,
+    SegmentEntry,
     decode_trailer,
     decompress,
 )

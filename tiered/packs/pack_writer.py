@@ -13,16 +13,14 @@ from types import TracebackType
 
 import msgspec
 
+from thermocline.tiered.objects import Spool
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_format import PACK_MAGIC, encode_sections, encode_trailer
 from thermocline.tiered.packs.piece_groups import encode_piece_groups
 from thermocline.tiered.packs.piece_logs import encode_piece_logs
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
 from thermocline.tiered.packs.piece_times import encode_piece_times
-from thermocline.tiered.segment_entry import CoarseRows, PartLocator, SegmentEntry
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_writer import FinishedSegment, coarse_frames
-from thermocline.tiered.spool import Spool
+from thermocline.tiered.segments import CoarseRows, FinishedSegment, PartLocator, SegmentEntry, SegmentId, coarse_frames
 
 RECORD_MEMORY_BYTES = 30
 """What a record takes in a pack that is written: its share of the `.cq` and `.idx` parts."""

@@ -22,16 +22,11 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.message_record import decode_record
-from thermocline.tiered.errors import LedgerCorruptError, SegmentFormatError
-from thermocline.tiered.frame import decode_next_frame
-from thermocline.tiered.known_frames import body_end
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, SegmentFormatError
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.piece_logs import PART_BYTES_MAX, piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
-from thermocline.tiered.queue_columns import from_planes, to_planes
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import MAGIC_BYTES
+from thermocline.tiered.segments import MAGIC_BYTES, SegmentEntry, body_end, decode_next_frame, from_planes, to_planes
 
 GROUP_BYTES = 1024 * 1024
 """Frames are put together up to about so many stored bytes; one that is larger is a group of its own."""

@@ -15,13 +15,17 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
-from thermocline.tiered.errors import FrameChecksumError, LedgerCorruptError, SegmentFormatError
-from thermocline.tiered.frame import decode_frame
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import FrameChecksumError, LedgerCorruptError, ObjectStore, SegmentFormatError
 from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.queue_columns import from_planes, to_planes
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import MAGIC_BYTES, decode_log_footer, decompress
+from thermocline.tiered.segments import (
+    MAGIC_BYTES,
+    SegmentEntry,
+    decode_frame,
+    decode_log_footer,
+    decompress,
+    from_planes,
+    to_planes,
+)
 
 PART_BYTES_MAX = 8 * 1024 * 1024
 """A `.log` part up to this size is read whole for one record of it."""

@@ -14,12 +14,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.frame import decode_frame
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import FrameInfo, LogFooter, QueueRun, SegmentId, decode_log_footer
-from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter
+from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.segments import (
+    FinishedSegment,
+    FrameInfo,
+    LogFooter,
+    QueueRun,
+    SegmentEntry,
+    SegmentId,
+    SegmentOptions,
+    SegmentWriter,
+    decode_columns_block,
+    decode_columns_footer,
+    decode_frame,
+    decode_log_footer,
+)
 
 
 @dataclass(slots=True)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_format import check_footer, decode_section
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+from thermocline.tiered.segments import PartLocator, SegmentEntry
 
 BUFFER_BYTES = 4 * 1024 * 1024
 COLUMNS_BUFFER_BYTES = 512 * 1024

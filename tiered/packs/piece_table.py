@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.objects import LedgerCorruptError
 from thermocline.tiered.packs.piece_times import PieceTimes
-from thermocline.tiered.queue_columns import from_planes, to_planes
+from thermocline.tiered.segments import from_planes, to_planes
 
 Numbers = npt.NDArray[np.int64]
 

@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from thermocline.tiered.errors import FrameChecksumError, LedgerCorruptError
-from thermocline.tiered.queue_columns import from_planes, to_planes
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import decompress
+from thermocline.tiered.objects import FrameChecksumError, LedgerCorruptError
+from thermocline.tiered.segments import SegmentEntry, decompress, from_planes, to_planes
 
 _BYTES = 16
 

@@ -1,1 +1,6 @@
-"""Purge: what nobody can see any more leaves the bucket when it is asked for."""
+"""Purge: expired records are deleted from the bucket on demand."""
+
+from thermocline.tiered.purge.purger import Purger
+from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
+
+__all__ = ["Purger", "SegmentRewriter"]

@@ -19,17 +19,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.amending import amend_or_give_up
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
-from thermocline.tiered.packs.merge_policy import MergePlan
-from thermocline.tiered.packs.merging import Merging
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.packs.pack_ttl import HeldBytes, packs_holding
+from thermocline.tiered.catalog import (
+    Catalog,
+    HeldBytes,
+    LedgerChanges,
+    PackPieces,
+    SegmentOut,
+    amend_or_give_up,
+    packs_holding,
+)
+from thermocline.tiered.merging import MergePlan, Merging
+from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.segments import SegmentEntry
+from thermocline.tiered.service import TierService
 
 logger = logging.getLogger(__name__)
 

@@ -16,18 +16,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.indexes.indexed_parts import part_bytes
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.packs.pack_writer import join_parts
-from thermocline.tiered.packs.piece_rewriter import PieceBytes, rewrite
-from thermocline.tiered.sealer import FRAMES_IN_MEMORY, RECORD_MEMORY_BYTES
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions
-from thermocline.tiered.spool import Spool
-from thermocline.tiered.tier_budgets import TierBudgets
+from thermocline.tiered.budgets import TierBudgets
+from thermocline.tiered.indexes import FreshIndex, part_bytes
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.objects import SegmentFormatError, Spool
+from thermocline.tiered.packs import PieceBytes, join_parts, rewrite
+from thermocline.tiered.sealing import FRAMES_IN_MEMORY, RECORD_MEMORY_BYTES
+from thermocline.tiered.segments import FinishedSegment, PartLocator, SegmentEntry, SegmentId, SegmentOptions
 
 FETCH_BYTES = 8 * 1024 * 1024
 COPIES = 3

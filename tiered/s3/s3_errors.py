@@ -15,7 +15,7 @@ import aiohttp
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, SSLError
 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
-from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError, UntrustedStoreError
+from thermocline.tiered.objects import AlreadyExistsError, ObjectStoreRefusedError, UntrustedStoreError
 
 NOT_FOUND_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 EXISTS_CODES = frozenset({"412", "PreconditionFailed"})

@@ -31,15 +31,13 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     SegmentSizeError,
 )
-from thermocline.tiered.errors import ObjectStoreRefusedError
-from thermocline.tiered.object_keys import keeps_history
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
-from thermocline.tiered.parallel import run_all
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectStoreRefusedError, ObjectSuffix, check_key, run_all
 from thermocline.tiered.s3.orphaned_writes import pass_over_orphaned_writes
 from thermocline.tiered.s3.s3_credentials import credentials_for, shared_session
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
 from thermocline.tiered.s3.s3_options import S3Options
 from thermocline.tiered.s3.sent_requests import Listener, SentRequests
+from thermocline.tiered.segments import keeps_history
 
 Uploads: TypeAlias = list[tuple[str, str]]
 """Key in the bucket and upload id."""

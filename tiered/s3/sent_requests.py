@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import unescape
 
-from thermocline.tiered.wrappers.wrapping import Verb
+from thermocline.tiered.wrappers import Verb
 
 Listener = Callable[[Verb, str], None]
 

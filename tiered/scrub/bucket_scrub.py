@@ -15,14 +15,13 @@ from pathlib import Path
 import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.ledger_reader import find_roots
-from thermocline.tiered.masked_url import without_options
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.ledger import find_roots
+from thermocline.tiered.objects import ObjectStore, without_options
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.view import BucketView
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.stores import open_object_store
 from thermocline.tiered.wrappers import with_read_limit
 
 

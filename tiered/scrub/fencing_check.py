@@ -18,14 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import LedgerCorruptError
-from thermocline.tiered.fencing import BALLOT_BYTES, ballot_of, proposal_of
-from thermocline.tiered.ledger_entry import decode_entry
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.catalog import Catalog, decode_entry
+from thermocline.tiered.ledger import BALLOT_BYTES, ballot_of, proposal_of
+from thermocline.tiered.objects import LedgerCorruptError, ObjectStore
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
+from thermocline.tiered.segments import BrokerKeys
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,15 +16,11 @@ import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.indexes.index_directory import directory_of
-from thermocline.tiered.indexes.index_entry import IndexEntry
-from thermocline.tiered.indexes.index_object import IndexObject
-from thermocline.tiered.indexes.index_writer import decode_index_footer
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.index_format import IndexEntry, IndexObject, decode_index_footer, directory_of
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
-from thermocline.tiered.scrub.spooled_object import SpooledObject
+from thermocline.tiered.wrappers import SpooledObject
 
 FRAMES_AT_ONCE = 64
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.live_names import LiveNames
+from thermocline.tiered.catalog import Catalog, LiveNames
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.scrubber import SegmentName, name_in, parse_cursor
 

@@ -14,24 +14,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.tiered.catalog import Catalog, apply
-from thermocline.tiered.checkpoint import (
+from thermocline.tiered.catalog import Catalog, LedgerEntry, RemovedSegment, apply, decode_entry
+from thermocline.tiered.ledger import (
     BucketContent,
     BucketReference,
     CheckpointHead,
     PacksContent,
     catalog_of,
+    decode_hint,
     decode_object,
+    decode_pin,
 )
-from thermocline.tiered.checkpoint import decode_head as decode_checkpoint_head
-from thermocline.tiered.errors import LedgerCorruptError
-from thermocline.tiered.ledger_entry import LedgerEntry, RemovedSegment, decode_entry
-from thermocline.tiered.ledger_reader import decode_hint
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.parallel import run_all
-from thermocline.tiered.pins import decode_pin
+from thermocline.tiered.ledger import decode_head as decode_checkpoint_head
+from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, run_all
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
+from thermocline.tiered.segments import BrokerKeys
 
 
 @dataclass(slots=True, kw_only=True)

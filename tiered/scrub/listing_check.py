@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.doctor.bench import is_probe
-from thermocline.tiered.fencing import ballot_of, proposal_of
-from thermocline.tiered.indexes.index_entry import IndexEntry
-from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
-from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.doctor import is_probe
+from thermocline.tiered.index_format import IndexEntry
+from thermocline.tiered.ledger import ballot_of, proposal_of
+from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+from thermocline.tiered.segments import BrokerKeys, PartLocator, SegmentEntry, segment_id_of
 
 _KINDS = {
     ".log": ObjectKind.LOG,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, SegmentSizeError
-from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.objects import SegmentFormatError
 from thermocline.tiered.scrub.findings import Problem
-from thermocline.tiered.scrub.spooled_object import SpooledObject
+from thermocline.tiered.wrappers import SpooledObject
 
 
 class OtherSegmentError(SegmentFormatError):

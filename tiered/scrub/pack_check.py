@@ -15,20 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.packs.pack_writer import extent_of
-from thermocline.tiered.packs.piece_groups import frame_groups, piece_groups_of
-from thermocline.tiered.packs.piece_logs import piece_log_starts
-from thermocline.tiered.packs.piece_table import PieceExtent
+from thermocline.tiered.catalog import PackPieces
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.packs import PackEntry, PieceExtent, extent_of, frame_groups, piece_groups_of, piece_log_starts
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
 from thermocline.tiered.scrub.segment_check import SegmentCheck
-from thermocline.tiered.scrub.spooled_object import SpooledObject
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import MAGIC_BYTES
+from thermocline.tiered.segments import MAGIC_BYTES, SegmentEntry
+from thermocline.tiered.wrappers import SpooledObject
 
 PIECES_NAMED_MAX = 8
 

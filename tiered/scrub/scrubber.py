@@ -21,11 +21,9 @@ from typing import TypeAlias
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.index_entry import IndexEntry
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.parallel import run_all
+from thermocline.tiered.index_format import IndexEntry
+from thermocline.tiered.objects import ObjectStore, run_all
+from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.scrub.fencing_check import FencingCheck, FencingState
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.index_check import IndexCheck
@@ -35,7 +33,7 @@ from thermocline.tiered.scrub.pack_check import PackCheck
 from thermocline.tiered.scrub.segment_check import SegmentCheck
 from thermocline.tiered.scrub.state_check import StateState, check_states, list_states
 from thermocline.tiered.scrub.view import ScrubView
-from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segments import BrokerKeys, SegmentEntry
 
 SegmentName = tuple[str, str]
 """Topic and segment id: the order in which segments are read; packs and index objects come last, as if of topics

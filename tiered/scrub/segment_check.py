@@ -22,19 +22,21 @@ import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.record_heads import RecordHeads, read_heads
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.key_index import decode_key_index_block, decode_key_index_footer
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 from thermocline.tiered.scrub.findings import Finding, ObjectKind
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_of
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
-from thermocline.tiered.segment_format import (
+from thermocline.tiered.segments import (
     MAGIC_BYTES,
     FrameInfo,
     LogFooter,
+    PartLocator,
     QueueRun,
+    SegmentEntry,
     Table,
+    decode_columns_block,
+    decode_columns_footer,
+    decode_key_index_block,
+    decode_key_index_footer,
     decode_log_footer,
     decompress,
 )

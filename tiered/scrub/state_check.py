@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import StateCorruptError
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import ObjectStore, StateCorruptError
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
-from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state
+from thermocline.tiered.segments import BrokerKeys
+from thermocline.tiered.state import KEPT_COUNT, StateName, StateSnapshot, decode_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

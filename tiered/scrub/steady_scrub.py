@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from thermocline.tiered.budgets import RequestBudget
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.scrub.findings import Finding, ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, SegmentName, named_sizes, parse_cursor
 

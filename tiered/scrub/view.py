@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.fencing import BallotArbiter
-from thermocline.tiered.ledger_reader import LedgerReader
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.state.snapshot import StateName
-from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.ledger import BallotArbiter, LedgerReader, LedgerWriter
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.segments import BrokerKeys, SegmentId, segment_id_of
+from thermocline.tiered.state import StateLog, StateName
 
 
 class ScrubView(Protocol):

@@ -23,10 +23,9 @@ import msgspec
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.tiered.errors import StateCorruptError, StateTooNewError
-from thermocline.tiered.ledger_reader import find_entry
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.ledger import find_entry
+from thermocline.tiered.objects import ObjectStore, StateCorruptError, StateTooNewError
+from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state.snapshot import StateName, StateSnapshot, decode_state, encode_state
 
 logger = logging.getLogger(__name__)

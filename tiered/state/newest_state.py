@@ -25,12 +25,9 @@ import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.checked_json import is_sealed
-from thermocline.tiered.errors import StateCorruptError, StateTooNewError
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.parallel import run_all
+from thermocline.tiered.ledger import open_catalog
+from thermocline.tiered.objects import ObjectStore, StateCorruptError, StateTooNewError, is_sealed, run_all
+from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state.carried_state import find_carried
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state
 

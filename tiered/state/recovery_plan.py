@@ -22,10 +22,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange
-from thermocline.tiered.packs.packed_catalog import packed_record_counts
-from thermocline.tiered.segment_list import NO_SEGMENTS
+from thermocline.tiered.catalog import Catalog, LedgerChanges, QueueHole, TopicChange
+from thermocline.tiered.packs import packed_record_counts
+from thermocline.tiered.segments import NO_SEGMENTS
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot, TopicState
 
 INCARNATIONS_SKIPPED = 1_000_000

@@ -21,8 +21,14 @@ from typing import Any
 
 import msgspec
 
-from thermocline.tiered.checked_json import check_json, is_sealed, seal_json
-from thermocline.tiered.errors import LedgerCorruptError, StateCorruptError, StateTooNewError
+from thermocline.tiered.objects import (
+    LedgerCorruptError,
+    StateCorruptError,
+    StateTooNewError,
+    check_json,
+    is_sealed,
+    seal_json,
+)
 
 STATE_FORMAT = 1
 KEPT_COUNT = 2

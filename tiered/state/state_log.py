@@ -29,9 +29,8 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.tiered.errors import AlreadyExistsError
-from thermocline.tiered.ledger_reader import find_entry
-from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.ledger import LedgerWriter, find_entry
+from thermocline.tiered.objects import AlreadyExistsError
 from thermocline.tiered.state.newest_state import NewestState, find_last, list_names, with_carried
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state, encode_state
 

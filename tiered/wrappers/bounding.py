@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from thermocline.tiered.byte_budget import ByteBudget
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects import ByteBudget, ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
 

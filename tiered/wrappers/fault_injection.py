@@ -20,7 +20,7 @@ from enum import Enum
 from random import Random
 
 from thermocline.remoting.errors import MQError, ObjectStoreUnavailableError
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.store_history import StoreHistory
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError
-from thermocline.tiered.errors import AlreadyExistsError
-from thermocline.tiered.object_store import ObjectInfo, ObjectStore, ObjectSuffix
+from thermocline.tiered.objects import AlreadyExistsError, ObjectInfo, ObjectStore, ObjectSuffix
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
 LIST_PAGE_COUNT = 1000

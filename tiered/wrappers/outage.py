@@ -21,7 +21,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.tiered.object_store import ObjectInfo, ObjectStore
+from thermocline.tiered.objects import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from random import Random
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
-from thermocline.tiered.errors import ObjectStoreRefusedError
-from thermocline.tiered.object_store import ObjectInfo, ObjectStore
+from thermocline.tiered.objects import ObjectInfo, ObjectStore, ObjectStoreRefusedError
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
 logger = logging.getLogger(__name__)

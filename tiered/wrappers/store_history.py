@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.object_store import ObjectInfo, ObjectStore
+from thermocline.tiered.objects import ObjectInfo, ObjectStore
 
 WRITES_KEPT = 64
 UNSEEN_MAX = 8

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from thermocline.tiered.object_store import ObjectInfo, ObjectStore
+from thermocline.tiered.objects import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.retrying import Sleep
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore, ObjectSuffix
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectStore, ObjectSuffix
 
 Result = TypeVar("Result")
 

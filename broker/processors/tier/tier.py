@@ -41,7 +41,7 @@ from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundErro
 from thermocline.remoting.private_requests import PrivateRequestCode, TierHeader, TierPurgeHeader
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import FileVerdict, RetentionGate
-from thermocline.tiered.masked_url import masked_url
+from thermocline.tiered.objects import masked_url
 
 REPORT_TIMEOUT_MS = 10_000
 SEAL_TIMEOUT_MS = 600_000

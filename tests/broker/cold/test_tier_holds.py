@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.tiered.ledger_data import commit_segment, open_writer
 from thermocline.broker.cold.tier_holds import PinHold, QuarantinedRange, pin_holds, quarantined_ranges
-from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine, SegmentOut
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.pins import Pin
+from thermocline.tiered.catalog.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine, SegmentOut
+from thermocline.tiered.ledger.pins import Pin
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 NOW_MS = 1_000
 

@@ -7,7 +7,7 @@ from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.broker.settings.setting_sources import SettingSource, load_settings
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.timers.timer_config import TimerConfig
 
 

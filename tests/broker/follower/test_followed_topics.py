@@ -16,7 +16,7 @@ from thermocline.broker.helpers.helper_protocol import FollowedTopic, FollowedTo
 from thermocline.broker.pulls.long_polling import LongPolling
 from thermocline.broker.tier.tier_link import TierLink
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
 
 MINUTE_MS = 60_000
 TOPIC = "Followed"

@@ -15,7 +15,7 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import RESPONSE_CODES, response_code
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
-from thermocline.tiered.errors import QuarantinedError, UnfitStoreError
+from thermocline.tiered.objects.errors import QuarantinedError, UnfitStoreError
 
 REFUSALS = [
     error

@@ -19,7 +19,7 @@ from thermocline.remoting.bodies import (
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
 )
-from thermocline.tiered.queue_gaps import QueueGaps
+from thermocline.tiered.catalog.queue_gaps import QueueGaps
 
 HOT_START = 1_000_000_000
 HOLE = (5, 7)

@@ -8,7 +8,7 @@ import pytest
 
 from thermocline.broker.recovery.recovered_store import restored_documents
 from thermocline.broker.tables.topic_attributes import HOUR_MS
-from thermocline.tiered.catalog import NEVER_EXPIRES
+from thermocline.tiered.catalog.catalog import NEVER_EXPIRES
 from thermocline.tiered.state import snapshot as names
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan
 

@@ -17,7 +17,7 @@ from thermocline.broker.tier.drop_oldest import DropOldest
 from thermocline.remoting.errors import ServiceUnavailableError, UnavailableError
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered.tier_config import FullPolicy
+from thermocline.tiered.budgets.tier_config import FullPolicy
 
 FILES = 6
 AWAY = RetentionGate(committed_offset=0)

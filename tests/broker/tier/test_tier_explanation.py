@@ -8,7 +8,7 @@ import pytest
 from thermocline.broker.cold.tier_holds import PinHold, QuarantinedRange
 from thermocline.broker.tier.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain, fenced_by
 from thermocline.store.retention import FileVerdict
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
 
 TIER = TierConfig(cold_url="memory://explained", segment_bytes=1 << 20, frame_bytes=1 << 16, seal_age_ms=60_000)
 WAITING = QueueTierState(

@@ -15,15 +15,15 @@ from thermocline.broker.tier_process import state_rounds
 from thermocline.broker.tier_process.state_capture import QueueEnds, StateCapture
 from thermocline.broker.tier_process.state_rounds import StateRounds
 from thermocline.remoting.errors import UnavailableError
-from thermocline.tiered.errors import StateTooNewError
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.ledger.ledger_writer import LedgerWriter
+from thermocline.tiered.objects.errors import StateTooNewError
 from thermocline.tiered.state.carried_state import decode_carried, encode_carried
 from thermocline.tiered.state.newest_state import find_last, list_names, read_newest
 from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateName, StateSnapshot
 from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 RESERVE = 1_000
 INTERVAL_MS = 1_000

@@ -17,10 +17,9 @@ from thermocline.broker.tier_process.state_capture import QueueEnds, StateCaptur
 from thermocline.broker.tier_process.state_rounds import StateRounds
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import replace_file
-from thermocline.tiered.errors import StateTooNewError
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import Data, ObjectStore
+from thermocline.tiered.ledger.ledger_writer import LedgerWriter
+from thermocline.tiered.objects.errors import StateTooNewError
+from thermocline.tiered.objects.object_store import Data, ObjectStore
 from thermocline.tiered.state.newest_state import list_names, read_newest
 from thermocline.tiered.state.snapshot import (
     CONSUMER_OFFSETS,
@@ -32,6 +31,7 @@ from thermocline.tiered.state.snapshot import (
     encode_state,
 )
 from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 

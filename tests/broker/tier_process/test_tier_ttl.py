@@ -10,8 +10,8 @@ from benchmarks.synthetic_cold_tier import SyntheticColdTier, SyntheticTopic, op
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.broker.helpers.helper_protocol import ExpiredParts, TtlProofReply, TtlProofRequest
 from thermocline.broker.tier_process.tier_ttl import expired_parts, prove
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 HOUR_MS = 3_600_000
 GRACE_MS, SWEEP_MS = 10 * HOUR_MS, 1_000

@@ -22,13 +22,13 @@ from tests.crash.points.small_broker import SmallBroker
 from thermocline.broker.cold.cold_reads import ColdKeyQuery
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import decode_record
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.index_directory import directory_of
-from thermocline.tiered.indexes.index_entry import IndexEntry
-from thermocline.tiered.indexes.index_object import IndexObject
-from thermocline.tiered.indexes.key_pages import index_hash
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.index_format.index_directory import directory_of
+from thermocline.tiered.index_format.index_entry import IndexEntry
+from thermocline.tiered.index_format.index_object import IndexObject
+from thermocline.tiered.index_format.key_pages import index_hash
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.objects.object_store import ObjectStore
 
 COUNT_MAX = 64
 Answer = TypeVar("Answer")

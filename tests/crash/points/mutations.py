@@ -14,30 +14,30 @@ from unittest.mock import patch
 from thermocline.broker.recovery import bucket_recovery
 from thermocline.broker.tier_process.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered import due_changes, garbage, sealer
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.catalog_commits import CatalogCommits
-from thermocline.tiered.errors import AlreadyExistsError
-from thermocline.tiered.garbage import GarbageCollector, GarbageReport
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, LedgerEntry, SegmentOut
+from thermocline.tiered.catalog.live_names import LiveNames
+from thermocline.tiered.garbage.garbage import GarbageCollector, GarbageReport, garbage
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry, SegmentOut
-from thermocline.tiered.ledger_writer import LedgerWriter, _Pending
-from thermocline.tiered.live_names import LiveNames
-from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
-from thermocline.tiered.object_store import Data, ObjectStore
-from thermocline.tiered.packs.merging import Merging
-from thermocline.tiered.packs.pack_merger import MergeResult, PackMerger
-from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.ledger.ledger_writer import LedgerWriter, _Pending
+from thermocline.tiered.ledger.pins import Pin
+from thermocline.tiered.merging.merging import Merging
+from thermocline.tiered.merging.pack_merger import MergeResult, PackMerger
+from thermocline.tiered.objects.errors import AlreadyExistsError
+from thermocline.tiered.objects.object_store import Data, ObjectStore
 from thermocline.tiered.packs.packed_catalog import live_topics
-from thermocline.tiered.pins import Pin
 from thermocline.tiered.purge import purger
 from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_writer import FinishedSegment
+from thermocline.tiered.sealing import due_changes, sealer
+from thermocline.tiered.sealing.catalog_commits import CatalogCommits
+from thermocline.tiered.sealing.pack_sealer import PackSealer
+from thermocline.tiered.segments.object_keys import BrokerKeys, segment_id_of
+from thermocline.tiered.segments.segment_entry import SegmentEntry
+from thermocline.tiered.segments.segment_writer import FinishedSegment
+from thermocline.tiered.service.tier_service import TierService
 from thermocline.tiered.state import state_log
 from thermocline.tiered.state.newest_state import NewestState, find_newest
-from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
 _commit = CatalogCommits.commit

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.catalog.catalog import Catalog
 
 KEYS_USED = ("k0", "k1", "k2")
 

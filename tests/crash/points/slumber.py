@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from thermocline.tiered.object_store import ObjectInfo, ObjectStore
+from thermocline.tiered.objects.object_store import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
 

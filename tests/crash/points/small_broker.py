@@ -59,11 +59,11 @@ from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import FlushDiskType, StoreConfig
-from thermocline.tiered.errors import ForeignLedgerError
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.objects.errors import ForeignLedgerError
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.service.tier_service import TierService
+from thermocline.tiered.stores.object_store_url import ObjectStoreOptions
 from thermocline.tiered.wrappers import (
     Fault,
     FaultInjectingObjectStore,

@@ -40,7 +40,7 @@ from thermocline.remoting.errors import ClosedError, FencedError, UnavailableErr
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.message_draft import GetStatus
 from thermocline.store.message_store import MessageStore
-from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.ledger.ledger_reader import open_catalog
 
 RUN = "takeover"
 COLLECTS = 2 / 3

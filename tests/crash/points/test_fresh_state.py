@@ -10,7 +10,7 @@ from tests.crash.points.small_broker import STATE_INTERVAL_MS
 from tests.crash.points.tape import Tape
 from tests.crash.points.trial import make_world
 from tests.virtual_loop import run_virtually
-from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.state.newest_state import find_last, read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot
 

@@ -31,9 +31,9 @@ from tests.simulated_disk import SimulatedDisk
 from tests.virtual_loop import run_virtually
 from thermocline.store.disk import Disk
 from thermocline.store.store_config import FlushDiskType
-from thermocline.tiered.garbage_rounds import GarbageRounds
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.garbage.garbage_rounds import GarbageRounds
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import FaultInjectingObjectStore
 
 UNSEEN_COUNTS = (2, 3, 8)

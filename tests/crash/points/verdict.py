@@ -27,11 +27,11 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.catalog import Catalog, apply
-from thermocline.tiered.checkpoint import load_head_if_good
-from thermocline.tiered.ledger_reader import find_entry, open_catalog
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.pins import list_pins
+from thermocline.tiered.catalog.catalog import Catalog, apply
+from thermocline.tiered.ledger.checkpoint import load_head_if_good
+from thermocline.tiered.ledger.ledger_reader import find_entry, open_catalog
+from thermocline.tiered.ledger.pins import list_pins
+from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.state.newest_state import list_names
 from thermocline.tiered.state.snapshot import KEPT_COUNT
 

@@ -12,7 +12,7 @@ from thermocline.localstack import S3Server
 from thermocline.localstack.minio import KMS_KEY_ID
 from thermocline.spark.access.blocking_store import blocking_store, close_stores
 from thermocline.spark.access.store_options import StoreOptions, store_options
-from thermocline.tiered.errors import UntrustedStoreError
+from thermocline.tiered.objects.errors import UntrustedStoreError
 
 URL = "memory://blocking"
 

@@ -8,8 +8,8 @@ from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.spark.access.blocking_store import BlockingStore, loop_of_process
 from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts, counting_requests
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import RetryingObjectStore, RetryPolicy
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 

@@ -11,8 +11,8 @@ import pytest
 from thermocline.remoting.errors import ObjectNotFoundError, SegmentSizeError, UnsupportedRequestError
 from thermocline.spark.access.hadoop_store import HadoopObjectStore
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.stores.file import FileObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.store_options import StoreOptions, store_options
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes, split_url
-from thermocline.tiered.object_store_url import parse_s3_url
+from thermocline.tiered.stores.object_store_url import parse_s3_url
 
 _names = itertools.count()
 

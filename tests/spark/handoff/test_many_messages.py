@@ -25,7 +25,7 @@ from thermocline.client.consumer.pull_consumer import PullConsumer
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
-from thermocline.tiered.packs.ttl_class import ttl_class
+from thermocline.tiered.packs.ttl_classes import ttl_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from thermocline.spark.handoff.receipt import (
     receipt_place,
     write_receipt,
 )
-from thermocline.tiered.checked_json import seal_json
+from thermocline.tiered.objects.checked_json import seal_json
 
 
 def queue(name: str, queue_id: int, start: int, end: int, group_offset: int | None = None) -> ReceiptQueue:

@@ -20,15 +20,15 @@ from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.handoff.pin_keeper import PIN_MS, PinKeeper
 from thermocline.spark.handoff.receipt import read_receipt
 from thermocline.spark.reading.read_plan import ColdSource
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import VersionExpiredError
-from thermocline.tiered.garbage import GarbageCollector
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicChange, TopicDelete
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.pins import list_pins
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut, TopicChange, TopicDelete
+from thermocline.tiered.garbage.garbage import GarbageCollector
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.ledger.pins import list_pins
+from thermocline.tiered.objects.errors import VersionExpiredError
+from thermocline.tiered.segments.object_keys import BrokerKeys
 from thermocline.tiered.state.snapshot import TOPICS
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

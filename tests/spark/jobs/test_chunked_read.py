@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.jobs.chunked_read import cut_chunks
 from thermocline.spark.reading.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice
-from thermocline.tiered.segment_entry import PartLocator
+from thermocline.tiered.segments.segment_entry import PartLocator
 
 SOURCE = ColdSource(url="file:///cold", root="test/broker-a", broker_name="broker-a", version=3)
 

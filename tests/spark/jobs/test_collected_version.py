@@ -16,8 +16,8 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark import catch_up, compare, counts, key_history
 from thermocline.spark.jobs.compare import Side
 from thermocline.spark.jobs.progress import Progress
-from thermocline.tiered.garbage import GarbageCollector
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
+from thermocline.tiered.garbage.garbage import GarbageCollector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

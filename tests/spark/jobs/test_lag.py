@@ -13,7 +13,7 @@ from tests.tiered.cold_data import Log
 from thermocline.client import AdminClient, Message, MessageQueue, Producer
 from thermocline.remoting.errors import GroupNotFoundError, TopicNotFoundError
 from thermocline.spark import lag
-from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, QueueHole, TopicChange
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:

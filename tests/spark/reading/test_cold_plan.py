@@ -20,8 +20,7 @@ from thermocline.remoting.errors import (
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.read_plan import ReadPlan
 from thermocline.spark.reading.source_options import read_options_from
-from thermocline.tiered.errors import QuarantinedError, VersionExpiredError
-from thermocline.tiered.ledger_entry import (
+from thermocline.tiered.catalog.ledger_entry import (
     CatalogSettings,
     DamagedPart,
     LedgerChanges,
@@ -32,7 +31,8 @@ from thermocline.tiered.ledger_entry import (
     TopicChange,
     TopicDelete,
 )
-from thermocline.tiered.pins import Pin, encode_pin
+from thermocline.tiered.ledger.pins import Pin, encode_pin
+from thermocline.tiered.objects.errors import QuarantinedError, VersionExpiredError
 from thermocline.tiered.state.snapshot import TOPICS
 
 _names = itertools.count()

@@ -21,9 +21,9 @@ from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.source_options import read_options_from
-from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.segment_format import MAGIC_BYTES
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, TopicChange
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.segments.segment_format import MAGIC_BYTES
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters, Verb
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 

@@ -15,8 +15,8 @@ from thermocline.spark.reading.read_plan import (
     cut_queue,
     pack_tasks,
 )
-from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
-from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
+from thermocline.tiered.segments.segment_format import QueueRun
 
 SOURCE = ColdSource(url="memory://cold", root="c/broker-a", broker_name="broker-a", version=3)
 FRAME_BYTES = 1 << 20

@@ -23,8 +23,7 @@ from thermocline.remoting.errors import (
 from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.open_stream import open_stream
-from thermocline.tiered.errors import QuarantinedError
-from thermocline.tiered.ledger_entry import (
+from thermocline.tiered.catalog.ledger_entry import (
     DamagedPart,
     LedgerChanges,
     LostRange,
@@ -34,7 +33,8 @@ from thermocline.tiered.ledger_entry import (
     TopicChange,
     TopicDelete,
 )
-from thermocline.tiered.segment_format import FrameInfo, decode_log_footer
+from thermocline.tiered.objects.errors import QuarantinedError
+from thermocline.tiered.segments.segment_format import FrameInfo, decode_log_footer
 
 AT_LEAST_50 = SimpleFilter("GreaterThanOrEqual", "queueOffset", 50)
 QUIET = {"failOnDataLoss": "false"}

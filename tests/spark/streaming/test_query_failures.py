@@ -20,7 +20,7 @@ from tests.spark.error_sentence import sentence
 from tests.spark.proxied_tier import ProxiedTier
 from tests.spark.streaming.queries import TIMEOUT_S, load_stream, run_available, sink_rows, start_query
 from thermocline.localstack import S3Server
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicChange
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut, TopicChange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

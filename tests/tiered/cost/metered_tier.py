@@ -20,33 +20,33 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.broker.state.state_documents import PoppedOffsets
 from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, queue_ends
 from thermocline.broker.tier_process.state_rounds import StateRounds
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cost.cost_meter import CostMeter
-from thermocline.tiered.cost.round_costs import piece_bytes_of
-from thermocline.tiered.cost.seal_admission import SealAdmission
-from thermocline.tiered.cost.traffic_record import TrafficRecord
-from thermocline.tiered.due_changes import TopicReport
+from thermocline.tiered.budgets.cost_meter import CostMeter
+from thermocline.tiered.budgets.tier_budgets import TierBudgets
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.indexes.indexing import Indexing
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.merge_policy import MergePolicy
-from thermocline.tiered.packs.merging import MergeBudget, Merging
-from thermocline.tiered.packs.pack_merger import PackMerger
-from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.merging.merge_policy import MergePolicy
+from thermocline.tiered.merging.merging import MergeBudget, Merging
+from thermocline.tiered.merging.pack_merger import PackMerger
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.sealing.due_changes import TopicReport
+from thermocline.tiered.sealing.pack_sealer import PackSealer
+from thermocline.tiered.sealing.round_costs import piece_bytes_of
+from thermocline.tiered.sealing.seal_admission import SealAdmission
+from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealing.sealer import Sealer
+from thermocline.tiered.sealing.traffic_record import TrafficRecord
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_writer import SegmentOptions
+from thermocline.tiered.service.indexing import Indexing
+from thermocline.tiered.service.tier_service import TierService
 from thermocline.tiered.state.snapshot import TopicState
 from thermocline.tiered.state.state_log import StateLog
-from thermocline.tiered.tier_budgets import TierBudgets
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")

@@ -17,7 +17,7 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.doctor.examination import ExaminationOptions, examine
 from thermocline.tiered.doctor.fencing_probe import Races
 from thermocline.tiered.doctor.finding import Report, Verdict
-from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.ledger.fencing import FencingMode
 
 MIB = 1024 * 1024
 QUICK = ExaminationOptions(races=Races(small_rounds=4, large_rounds=1, listing_rounds=2), throughput_bytes=2 * MIB)

@@ -21,11 +21,11 @@ from thermocline.tiered.doctor.bench import STALE_MS, Bench
 from thermocline.tiered.doctor.fencing_check import DIRECTORY_RACES, check_fencing
 from thermocline.tiered.doctor.fencing_probe import Races, probe_conditional, probe_listings, probe_read_back
 from thermocline.tiered.doctor.finding import Verdict
-from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError, UnfitStoreError
-from thermocline.tiered.fencing import FencingMode
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore, ObjectSuffix
+from thermocline.tiered.ledger.fencing import FencingMode
+from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError, UnfitStoreError
+from thermocline.tiered.objects.object_store import Data, ObjectInfo, ObjectStore, ObjectSuffix
+from thermocline.tiered.stores.file import FileObjectStore
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import FaultInjectingObjectStore, MeteringObjectStore, RetryingObjectStore, RetryPolicy
 from thermocline.tiered.wrappers.fault_injection import unreliable
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore

@@ -17,8 +17,8 @@ import zstandard
 from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.stores.file import FileObjectStore
 
 GOLDEN = Path(__file__).parent / "golden" / "v1"
 CONFIG = TierConfig(

@@ -16,15 +16,15 @@ import pytest
 from benchmarks.lookup_history import NAMES, History, Sent, tier_of
 from benchmarks.synthetic_cold_tier import KEYS
 from thermocline.remoting.message_id import month_bounds_ms
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.indexes.birth_windows import HOUR_MS, HOURS_AFTER, HOURS_BEFORE
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.index_format.index_entry import IndexEntry
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.indexes.index_entry import IndexEntry
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.lookups.birth_windows import HOUR_MS, HOURS_AFTER, HOURS_BEFORE
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCall
 from thermocline.tiered.wrappers.wrapping import Result, WrappingObjectStore
 

@@ -16,11 +16,11 @@ from typing import Any
 from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.indexes.make_golden import GOLDEN, write_bucket
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.stores.file import FileObjectStore
 
 BUCKET = GOLDEN / "bucket"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text())

@@ -10,18 +10,18 @@ import pytest
 
 from tests.tiered.ledger_data import make_entry, open_writer
 from thermocline.remoting.message_record import encode_record
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
+from thermocline.tiered.index_format.index_object import IndexedPlace
 from thermocline.tiered.indexes.fresh_index import SIZES_MAX, FreshIndex
 from thermocline.tiered.indexes.fresh_records import FreshRecords
-from thermocline.tiered.indexes.index_object import IndexedPlace
 from thermocline.tiered.indexes.indexed_parts import PartBytes, part_bytes
 from thermocline.tiered.indexes.log_items import END_OF_LOG
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_writer import SegmentOptions, SegmentWriter
+from thermocline.tiered.objects.errors import SegmentFormatError
+from thermocline.tiered.segments.segment_entry import SegmentEntry
+from thermocline.tiered.segments.segment_format import SegmentId
+from thermocline.tiered.segments.segment_writer import SegmentOptions, SegmentWriter
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 HOST = ("10.0.0.1", 10911)
 GIB = 1 << 30

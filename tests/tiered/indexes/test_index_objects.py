@@ -12,24 +12,24 @@ import pytest
 
 from tests.tiered.ledger_data import KEYS, open_writer
 from thermocline.remoting.message_id import month_bounds_ms
-from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
-from thermocline.tiered.indexes.birth_windows import HOUR_MS, birth_windows
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, PlaceRows, decode_chapter, encode_chapter
+from thermocline.tiered.index_format.index_entry import PLACES, IndexEntry, encode_topics
+from thermocline.tiered.index_format.index_object import IndexObject
+from thermocline.tiered.index_format.key_pages import index_hash, salt_of, salted
 from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.chapters import CHAPTER_RECORDS, PlaceRows, decode_chapter, encode_chapter
 from thermocline.tiered.indexes.index_builder import IndexBuilder
-from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry, encode_topics
 from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.indexes.index_object import IndexObject
 from thermocline.tiered.indexes.index_policy import FAN_IN, OBJECTS_MAX, SLOTS, is_range_due, next_merge
 from thermocline.tiered.indexes.indexed_parts import IndexedPart
-from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
 from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.indexes.range_cut import RECORDS_MAX, cut
-from thermocline.tiered.key_index import key_hash
-from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.lookups.birth_windows import HOUR_MS, birth_windows
+from thermocline.tiered.objects.errors import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.ttl_class import FOREVER, ttl_class
+from thermocline.tiered.packs.ttl_classes import FOREVER, ttl_class
+from thermocline.tiered.segments.key_index import key_hash
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore
 
 DAY_MS = 24 * HOUR_MS

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.index_objects import WANTED_KEYS, measure
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.indexes.index_policy import SLOTS
-from thermocline.tiered.tier_config import TierConfig
 
 BYTES_PER_KEY_MAX = 14
 BLOOM_BYTES_MAX = 128_000_000

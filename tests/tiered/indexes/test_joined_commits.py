@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.indexes.index_policy import ITEMS_MIN
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import Data
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import JOIN_AGE_MS_MAX
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.objects.object_store import Data
+from thermocline.tiered.service.tier_service import JOIN_AGE_MS_MAX
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 AGE_MS = 60_000
 NAMES = ("orders", "flights")

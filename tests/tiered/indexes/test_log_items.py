@@ -8,16 +8,16 @@ from unittest.mock import patch
 import pytest
 
 from tests.tiered.ledger_data import make_entry, open_writer
-from thermocline.tiered import segment_block
-from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut, TopicDelete
 from thermocline.tiered.indexes.log_items import Item, LogItems, Unindexed, item_id
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicDelete
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.segment_block import columns_of
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_list import LOOSE_MAX
+from thermocline.tiered.ledger.ledger_writer import LedgerWriter
+from thermocline.tiered.segments import segment_block
+from thermocline.tiered.segments.segment_block import columns_of
+from thermocline.tiered.segments.segment_entry import SegmentEntry
+from thermocline.tiered.segments.segment_format import SegmentId
+from thermocline.tiered.segments.segment_list import LOOSE_MAX
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 TOPICS = ("a", "b", "c")
 

@@ -22,8 +22,8 @@ from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier, SyntheticQueue
 from tests.tiered.record_variants import LONG_TOPIC, VARIANTS, Variant
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.stores.file import FileObjectStore
 
 GOLDEN = Path(__file__).parent / "golden" / "v2-logs"
 GOLDEN_BEFORE = tuple(Path(__file__).parent / "golden" / name for name in ("v2", "v2-times"))

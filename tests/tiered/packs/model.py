@@ -12,11 +12,11 @@ from random import Random
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.remoting.errors import QueryNotFoundError
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import Boundary
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.reading.cold_reader import Boundary
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 KIB = 1024
 HOUR_MS = 3_600_000

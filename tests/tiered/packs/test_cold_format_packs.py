@@ -15,11 +15,11 @@ import pytest
 from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.packs.make_golden import GOLDEN, GOLDEN_BEFORE, GOLDEN_RECORDS, LARGE, WRITERS
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
-from thermocline.tiered.segment_reader import SegmentReader
+from thermocline.tiered.catalog.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.segments.segment_reader import SegmentReader
+from thermocline.tiered.stores.file import FileObjectStore
 
 ROOT = "DefaultCluster/broker-a"
 BUCKETS = pytest.mark.parametrize("golden", [GOLDEN, *GOLDEN_BEFORE, GOLDEN_RECORDS], ids=lambda folder: folder.name)

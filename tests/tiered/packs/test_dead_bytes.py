@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.synthetic_cold_tier import SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.tiered.due_changes import SWEEPS_WAITED_MAX
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.packs.ttl_classes import SPAN_OF_TTL, longest_ttl_ms, ttl_class
+from thermocline.tiered.sealing.due_changes import SWEEPS_WAITED_MAX
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

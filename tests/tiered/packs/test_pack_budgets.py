@@ -11,12 +11,12 @@ import pytest
 
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
 from thermocline.remoting.errors import DiskFullError
-from thermocline.tiered import spool
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import Data
-from thermocline.tiered.packs import merging
-from thermocline.tiered.tier_budgets import TierBudgets
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.budgets.tier_budgets import TierBudgets
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.merging import merging
+from thermocline.tiered.objects import spool
+from thermocline.tiered.objects.object_store import Data
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 TOPICS = [f"t{number}" for number in range(6)]
 MESSAGES = 20

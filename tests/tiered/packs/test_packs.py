@@ -12,19 +12,19 @@ from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTop
 from benchmarks.synthetic_hot_tier import TAG, SyntheticHotTier
 from thermocline.remoting.errors import ObjectStoreUnavailableError, QueryNotFoundError
 from thermocline.remoting.string_hash import tags_code
-from thermocline.tiered.amending import Change
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import Boundary
-from thermocline.tiered.errors import EarlierCommitUnsettledError
-from thermocline.tiered.ledger_entry import LedgerChanges, TopicDelete
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.catalog.amending import Change
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, TopicDelete
+from thermocline.tiered.catalog.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.catalog.pack_ttl import packs_holding
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.objects.errors import EarlierCommitUnsettledError
+from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.packs.pack_format import check_footer
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
-from thermocline.tiered.packs.pack_ttl import packs_holding
-from thermocline.tiered.segment_reader import SegmentReader
-from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.reading.cold_reader import Boundary
+from thermocline.tiered.segments.segment_reader import SegmentReader
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore, ProcessCrash, StoreCall, Verb
 from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObjectStore
 

@@ -8,7 +8,7 @@ from benchmarks.synthetic_cold_tier import KEYS, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from tests.fixtures_s3 import S3Bucket
 from tests.tiered.packs.test_packs import TOPICS, Rig, config
-from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.stores.object_store_url import open_object_store
 
 
 @pytest.mark.s3

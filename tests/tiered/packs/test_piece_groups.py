@@ -13,10 +13,9 @@ import zstandard
 from benchmarks.lookup_history import CONFIG, MIB, NAMES, QUEUES, History, Sent, tier_of
 from examples.cold_reader import columns, unzip
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.tiered.errors import LedgerCorruptError, SegmentFormatError
-from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.objects.errors import LedgerCorruptError, SegmentFormatError
 from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.piece_groups import (
     FrameGroup,
     encode_piece_groups,
@@ -26,6 +25,7 @@ from thermocline.tiered.packs.piece_groups import (
 )
 from thermocline.tiered.packs.piece_logs import PART_BYTES_MAX
 from thermocline.tiered.scrub.pack_check import check_extents
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 LARGE, SMALL = NAMES[:2]
 

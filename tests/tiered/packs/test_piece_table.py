@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.objects.errors import LedgerCorruptError
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, decode_piece_table, encode_piece_table
-from thermocline.tiered.packs.ttl_class import FOREVER, longest_ttl_ms, ttl_class
+from thermocline.tiered.packs.ttl_classes import FOREVER, longest_ttl_ms, ttl_class
 
 queue_ranges = st.builds(
     lambda queue_id, start, count: QueueRange(queue_id, start, start + count),

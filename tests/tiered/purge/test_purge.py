@@ -22,12 +22,12 @@ from thermocline.broker.helpers.helper_protocol import TtlProofRequest
 from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
 from thermocline.remoting.message_record import POSITION_STORE_TIMESTAMP
-from thermocline.tiered.cold_reader import Boundary
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.pins import Pin, create_pin, delete_pin
-from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.ledger.pins import Pin, create_pin, delete_pin
+from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.reading.cold_reader import Boundary
+from thermocline.tiered.segments.segment_entry import SegmentEntry
+from thermocline.tiered.stores.memory import MemoryObjectStore
+from thermocline.tiered.stores.object_store_url import open_object_store
 from thermocline.tiered.wrappers import StoreCall, Verb
 from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, WrappingObjectStore

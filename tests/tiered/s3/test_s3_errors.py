@@ -9,7 +9,7 @@ import pytest
 
 from tests.tiered.s3.stub_server import stubbed
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
-from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError
+from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError
 from thermocline.tiered.wrappers import RetryingObjectStore, RetryPolicy
 
 

@@ -11,11 +11,11 @@ import pytest
 from tests.tiered.s3.stub_server import StubServer, stubbed
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.doctor.bench import Bench
-from thermocline.tiered.object_keys import BrokerKeys, keeps_history
-from thermocline.tiered.object_store_url import parse_s3_url
+from thermocline.tiered.doctor.s3_probes import S3Probes
 from thermocline.tiered.s3 import S3ObjectStore, S3Options
-from thermocline.tiered.s3.s3_probes import S3Probes
-from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segments.object_keys import BrokerKeys, keeps_history
+from thermocline.tiered.segments.segment_format import SegmentId
+from thermocline.tiered.stores.object_store_url import parse_s3_url
 
 KEYS = BrokerKeys.of(cluster="c", broker_name="b")
 LOG = KEYS.segment("orders", SegmentId(1, 1))[0]

@@ -16,9 +16,9 @@ from thermocline.cli.main import run
 from thermocline.localstack import S3Server
 from thermocline.localstack.minio import KMS_KEY_ID
 from thermocline.remoting.errors import ObjectStoreUnavailableError
-from thermocline.tiered.errors import ObjectStoreRefusedError, UntrustedStoreError
-from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.objects.errors import ObjectStoreRefusedError, UntrustedStoreError
 from thermocline.tiered.s3 import S3ObjectStore, S3Options
+from thermocline.tiered.stores.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.wrappers import RetryPolicy
 
 ONCE = ObjectStoreOptions(retry=RetryPolicy(attempts_max=1))

@@ -10,14 +10,14 @@ from aiohttp import web
 from tests.fixtures_s3 import S3Bucket
 from tests.s3_proxy import Forward, ProxiedRequest, S3Proxy, s3_error
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.cost.cost_meter import CostMeter, Purpose
-from thermocline.tiered.cost.request_kind import requests_by_kind
-from thermocline.tiered.errors import AlreadyExistsError
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store_url import put_requests_of
+from thermocline.tiered.budgets.cost_meter import CostMeter, Purpose
+from thermocline.tiered.budgets.request_kind import requests_by_kind
+from thermocline.tiered.objects.errors import AlreadyExistsError
 from thermocline.tiered.s3 import S3ObjectStore, S3Options
 from thermocline.tiered.s3.s3_options import MIB
 from thermocline.tiered.s3.sent_requests import verb_of
+from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.stores.object_store_url import put_requests_of
 from thermocline.tiered.wrappers import MeteringObjectStore, RetryingObjectStore, RetryPolicy, Verb
 
 KEYS = BrokerKeys.of(cluster="C", broker_name="b")

@@ -7,8 +7,8 @@ from random import Random
 
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.rig import ScrubRig
-from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.scrub.findings import ObjectKind
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 
 async def remove(store: MemoryObjectStore, key: str, random: Random) -> None:

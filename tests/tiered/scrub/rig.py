@@ -19,45 +19,45 @@ from thermocline.store.disk import RealDisk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.due_changes import TopicReport
-from thermocline.tiered.fencing import FencingMode, new_arbiter
-from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.healing.healer import Healer
+from thermocline.tiered.healing.hot_records import HotRecords
+from thermocline.tiered.healing.index_healer import IndexHealer
+from thermocline.tiered.healing.pack_healer import PackHealer
+from thermocline.tiered.healing.segment_recovery import SegmentRecovery
+from thermocline.tiered.healing.state_healer import StateHealer
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.indexes.indexing import Indexing
-from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.local_files import LocalLog, LocalQueues
-from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.merge_policy import MergePolicy
-from thermocline.tiered.packs.merging import MergeBudget, Merging
-from thermocline.tiered.packs.pack_merger import PackMerger
-from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.ledger.fencing import FencingMode, new_arbiter
+from thermocline.tiered.ledger.ledger_writer import LedgerWriter
+from thermocline.tiered.merging.merge_policy import MergePolicy
+from thermocline.tiered.merging.merging import MergeBudget, Merging
+from thermocline.tiered.merging.pack_merger import PackMerger
+from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.purge.purger import Purger
 from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
+from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
 from thermocline.tiered.scrub.findings import ScrubReport
-from thermocline.tiered.scrub.healer import Healer
-from thermocline.tiered.scrub.hot_records import HotRecords
-from thermocline.tiered.scrub.index_healer import IndexHealer
-from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
-from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
-from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
-from thermocline.tiered.scrub.state_healer import StateHealer
 from thermocline.tiered.scrub.view import BucketView, WriterView
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.sealing.due_changes import TopicReport
+from thermocline.tiered.sealing.local_files import LocalLog, LocalQueues
+from thermocline.tiered.sealing.pack_sealer import PackSealer
+from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealing.sealer import Sealer
+from thermocline.tiered.segments.segment_writer import SegmentOptions
+from thermocline.tiered.service.indexing import Indexing
+from thermocline.tiered.service.tier_service import TierService
 from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateSnapshot, TopicState
 from thermocline.tiered.state.state_log import StateLog
-from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.stores.memory import MemoryObjectStore
+from thermocline.tiered.wrappers.ledger_copy import LedgerCopyStore
 
 HOST = ("127.0.0.1", 10911)
 GRACE_MS = 3_600_000

@@ -18,9 +18,9 @@ import pytest
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
 from thermocline.tiered.doctor.fencing_check import check_fencing
-from thermocline.tiered.fencing import FencingMode
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.pins import Pin, create_pin
+from thermocline.tiered.ledger.fencing import FencingMode
+from thermocline.tiered.ledger.pins import Pin, create_pin
+from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
 SCRUBS_PER_RUN = 10

@@ -16,16 +16,16 @@ import pytest
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
-from thermocline.tiered.cold_pull import ColdPull
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.errors import QuarantinedError
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.ledger.ledger_reader import open_catalog
+from thermocline.tiered.objects.errors import QuarantinedError
 from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.reading.cold_pull import ColdPull
+from thermocline.tiered.reading.cold_reader import ColdReader
+from thermocline.tiered.reading.frame_cache import FrameCache
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segments.segment_entry import SegmentEntry
+from thermocline.tiered.segments.segment_format import SegmentId
 
 TOPICS = tuple(f"topic-{number}" for number in range(5))
 PLACES = ("log", "cq", "idx", "sections", "trailer")

@@ -1,0 +1,72 @@
+"""Finds the record of a pack that lay at a place in the log: by one request for all that lies behind the `.log` parts;
+where that is large, by one for the footer and one for all `.cq` parts.
+
+Topics that were sealed together lie between each other in the log, so nearly every piece of a pack may hold a place;
+their columns lie end to end, so that looking into all of them is one request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.packs import PackEntry
+from thermocline.tiered.segments import QueueRun, SegmentEntry, decode_columns_block, decode_columns_footer
+
+TAIL_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """Where a record of a pack is."""
+
+    segment: SegmentEntry
+    run: QueueRun
+    queue_offset: int
+
+
+async def find_in_pack(
+    pieces: PackPieces, store: ObjectStore, catalog: Catalog, pack: PackEntry, physical_offset: int
+) -> FoundRecord | None:
+    """The record that lay at `physical_offset`, within the pack's range, if it is there and its topic lives there.
+
+    Raises what the store raises, and CorruptDataError leaves.
+    """
+    tail = await _tail(store, pack)
+    candidates = [
+        segment
+        for segment in (await pieces.all_of(pack) if tail is None else pieces.in_tail(pack, tail))
+        if (packed := catalog.packed.get(segment.topic)) is not None
+        and pack.pack_id in packed.packs
+        and any(run.min_physical_offset <= physical_offset < run.end_physical_offset for run in segment.runs)
+    ]
+    if not candidates:
+        return None
+    start, end = min(each.cq.start for each in candidates), max(each.cq.end for each in candidates)
+    if tail is not None:
+        columns = tail[start - pack.columns_start : end - pack.columns_start]
+    else:
+        columns = memoryview(await store.get_range(pack.key, start=start, end=end))
+    for segment in candidates:
+        part = columns[segment.cq.start - start : segment.cq.end - start]
+        footer = decode_columns_footer(part[segment.cq.footer_start - segment.cq.start :])
+        for block in footer.blocks_at(physical_offset):
+            position = int(block["position"])
+            found = decode_columns_block(part[position : position + int(block["stored_bytes"])], block)
+            index = int(np.searchsorted(found.physical_offsets, physical_offset))
+            if index < len(found.physical_offsets) and int(found.physical_offsets[index]) == physical_offset:
+                run = segment.run(found.queue_id)
+                assert run is not None
+                return FoundRecord(segment, run, found.start_offset + index)
+    return None
+
+
+async def _tail(store: ObjectStore, pack: PackEntry) -> memoryview | None:
+    """All that lies behind the `.log` parts; None where that begins is not known, or when it is large."""
+    if not pack.columns_start or pack.object_bytes - pack.columns_start > TAIL_BYTES_MAX:
+        return None
+    return memoryview(await store.get_range(pack.key, start=pack.columns_start, end=pack.object_bytes))

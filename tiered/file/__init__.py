@@ -1,5 +1,0 @@
-"""Object store in a directory: the embedded default, with the same promises as S3 and no server."""
-
-from thermocline.tiered.file.file_object_store import PARTIAL_FOLDER, FileObjectStore
-
-__all__ = ["PARTIAL_FOLDER", "FileObjectStore"]

@@ -1,0 +1,108 @@
+"""Garbage rounds: when the tier service collects what no live version of the catalog names.
+
+    in due time   what has been removed for a grace period, some times in one at most; once, by listing, the orphans of
+                  earlier writers
+    on demand     all that is removed at once, and whatever a listing finds
+Each waits until no commit is under way. While something of the ledger is damaged, nothing is deleted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.garbage.garbage import GarbageCollector, GarbageReport
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.state import StateLog
+
+logger = logging.getLogger(__name__)
+
+COLLECTION_COST = 3
+"""Listings and PUTs of a collection beside its commit: pins twice, the hint."""
+COLLECTIONS_PER_GRACE = 24
+"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
+the more the more is committed; and while a pin holds garbage, each finds the same."""
+
+
+class GarbageRounds:
+    """See the module's header. Every call may raise ObjectStoreUnavailableError, and FencedError."""
+
+    def __init__(
+        self,
+        writer: LedgerWriter,
+        config: TierConfig,
+        *,
+        changing: asyncio.Lock,
+        clock: Callable[[], int],
+        can_pay: Callable[[int], bool],
+        states: StateLog | None = None,
+    ) -> None:
+        """`changing`: held while something is deleted. `can_pay`: whether so many requests may be made now. `states`:
+        see GarbageCollector."""
+        self._writer = writer
+        self._config = config
+        self._changing = changing
+        self._clock = clock
+        self._can_pay = can_pay
+        self._collector = GarbageCollector(writer, states)
+        self._has_swept = False
+        self._error = ""
+        self._not_before_ms = 0
+
+    async def collect_due(self, now_ms: int) -> None:
+        """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
+        if now_ms < self._not_before_ms:
+            return
+        if self._has_swept and not self._collector.is_due(now_ms=now_ms):
+            return
+        if self._has_swept and not self._can_pay(COLLECTION_COST + self._cost_max):
+            return
+        async with self._changing:
+            try:
+                plan = await self._collector.plan(now_ms=now_ms, sweep=not self._has_swept)
+            except CorruptDataError as error:
+                if str(error) != self._error:
+                    logger.error("nothing is deleted from the bucket: %s", error)
+                self._error = str(error)
+                self._not_before_ms = now_ms + self._config.sweep_interval_ms
+                return
+            self._error = ""
+            report = await self._collector.execute(plan, now_ms=now_ms)
+        self._has_swept = True
+        if not plan.needs_checkpoint:  # else the next round goes on with it
+            self._not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
+        if report.deleted_count:
+            logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
+
+    @property
+    def _cost_max(self) -> int:
+        """Of the commit, and of the checkpoint that a collection may need."""
+        return self._writer.commit_cost_max + self._writer.checkpoint_cost_max
+
+    async def collect_now(self) -> GarbageReport:
+        """Delete what no live version names, without a grace period; pins hold. Orphans are looked for, by listing."""
+        async with self._changing:
+            deleted = GarbageReport()
+            # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
+            for is_last in (False, True):
+                now_ms = self._clock()
+                plan = await self._collector.plan(now_ms=now_ms, grace_ms=0, sweep=is_last)
+                report = await self._collector.execute(plan, now_ms=now_ms)
+                deleted = GarbageReport(
+                    deleted_count=deleted.deleted_count + report.deleted_count,
+                    deleted_bytes=deleted.deleted_bytes + report.deleted_bytes,
+                    held_by_pin=report.held_by_pin,
+                )
+            return deleted
+
+    async def sweep_orphans(self) -> None:
+        """List the prefix once more, and delete what nobody names."""
+        async with self._changing:
+            # As in `collect_now`.
+            for _ in range(2):
+                now_ms = self._clock()
+                plan = await self._collector.plan(now_ms=now_ms, sweep=True)
+                await self._collector.execute(plan, now_ms=now_ms)
+                if not plan.needs_checkpoint:
+                    break

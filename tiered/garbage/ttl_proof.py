@@ -1,0 +1,336 @@
+"""TTL proof: what of a topic has expired and is named still, and what hidden bytes the bucket holds, till when and why.
+
+    expires -> hidden at once -> out of the catalog with the next sweep -> deleted in the bucket after the grace period
+
+A segment or pack that has expired as a whole may be named until the next sweep. One that an earlier sweep should have
+dropped, or that nobody drops because sweeps have stopped, is `overdue`: then what has expired is referenced.
+What has expired of the topic in a pack stays until the pack goes: with the newest message of whatever topic in it.
+
+What lies in the bucket is listed, not concluded: one listing of the topic's objects, and one of all packs. A pack that
+the catalog does not name is looked into: two requests each, for `LOOKED_INTO_MAX` of them.
+Belongs to the tier process's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.catalog import Catalog, CheckpointMark, HeldBytes, PackPieces, packs_holding
+from thermocline.tiered.ledger import LedgerWriter, Pin, list_pins
+from thermocline.tiered.sealing import Sweeps, SweepState
+from thermocline.tiered.segments import SegmentEntry, SegmentId, escape_name, is_pack_key, segment_id_of
+
+NEVER_VISIBLE_MS = 1 << 62
+LOOKED_INTO_MAX = 256
+SWEEP_LATE_MS_MAX = 30_000
+"""A sweep waits for the seals and uploads of its round; so much later than it was due it has stopped."""
+
+
+class HiddenState(StrEnum):
+    """Why bytes that nobody may see lie in the bucket."""
+
+    PARTLY = "partly expired"
+    HELD = "in a pack that stays"
+    NAMED = "expired, still named"
+    REMOVED = "out of the catalog"
+    DISCARDED = "given up"
+    ORPHAN = "left by an earlier writer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPart:
+    """A segment or pack that has expired as a whole and is named still. `is_overdue`: it should not be any more."""
+
+    segment_id: str
+    max_store_ms: int
+    is_overdue: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenObjects:
+    """Objects of one segment or pack, or of what might have become one, with hidden bytes; of a pack `size_bytes` are
+    the topic's alone, where that is known. `due_ms`: when they are deleted from the bucket at the latest if nothing
+    changes; None: when is not known."""
+
+    segment_id: str
+    state: HiddenState
+    keys: tuple[str, ...]
+    size_bytes: int
+    due_ms: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketEvidence:
+    """What the cold tier says. `visible_*`: objects of the topic in which nothing has expired."""
+
+    version: int
+    named: tuple[NamedPart, ...]
+    hidden: tuple[HiddenObjects, ...]
+    visible_count: int
+    visible_bytes: int
+
+
+async def bucket_evidence(
+    writer: LedgerWriter,
+    *,
+    topic: str,
+    incarnation: int,
+    cuts_ms: Mapping[str, int],
+    ttl_ms: Callable[[str], int | None],
+    sweeps: Sweeps,
+    now_ms: int,
+) -> BucketEvidence:
+    """Look at the newest catalog, the pins, the topic's objects, and all packs.
+
+    `cuts_ms`: the serving broker's cuts; `ttl_ms` gives a topic's time to live, None for ever.
+
+    Raises:
+        ObjectStoreUnavailableError: No answer.
+        LedgerCorruptError: A pin or a pack's table is damaged.
+    """
+    catalog = writer.catalog
+    found = _Found()
+    for prefix in (f"{writer.keys.topics_prefix}{escape_name(topic)}/", writer.keys.packs_prefix):
+        async for info in writer.store.list(prefix):
+            found.left[info.key] = info.size_bytes
+    pins = [pin for pin in await list_pins(writer.store, writer.keys) if pin.until_ms > now_ms]
+    entry = catalog.topics.get(topic)
+    if entry is not None and entry.incarnation != incarnation:
+        # An earlier life: all of it is hidden, and goes with the commit that ends it.
+        cuts_ms = {**cuts_ms, topic: NEVER_VISIBLE_MS}
+    segments = entry.segments if entry is not None else ()
+    kept = [each.segment for each in entry.quarantine] if entry is not None else []
+    look = _Look(catalog=catalog, topic=topic, cuts_ms=cuts_ms, ttl_ms=ttl_ms, sweeps=sweeps, now_ms=now_ms)
+    for segment in (*segments, *(each for each in kept if not is_pack_key(each.log.key))):
+        look.take_segment(found, segment)
+    held = packs_holding(catalog, topic, cuts_ms=cuts_ms, ttl_ms=ttl_ms, now_ms=now_ms)
+    unknown = await look.look_into_unnamed(found, PackPieces(writer.store), incarnation=incarnation)
+    look.take_packs(found, held)
+    for removed in catalog.removed:
+        keys = tuple(key for key in removed.keys if key in found.left)
+        if keys:
+            due_ms, why = _removal(catalog, writer, removed.removed_in, pins, now_ms=now_ms)
+            if keys[0] in unknown:
+                why += "; whose messages it holds is not known"
+            found.take(removed.segment_id, HiddenState.REMOVED, keys, due_ms, why)
+    _take_the_rest(found, writer, now_ms=now_ms)
+    return BucketEvidence(
+        version=catalog.version,
+        named=(*look.named_segments((*segments, *kept)), *look.named_packs(held)),
+        hidden=tuple(found.hidden),
+        visible_count=found.visible_count,
+        visible_bytes=found.visible_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a topic's segments and packs are judged by."""
+
+    catalog: Catalog
+    topic: str
+    cuts_ms: Mapping[str, int]
+    ttl_ms: Callable[[str], int | None]
+    sweeps: Sweeps
+    now_ms: int
+
+    def take_segment(self, found: _Found, segment: SegmentEntry) -> None:
+        """One of the topic's own."""
+        cut_ms, ttl_ms = self.cuts_ms.get(self.topic, 0), self.ttl_ms(self.topic)
+        if segment.min_store_ms >= cut_ms:
+            found.take_visible(segment.keys)
+        elif segment.max_store_ms >= cut_ms:
+            gone_ms, why = None, "its newest message is kept for ever"
+            if ttl_ms is not None:
+                gone_ms = segment.max_store_ms + ttl_ms + self.sweeps.segments.interval_ms + self._grace_ms
+                why = "its newest message is visible; then a sweep, and the grace period"
+            found.take(segment.segment_id, HiddenState.PARTLY, segment.keys, gone_ms, why)
+        else:
+            due_ms, why = self._swept(self.sweeps.segments)
+            found.take(segment.segment_id, HiddenState.NAMED, segment.keys, due_ms, why)
+
+    async def look_into_unnamed(self, found: _Found, pieces: PackPieces, *, incarnation: int) -> set[str]:
+        """Leave out of the packs that the catalog does not name those in which nothing of the topic has expired, and
+        count only what is the topic's in the others; those of which that is not known are returned, and counted whole.
+        """
+        named = {pack.key for pack in self.catalog.packs.values()}
+        keys = [key for key in found.left if is_pack_key(key) and key not in named]
+        unknown = set(keys[LOOKED_INTO_MAX:])
+        for key in keys[:LOOKED_INTO_MAX]:
+            try:
+                entries = await pieces.of_topic_at(key, self.topic)
+            except ObjectNotFoundError:
+                del found.left[key]  # deleted since it was listed
+                continue
+            except CorruptDataError:
+                unknown.add(key)
+                continue
+            cut_ms = self.cuts_ms.get(self.topic, 0)
+            hidden = [each for each in entries if each.incarnation != incarnation or each.min_store_ms < cut_ms]
+            if hidden:
+                found.left[key] = sum(each.stored_bytes for each in hidden)
+            else:
+                del found.left[key]
+        return unknown
+
+    def take_packs(self, found: _Found, held: Sequence[HeldBytes]) -> None:
+        """Packs that the catalog names, and broken ones; what is not the topic's is not counted."""
+        by_id = {each.pack_id: each for each in held if each.removed_in is None}
+        packed = self.catalog.packed.get(self.topic)
+        for pack_id in packed.packs if packed is not None else ():
+            if pack_id not in by_id:
+                pack = self.catalog.packs[pack_id]
+                table = pack.table()
+                found.count(pack.key, sum(table.piece(index).stored_bytes for index in pack.indexes_of(self.topic)))
+                found.take_visible((pack.key,))
+        for each in by_id.values():
+            state, due_ms = HiddenState.HELD, None
+            if each.pack_id in self.catalog.packs:
+                found.count(each.key, each.stored_bytes)
+            if each.pack_id not in self.catalog.packs:
+                why = "it is damaged, and kept for what may be restored of it"
+            elif each.kept_for is None:
+                state = HiddenState.NAMED
+                due_ms, why = self._swept(self.sweeps.packs)
+            elif each.due_ms is None:
+                why = f"messages of {each.kept_for} in it are kept for ever"
+            else:
+                due_ms = each.due_ms + self.sweeps.packs.interval_ms + self._grace_ms
+                why = f"messages of {each.kept_for} in it are visible; then a sweep, and the grace period"
+            found.take(each.pack_id, state, (each.key,), due_ms, why)
+        for pack in self.catalog.packs.values():
+            found.left.pop(pack.key, None)  # other topics'
+
+    def named_segments(self, segments: Sequence[SegmentEntry]) -> list[NamedPart]:
+        """Segments that hold nothing visible."""
+        last, cut_ms = self.sweeps.segments.last, self.cuts_ms.get(self.topic, 0)
+        swept_cut_ms = last.cuts_ms.get(self.topic, 0) if last is not None else 0
+        return [
+            self._named(
+                self.sweeps.segments,
+                segment.segment_id,
+                max_store_ms=segment.max_store_ms,
+                created_ms=segment.created_ms,
+                had_expired=segment.max_store_ms < swept_cut_ms,
+            )
+            for segment in segments
+            if segment.max_store_ms < cut_ms
+        ]
+
+    def named_packs(self, held: Sequence[HeldBytes]) -> list[NamedPart]:
+        """Packs in which nothing is visible, of whatever topic."""
+        last = self.sweeps.packs.last
+        swept_cuts_ms = last.cuts_ms if last is not None else {}
+        packs = [self.catalog.packs[each.pack_id] for each in held if each.is_live and each.kept_for is None]
+        return [
+            self._named(
+                self.sweeps.packs,
+                pack.pack_id,
+                max_store_ms=pack.max_store_ms,
+                created_ms=pack.created_ms,
+                # A topic that had no cut then has ended since.
+                had_expired=all(pack.max_store_ms < swept_cuts_ms.get(topic, 0) for topic in pack.topics),
+            )
+            for pack in packs
+        ]
+
+    def _named(
+        self, sweep: SweepState, segment_id: str, *, max_store_ms: int, created_ms: int, had_expired: bool
+    ) -> NamedPart:
+        """Whether a sweep has passed it by. `had_expired`: by the cuts of the last one."""
+        since_ms = sweep.last.at_ms if sweep.last is not None else sweep.started_ms
+        has_stopped = self.now_ms - since_ms > sweep.interval_ms + SWEEP_LATE_MS_MAX
+        # What was committed around the last sweep or after it, perhaps long after it was made, is the next one's.
+        was_passed_by = had_expired and created_ms < since_ms - 2 * sweep.interval_ms
+        why = "the next sweep drops it"
+        if was_passed_by:
+            why = "the last sweep should have dropped it"
+        elif sweep.waits_for_budget:
+            why = "the next sweep drops it, which waits for the request budget"
+        elif has_stopped:
+            why = "sweeps have stopped"
+        return NamedPart(
+            segment_id=segment_id, max_store_ms=max_store_ms, is_overdue=was_passed_by or has_stopped, why=why
+        )
+
+    def _swept(self, sweep: SweepState) -> tuple[int | None, str]:
+        """When what goes with the next sweep is deleted, and what it waits for."""
+        if sweep.waits_for_budget:
+            return None, "a sweep, which waits for the request budget, and the grace period"
+        return max(self.now_ms, sweep.next_ms) + self._grace_ms, "a sweep, and the grace period"
+
+    @property
+    def _grace_ms(self) -> int:
+        return self.catalog.settings.grace_ms
+
+
+class _Found:
+    """The objects of a listing, each counted once, and as much of them as is the topic's."""
+
+    def __init__(self) -> None:
+        self.left: dict[str, int] = {}
+        self.hidden: list[HiddenObjects] = []
+        self.visible_count = 0
+        self.visible_bytes = 0
+
+    def count(self, key: str, size_bytes: int) -> None:
+        """Only so much of an object is the topic's."""
+        if key in self.left:
+            self.left[key] = size_bytes
+
+    def take_visible(self, keys: Sequence[str]) -> None:
+        """Objects in which nothing of the topic has expired."""
+        for key in keys:
+            if key in self.left:
+                self.visible_count += 1
+                self.visible_bytes += self.left.pop(key)
+
+    def take(self, segment_id: str, state: HiddenState, keys: Sequence[str], due_ms: int | None, why: str) -> None:
+        """Objects with hidden bytes; those that are not there are left out."""
+        there = tuple(key for key in keys if key in self.left)
+        if there:
+            size_bytes = sum(self.left.pop(key) for key in there)
+            self.hidden.append(
+                HiddenObjects(
+                    segment_id=segment_id,
+                    state=state,
+                    keys=there,
+                    size_bytes=size_bytes,
+                    due_ms=due_ms,
+                    why=why,
+                )
+            )
+
+
+def _removal(
+    catalog: Catalog, writer: LedgerWriter, removed_in: int, pins: Sequence[Pin], *, now_ms: int
+) -> tuple[int, str]:
+    """When the collector deletes what a version was the first not to name (garbage.py), and what it waits for."""
+    marks = [*catalog.checkpoints, CheckpointMark(catalog.version, catalog.committed_ms)]
+    if writer.checkpoint is not None:
+        marks.append(writer.checkpoint.mark)
+    over_ms = min(mark.committed_ms for mark in marks if mark.version >= removed_in) + catalog.settings.grace_ms
+    holding = [pin for pin in pins if pin.version < removed_in]
+    if not holding:
+        return max(now_ms, over_ms), "the grace period, for readers of older versions"
+    last = max(holding, key=lambda pin: pin.until_ms)
+    return max(now_ms, over_ms, last.until_ms), f"pin {last.pin_id} of {last.owner or 'somebody'}"
+
+
+def _take_the_rest(found: _Found, writer: LedgerWriter, *, now_ms: int) -> None:
+    """What nobody names. Objects of this writer that are neither committed nor given up are on their way."""
+    by_id: dict[SegmentId, list[str]] = {}
+    for key in found.left:
+        segment_id = segment_id_of(key)
+        if segment_id is not None:
+            by_id.setdefault(segment_id, []).append(key)
+    for segment_id, keys in sorted(by_id.items()):
+        if any(key in writer.discarded for key in keys):
+            found.take(str(segment_id), HiddenState.DISCARDED, keys, now_ms, "the next collection")
+        elif segment_id.epoch < writer.epoch:
+            found.take(str(segment_id), HiddenState.ORPHAN, keys, None, "the collection that follows a start")

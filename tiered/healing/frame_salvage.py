@@ -1,0 +1,183 @@
+"""Frame salvage: which frames of a `.log` part can be read, also when its footer cannot.
+
+    the footer is whole      its table says where each frame lies
+    it is not                the body is walked: from its first byte, and anew from each frame that the catalog's coarse
+                             table knows, frame by frame until one does not decompress
+    of a pack's piece nobody knows where it lay
+                             every `.log` part of its topic in the pack is looked into (log_parts.py)
+
+A frame counts when it decompresses to records of the topic, queue, offsets, times and places that the catalog speaks
+of: an object that belongs to another segment gives none, whatever its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.record_heads import find_records
+from thermocline.tiered.healing.log_parts import LogParts
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.scrub import check_records, read_frame
+from thermocline.tiered.segments import (
+    FRAME_RAW_BYTES_MAX,
+    MAGIC_BYTES,
+    FrameInfo,
+    LogFooter,
+    QueueRun,
+    SegmentEntry,
+    decode_log_footer,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SalvagedFrame:
+    """One frame that was read and is right; `key` is the object, `start` where the part begins in it."""
+
+    key: str
+    start: int
+    info: FrameInfo
+    run: QueueRun
+
+
+class FrameSalvage:
+    """Looks for the frames of one segment in the object where they should be, or in another that holds them."""
+
+    def __init__(self, store: ObjectStore, segment: SegmentEntry, parts: LogParts) -> None:
+        self._store = store
+        self._segment = segment
+        self._parts = parts
+        self.frames: dict[tuple[int, int], SalvagedFrame] = {}
+        """By queue id and first offset."""
+        self.footer: LogFooter | None = None
+
+    async def look(self, key: str, *, start: int, end: int) -> None:
+        """Look into bytes [start, end) of an object, as far as there are any; adds to `frames`.
+
+        ObjectStoreUnavailableError when the store gives no answer: then nothing is known to be lost.
+        """
+        try:
+            size_bytes = (await self._store.head(key)).size_bytes
+        except ObjectNotFoundError:
+            return
+        end = min(end, size_bytes)
+        footer = await self._footer_of(key, start=start, end=end)
+        if footer is not None:
+            self.footer = footer
+            await self._look_at_all(key, start, footer)
+        elif is_unknown(self._segment):
+            await self._look_into_parts(key, size_bytes)
+        else:
+            await self._walk(key, start, end)
+
+    async def _footer_of(self, key: str, *, start: int, end: int) -> LogFooter | None:
+        """The footer at the end of the part, if it is this segment's."""
+        segment = self._segment
+        tail_bytes = segment.log.end - segment.log.footer_start
+        if end - start != segment.log.size_bytes:
+            return None
+        try:
+            footer = decode_log_footer(await self._store.get_range(key, start=end - tail_bytes, end=end))
+        except (CorruptDataError, ObjectNotFoundError):
+            return None
+        is_ours = str(footer.segment_id) == segment.segment_id and footer.runs == segment.runs
+        return footer if is_ours else None
+
+    async def _look_at_all(self, key: str, start: int, footer: LogFooter) -> None:
+        for run in footer.runs:
+            for index in range(run.frame_start, run.frame_end):
+                await self._look_at(key, start, footer.frame(index), run)
+
+    async def _look_into_parts(self, key: str, size_bytes: int) -> None:
+        segment = self._segment
+        for part in await self._parts.of(key, size_bytes=size_bytes):
+            if (part.topic, part.incarnation) == (segment.topic, segment.incarnation):
+                await self._look_at_all(key, part.start, await self._parts.footer(key, part))
+
+    async def _look_at(self, key: str, start: int, info: FrameInfo, run: QueueRun) -> None:
+        name = run.queue_id, info.start_offset
+        if name in self.frames:
+            return
+        try:
+            stored = await self._store.get_range(key, start=start + info.position, end=start + info.end_position)
+            await asyncio.to_thread(read_frame, stored, info, run, topic=self._segment.topic)
+        except (CorruptDataError, ObjectNotFoundError):
+            return
+        self.frames[name] = SalvagedFrame(key=key, start=start, info=info, run=run)
+
+    # -- without a footer ----------------------------------------------------------------------------------------------
+
+    async def _walk(self, key: str, start: int, end: int) -> None:
+        segment = self._segment
+        coarse = segment.coarse
+        body_end = segment.log.footer_start - segment.log.start
+        for number, known in enumerate(coarse):
+            stop = coarse[number + 1].position if number + 1 < len(coarse) else body_end
+            frame_end = coarse[number + 1].frame_index if number + 1 < len(coarse) else segment.runs[-1].frame_end
+            stop = min(stop, end - start)
+            run = next(run for run in segment.runs if run.frame_start <= known.frame_index < run.frame_end)
+            if not MAGIC_BYTES <= known.position < stop:
+                continue
+            try:
+                data = await self._store.get_range(key, start=start + known.position, end=start + stop)
+            except (CorruptDataError, ObjectNotFoundError):
+                continue
+            found = await asyncio.to_thread(
+                walk_frames,
+                data,
+                run=run,
+                topic=segment.topic,
+                index=known.frame_index,
+                frame_end=min(frame_end, run.frame_end),
+                position=known.position,
+                start_offset=known.start_offset,
+            )
+            for info in found:
+                salvaged = SalvagedFrame(key=key, start=start, info=info, run=run)
+                self.frames.setdefault((run.queue_id, info.start_offset), salvaged)
+
+
+def is_unknown(segment: SegmentEntry) -> bool:
+    """Whether the entry stands for pieces of a pack of which no entry can be read: it knows no frame."""
+    return not segment.coarse
+
+
+def walk_frames(
+    data: bytes, *, run: QueueRun, topic: str, index: int, frame_end: int, position: int, start_offset: int
+) -> list[FrameInfo]:
+    """The frames at the front of `data` that hold records of `run` from `start_offset` on."""
+    found: list[FrameInfo] = []
+    while data and index < frame_end:
+        try:
+            if not 0 < zstandard.frame_content_size(data) <= FRAME_RAW_BYTES_MAX:
+                break
+            walker = zstandard.ZstdDecompressor().decompressobj()
+            content = walker.decompress(data)
+            if not walker.eof:
+                break
+            count = len(find_records(np.frombuffer(content, np.uint8))[0])
+            heads = check_records(content, start_offset, start_offset + count, run, topic)
+        except (zstandard.ZstdError, CorruptDataError):
+            break
+        times = heads.integers("store_timestamp_ms")
+        stored_bytes = len(data) - len(walker.unused_data)
+        found.append(
+            FrameInfo(
+                index=index,
+                position=position,
+                stored_bytes=stored_bytes,
+                raw_position=0,
+                raw_bytes=len(content),
+                start_offset=start_offset,
+                end_offset=start_offset + count,
+                min_store_ms=int(times.min()),
+                max_store_ms=int(times.max()),
+            )
+        )
+        data = data[stored_bytes:]
+        index, position, start_offset = index + 1, position + stored_bytes, start_offset + count
+    return found

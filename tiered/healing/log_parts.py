@@ -1,0 +1,74 @@
+"""Finds the `.log` parts in an object without being told where they are: in a pack whose footer is lost.
+
+A part ends in a trailer, which says how long it is, and is found by its magic; its own footer says whose records it
+holds. Bounded: one fetch of `FETCH_BYTES` and one footer in memory, some 100 bytes a part afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.segments import LOG_MAGIC, MAGIC_BYTES, TRAILER, LogFooter, decode_log_footer, decode_trailer
+
+FETCH_BYTES = 8 * 1024 * 1024
+_MAGIC = re.compile(re.escape(LOG_MAGIC))
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A `.log` part: bytes [start, end) of an object; its footer and trailer are its last `tail_bytes`."""
+
+    topic: str
+    incarnation: int
+    start: int
+    end: int
+    tail_bytes: int
+
+
+class LogParts:
+    """Each object is searched once, however often it is asked for."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._found: dict[str, list[LogPart]] = {}
+
+    async def of(self, key: str, *, size_bytes: int) -> list[LogPart]:
+        """The parts in the first `size_bytes` of an object, as far as they can be told."""
+        if key not in self._found:
+            self._found[key] = [part async for part in self._search(key, size_bytes)]
+        return self._found[key]
+
+    async def footer(self, key: str, part: LogPart) -> LogFooter:
+        """A part's footer. Raises what the store raises, and CorruptDataError leaves."""
+        return decode_log_footer(await self._store.get_range(key, start=part.end - part.tail_bytes, end=part.end))
+
+    async def _search(self, key: str, size_bytes: int) -> AsyncIterator[LogPart]:
+        try:
+            for start in range(0, size_bytes, FETCH_BYTES):
+                end = min(size_bytes, start + FETCH_BYTES + MAGIC_BYTES - 1)
+                data = await self._store.get_range(key, start=start, end=end)
+                for match in _MAGIC.finditer(data):
+                    part = await self._part_ending_at(key, start + match.end())
+                    if part is not None:
+                        yield part
+        except (ObjectNotFoundError, CorruptDataError):
+            return
+
+    async def _part_ending_at(self, key: str, end: int) -> LogPart | None:
+        """The part whose trailer ends there; None when it is the magic at a part's front, or chance, or damaged."""
+        if end < TRAILER.size:
+            return None
+        try:
+            trailer = decode_trailer(
+                await self._store.get_range(key, start=end - TRAILER.size, end=end), magic=LOG_MAGIC
+            )
+            if trailer.part_bytes > end:
+                return None
+            footer = decode_log_footer(await self._store.get_range(key, start=end - trailer.tail_bytes, end=end))
+        except CorruptDataError:
+            return None
+        return LogPart(footer.topic, footer.incarnation, end - trailer.part_bytes, end, trailer.tail_bytes)

@@ -1,0 +1,56 @@
+"""State healer: has the state saved anew, until the newest two snapshots are whole again.
+
+What a snapshot said need not be known for that: the broker whose state it is is at work, and says it again. A snapshot
+of a name that nobody can have given is not ours, and stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.scrub import Finding, ObjectKind, Problem, WriterView, check_states, list_states
+from thermocline.tiered.state import KEPT_COUNT, StateLog
+
+logger = logging.getLogger(__name__)
+
+
+class StateHealer:
+    """For one writer. Each saving keeps its own order with the broker's rounds."""
+
+    def __init__(self, writer: LedgerWriter, states: StateLog, renew: Callable[[], Awaitable[None]]) -> None:
+        """`renew` saves a snapshot now."""
+        self._writer = writer
+        self._view = WriterView(writer, states)
+        self._renew = renew
+
+    async def heal(self, findings: list[Finding]) -> set[str]:
+        """The keys of what is whole again, or replaced.
+
+        Raises:
+            FencedError: A later writer has taken over.
+            ObjectStoreUnavailableError: No answer.
+        """
+        ours = {each.key for each in findings if each.kind is ObjectKind.STATE and each.problem is not Problem.EXTRA}
+        if not ours:
+            return set()
+        try:
+            for _ in range(KEPT_COUNT):
+                await self._renew()
+                if not await self._broken():
+                    break
+        except ObjectStoreUnavailableError:
+            raise
+        except (UnavailableError, CorruptDataError) as error:
+            logger.error("state not saved anew: %s", error)
+        healed = ours - await self._broken()
+        logger.warning("state saved anew root=%s healed=%d of=%d", self._writer.keys.root, len(healed), len(ours))
+        return healed
+
+    async def _broken(self) -> set[str]:
+        writer = self._writer
+        listing = await list_states(writer.store, writer.keys, self._view)
+        state = await check_states(writer.store, writer.keys, listing, catalog=writer.catalog, view=self._view)
+        return {finding.key for finding in state.findings if finding.problem is not Problem.EXTRA}

@@ -1,0 +1,169 @@
+"""IndexWriter: one index object, front to back, without holding it in memory when a folder is given.
+
+    8 bytes    INDEX_MAGIC
+    frames     of entries, page by page (key_pages.py)
+    blooms     the bloom pages
+    chapters   end to end (chapters.py)
+    footer     one zstd frame around the JSON of the entry (index_entry.py), without the sizes that include itself
+    trailer    as every part has it (segment_format.py)
+
+An object is of keys or of places: the other half is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, PlaceRows, encode_chapter
+from thermocline.tiered.index_format.index_directory import DirectoryRows, encode_directory
+from thermocline.tiered.index_format.index_entry import IndexEntry, IndexGap
+from thermocline.tiered.index_format.key_pages import KeyEntries, PageShape, encode_pages
+from thermocline.tiered.objects import SegmentFormatError, Spool
+from thermocline.tiered.segments import MAGIC_BYTES, SegmentId, decode_footer, encode_footer
+
+INDEX_MAGIC = b"THERMKEY"
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(IndexEntry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRange:
+    """What an object is to be: its name, its class and range, and what bounds its records."""
+
+    index_id: SegmentId
+    ttl_class: str
+    key: str
+    start: int
+    end: int
+    topics: bytes
+    min_store_ms: int
+    max_store_ms: int
+    record_count: int
+    level: int
+    gaps: tuple[IndexGap, ...] = ()
+
+
+class FinishedIndex:
+    """An index object to upload: `entry` is to be committed, `data` its bytes, `blooms` its bloom pages."""
+
+    def __init__(self, entry: IndexEntry, spool: Spool) -> None:
+        self.entry = entry
+        self._spool = spool
+        self.data = spool.finish()
+
+    @property
+    def blooms(self) -> bytes:
+        """All bloom pages."""
+        return bytes(self.data[self.entry.blooms_start : self.entry.chapters_start])
+
+    def __enter__(self) -> FinishedIndex:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._spool.close()
+
+
+class IndexWriter:
+    """First keys in order of pages, then records in order of the log. `close` it if it is not finished."""
+
+    def __init__(self, wanted: IndexRange, shape: PageShape, *, folder: Path | None) -> None:
+        self._wanted = wanted
+        self._shape = shape
+        self._spool = Spool(folder)
+        self._spool.write(INDEX_MAGIC)
+        self._blooms = Spool(folder)
+        self._rows = DirectoryRows([], [], [], [], [], [], [])
+        self._key_count = 0
+        self._next_page = 0
+
+    def add_pages(self, entries: KeyEntries, *, page_end: int) -> None:
+        """All entries of the pages up to `page_end`, by hash; those of one hash newest first."""
+        rows, start = self._rows, self._next_page
+        assert start < page_end <= self._shape.page_count
+        for page in encode_pages(self._shape, entries, page_start=start, page_end=page_end):
+            for frame in page.frames:
+                self._spool.write(frame)
+            _of(rows.frames_of_page).append(len(page.frames))
+            _of(rows.frame_bytes).extend(map(len, page.frames))
+            _of(rows.first_hashes).extend(page.first_hashes)
+        self._blooms.write(self._shape.build_blooms(entries.hashes, page_start=start, page_end=page_end))
+        self._key_count += len(entries)
+        self._next_page = page_end
+
+    def end_pages(self) -> None:
+        """All keys are in; what follows are records."""
+        assert self._next_page == self._shape.page_count
+        self._blooms_start = self._spool.size_bytes
+        if self._shape.page_count:
+            self._spool.write(self._blooms.finish())
+        self._blooms.close()
+        self._chapters_start = self._spool.size_bytes
+
+    def add_chapter(self, rows: PlaceRows, *, newest_ms: int) -> None:
+        """Up to CHAPTER_RECORDS records that follow the last ones; none of them was stored after `newest_ms`."""
+        assert len(rows) <= CHAPTER_RECORDS
+        stored = encode_chapter(rows)
+        self._spool.write(stored)
+        _of(self._rows.chapter_records).append(len(rows))
+        _of(self._rows.chapter_bytes).append(len(stored))
+        _of(self._rows.chapter_places).append(int(rows.places[0]))
+        _of(self._rows.chapter_newest_ms).append(newest_ms)
+
+    def finish(self, *, created_ms: int) -> FinishedIndex:
+        """Complete the object; `record_count` of an object of places is what its chapters have."""
+        wanted, spool, rows = self._wanted, self._spool, self._rows
+        entry = IndexEntry(
+            index_id=str(wanted.index_id),
+            ttl_class=wanted.ttl_class,
+            key=wanted.key,
+            object_bytes=0,
+            crc32=0,
+            start=wanted.start,
+            end=wanted.end,
+            topics=wanted.topics,
+            min_store_ms=wanted.min_store_ms,
+            max_store_ms=wanted.max_store_ms,
+            record_count=sum(rows.chapter_records) or wanted.record_count,
+            key_count=self._key_count,
+            page_bytes=self._shape.page_bytes,
+            page_count=self._shape.page_count,
+            blooms_start=self._blooms_start,
+            chapters_start=self._chapters_start,
+            footer_start=spool.size_bytes,
+            directory=encode_directory(rows, start=wanted.start, min_store_ms=wanted.min_store_ms),
+            created_ms=created_ms,
+            level=wanted.level,
+            gaps=wanted.gaps,
+        )
+        spool.write(encode_footer(_encoder.encode(entry), magic=INDEX_MAGIC, body_end=spool.size_bytes))
+        entry = msgspec.structs.replace(entry, object_bytes=spool.size_bytes, crc32=spool.crc32)
+        return FinishedIndex(entry, spool)
+
+    def close(self) -> None:
+        """Give it up; idempotent."""
+        self._spool.close()
+        self._blooms.close()
+
+
+def decode_index_footer(tail: bytes | memoryview) -> IndexEntry:
+    """The entry in the footer of an index object, of which `tail` is the end. CorruptDataError leaves when damaged."""
+    content = decode_footer(tail, magic=INDEX_MAGIC)
+    try:
+        return _decoder.decode(content)
+    except msgspec.DecodeError as error:
+        raise SegmentFormatError("an index object's footer cannot be decoded") from error
+
+
+def _of(column: object) -> list[int]:
+    assert isinstance(column, list)
+    return column
+
+
+assert len(INDEX_MAGIC) == MAGIC_BYTES

@@ -1,0 +1,250 @@
+"""KeySearch: records of a topic by id or key, newest first, from index objects and what they do not cover.
+
+    sources, newest first -> what is in memory leaves most of them out -> candidates: queue, offset -> records, each
+    looked at: its key, its store time -> at most `count_max`; older sources are not asked when they cannot matter
+
+A unique id tells when it was made, but not in which month. Sources of the minute after that are asked first, those of
+the newest month before others, unless the times asked for begin with another one; then those of the hours around it,
+for makers in other time zones. If it is there, no other source is asked.
+
+Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
+(`lookup_memory.py`), then those of the record. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Set
+from dataclasses import dataclass, field
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.message_record import decode_record
+from thermocline.tiered.catalog import Catalog, PackPieces, TopicEntry
+from thermocline.tiered.index_format import IndexEntry, IndexObject, QueueOffset
+from thermocline.tiered.indexes import END_OF_LOG
+from thermocline.tiered.lookups.birth_windows import SOON_MS, Window, birth_windows, soon_after
+from thermocline.tiered.lookups.key_sources import (
+    FreshSource,
+    IndexSource,
+    KeySource,
+    PackTails,
+    sources_between,
+    sources_of_gaps,
+)
+from thermocline.tiered.lookups.lookup_memory import LookupMemory
+from thermocline.tiered.objects import ObjectStore, run_all
+from thermocline.tiered.segments import SegmentReaders
+
+logger = logging.getLogger(__name__)
+
+CONCURRENCY_MAX = 8
+
+Found = list[tuple[int, memoryview]]
+"""Physical offset and bytes, newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyWanted:
+    """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]."""
+
+    topic: str
+    key: str
+    begin_ms: int
+    end_ms: int
+    count_max: int
+
+
+RecordAt = Callable[[KeyWanted, QueueOffset], Awaitable[memoryview | None]]
+"""The record at a queue offset; None when it is not there, or its segment says that it was stored at another time."""
+
+
+class KeySearch:
+    """See the module's header."""
+
+    def __init__(
+        self, store: ObjectStore, *, readers: SegmentReaders, pieces: PackPieces, memory: LookupMemory
+    ) -> None:
+        self._store = store
+        self._readers = readers
+        self._tails = PackTails(store, pieces)
+        self._memory = memory
+
+    async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
+        """At most `count_max` records. Raises what the store raises, and CorruptDataError leaves."""
+        entry = catalog.topics[wanted.topic]
+        found = [each for each in await self._sources(catalog, entry) if _overlaps(each.source, wanted)]
+        if not found or wanted.count_max <= 0:
+            return []
+        search = _Search(self, catalog, entry, wanted, record_at)
+        sources, times = [each.source for each in found], [each.store_times for each in found]
+        windows = birth_windows(
+            wanted.key, oldest_ms=min(least for least, _ in times), newest_ms=max(newest for _, newest in times)
+        )
+
+        def at(window: Window) -> list[KeySource]:
+            return [
+                source
+                for source, (least, newest) in zip(sources, times, strict=True)
+                if least <= window[1] and newest >= window[0]
+            ]
+
+        # The newest month first: objects follow one another in time, so mostly there is one source for each month. But
+        # clients that look for an id ask from just before it was made, and so say which month it is.
+        windows.sort(key=lambda window: not 0 <= soon_after(window)[0] - wanted.begin_ms <= SOON_MS)
+        for window in windows:
+            near = search.not_asked(at(soon_after(window)))
+            if near and await search.look_into(near):
+                return search.found
+        likely = search.not_asked(list({source.name: source for each in windows for source in at(each)}.values()))
+        if likely and await search.look_into(likely):
+            return search.found
+        await search.look_into(search.not_asked(sources))
+        return search.found
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of what is kept of these objects."""
+        self._tails.forget(keys)
+
+    async def _sources(self, catalog: Catalog, entry: TopicEntry) -> list[_TimedSource]:
+        sources: list[KeySource] = [
+            IndexSource(index, self._store, entry.topic, entry.incarnation)
+            for index in catalog.indexes.values()
+            if index.page_count and index.may_hold(entry.topic)
+        ]
+        sources += await sources_of_gaps(catalog, entry, readers=self._readers, tails=self._tails)
+        found = {source.name: _TimedSource(source, source.store_times) for source in sources}
+        # Of a segment that is indexed in part, the rest was stored no earlier than what is indexed.
+        indexed_ms = max((index.max_store_ms for index in catalog.indexes.values()), default=0)
+        for source in await self._between(catalog, entry, catalog.indexed_to, END_OF_LOG):
+            least, newest = source.store_times
+            found.setdefault(source.name, _TimedSource(source, (max(least, min(indexed_ms, newest)), newest)))
+        return list(found.values())
+
+    async def fallback(self, catalog: Catalog, entry: TopicEntry, index: IndexEntry) -> list[KeySource]:
+        """What answers for an index object that cannot be read."""
+        return await self._between(catalog, entry, index.start, index.end)
+
+    async def _between(self, catalog: Catalog, entry: TopicEntry, start: int, end: int) -> list[KeySource]:
+        return await sources_between(
+            catalog,
+            entry,
+            start=start,
+            end=end,
+            readers=self._readers,
+            tails=self._tails,
+            memory=self._memory,
+        )
+
+    def excludes(self, source: KeySource, key: str) -> bool:
+        """Whether what is in memory says that the source has no such key."""
+        if isinstance(source, FreshSource):
+            return not source.records.find_key(source.life, key)
+        if not isinstance(source, IndexSource):
+            return False
+        pages = self._memory.blooms_of(source.index)
+        return pages is not None and not IndexObject(self._store, source.index).shape.may_hold(
+            pages, source.hash_of(key)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedSource:
+    """A source, and between which times those of its records were stored that it is asked for, by what is likely."""
+
+    source: KeySource
+    store_times: tuple[int, int]
+
+
+class _Search:
+    """One look-up under way. `found` is never longer than wanted."""
+
+    def __init__(
+        self, owner: KeySearch, catalog: Catalog, entry: TopicEntry, wanted: KeyWanted, record_at: RecordAt
+    ) -> None:
+        self._owner = owner
+        self._catalog = catalog
+        self._entry = entry
+        self._wanted = wanted
+        self._record_at = record_at
+        self._asked: set[str] = set()
+        self._looked_into: set[str] = set()
+        self._seen: set[QueueOffset] = set()
+        self.found: Found = []
+
+    def not_asked(self, sources: list[KeySource]) -> list[KeySource]:
+        """Those that were not looked into before."""
+        return [source for source in sources if source.name not in self._looked_into]
+
+    async def look_into(self, sources: list[KeySource]) -> Found:
+        """Ask sources, the newest first, a few at a time, until older ones cannot matter; all that was found so far."""
+        wanted = self._wanted
+        self._looked_into.update(source.name for source in sources)
+        waiting = [source for source in sources if not self._owner.excludes(source, wanted.key)]
+        waiting.sort(key=lambda source: source.end_place, reverse=True)
+        while waiting:
+            if len(self.found) >= wanted.count_max and self.found[-1][0] >= waiting[0].end_place:
+                break
+            batch, waiting = waiting[:CONCURRENCY_MAX], waiting[CONCURRENCY_MAX:]
+            # When one record is enough, the newest source alone may be: the others are asked if it is not.
+            if wanted.count_max == 1:
+                batch, waiting = batch[:1], batch[1:] + waiting
+            self._asked.update(source.name for source in batch)
+            answers = await run_all([self._ask(source) for source in batch])
+            more = [source for answer in answers for source in answer.instead]
+            waiting += [each for each in {source.name: source for source in more}.values() if self._is_new(each)]
+            waiting.sort(key=lambda source: source.end_place, reverse=True)
+            records = [item for answer in answers for item in answer.found]
+            self.found = heapq.nlargest(wanted.count_max, [*self.found, *records], key=lambda item: item[0])
+        return self.found
+
+    def _is_new(self, source: KeySource) -> bool:
+        return source.name not in self._asked and _overlaps(source, self._wanted)
+
+    async def _ask(self, source: KeySource) -> _Answer:
+        """Matching records of one source, newest first; of an index object that cannot be read, what there was."""
+        answer = _Answer()
+        candidates = source.find(self._wanted.key)
+        while len(answer.found) < self._wanted.count_max:
+            try:
+                batch = await anext(candidates, None)
+            except (CorruptDataError, ObjectNotFoundError) as error:
+                if not isinstance(source, IndexSource):
+                    raise
+                logger.warning("index object cannot be read key=%s: %s", source.index.key, error)
+                answer.instead = await self._owner.fallback(self._catalog, self._entry, source.index)
+                break
+            if batch is None:
+                break
+            await self._look_at(batch, answer.found)
+        return answer
+
+    async def _look_at(self, candidates: list[QueueOffset], found: Found) -> None:
+        wanted = self._wanted
+        for candidate in candidates:
+            if candidate in self._seen:
+                continue
+            self._seen.add(candidate)
+            record = await self._record_at(wanted, candidate)
+            if record is None:
+                continue
+            message = decode_record(record, check_crc=False)
+            is_in_time = wanted.begin_ms <= message.store_timestamp_ms <= wanted.end_ms
+            # Other keys may share the hash.
+            if is_in_time and (wanted.key == message.unique_key or wanted.key in (message.keys or "").split(" ")):
+                found.append((message.physical_offset, record))
+                if len(found) == wanted.count_max:
+                    return
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Records of one source, and what is asked in its place if it cannot be read."""
+
+    found: Found = field(default_factory=list)
+    instead: list[KeySource] = field(default_factory=list)
+
+
+def _overlaps(source: KeySource, wanted: KeyWanted) -> bool:
+    least, newest = source.store_times
+    return least <= wanted.end_ms and newest >= wanted.begin_ms

@@ -1,0 +1,409 @@
+"""ColdReader: pulls and lookups on the cold tier, by what one catalog says; the answers of one endless log.
+
+Every read names its cut: only records whose store time is at or after `cut_ms` are there, older ones are dropped one
+by one. Within a queue store times rise, so the least visible offset is found by the frames' times and, where the cut
+runs through a frame, by looking into that one.
+
+    pull: offset -> segment and run (TopicIndex) -> frame (footer) -> FrameCache -> slices of the frame, uncopied
+          in a pack: its piece is loaded first (PackPieces), and read whole when it is small
+          with tags: the columns of `.cq` say which offsets match, only their frames are read
+          with a condition on properties: every frame is read, as for a pull of all, and every record looked into
+
+Records in quarantine are errors of their own (QuarantinedError), for whoever wants one of them and nobody else.
+
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), what one pull takes and
+what is read ahead of it (SpanTaker). Cancelling any call is safe.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Set
+from enum import Enum
+from typing import TypeVar
+
+import numpy as np
+
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    ObjectNotFoundError,
+    ObjectStoreUnavailableError,
+)
+from thermocline.tiered.catalog import Catalog, PackedSpan, PackPieces, QueueIndex, QueueSpan, TopicEntry, TopicIndex
+from thermocline.tiered.indexes import BloomCache, FreshIndex
+from thermocline.tiered.lookups import KeyWanted, LookupMemory
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.packs import PackedTopic
+from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullResult, ColdPullStatus, TakenRecords
+from thermocline.tiered.reading.frame_cache import FrameCache
+from thermocline.tiered.reading.read_ahead import WINDOW_FRAMES_MAX
+from thermocline.tiered.reading.record_lookups import RecordLookups
+from thermocline.tiered.reading.span_taker import SpanTaker
+from thermocline.tiered.segments import DecodedFrame, SegmentReaders
+
+TOPIC_INDEX_COUNT_MAX = 256
+TOPIC_INDEX_SPANS_MAX = 1 << 20
+"""Of all topics that are kept together: 40 MB."""
+
+Result = TypeVar("Result")
+
+
+class Boundary(Enum):
+    """Which of the offsets around a time is meant."""
+
+    LOWER = "the first offset at or after it"
+    UPPER = "the last offset at or before it"
+
+
+class ColdReader:
+    """See the module's header. `catalog` gives the newest catalog known; each call uses one throughout.
+
+    Every call may raise ObjectStoreUnavailableError (try again), and CorruptDataError leaves.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        catalog: Callable[[], Catalog],
+        cache: FrameCache,
+        read_ahead_frames_max: int = WINDOW_FRAMES_MAX,
+        blooms: BloomCache | None = None,
+        fresh: FreshIndex | None = None,
+    ) -> None:
+        """`blooms`, `fresh`: what lookups keep in memory; without them nothing."""
+        self._store = store
+        self._catalog = catalog
+        self._cache = cache
+        self._readers = SegmentReaders(store)
+        self._taker = SpanTaker(
+            cache=cache, readers=self._readers, window_frames_max=read_ahead_frames_max, span_at=self._span
+        )
+        self._pieces = PackPieces(store)
+        self._lookups = RecordLookups(
+            store,
+            catalog=catalog,
+            readers=self._readers,
+            cache=cache,
+            pieces=self._pieces,
+            memory=LookupMemory(store, catalog=catalog, blooms=blooms, fresh=fresh),
+            queue_of=self._queue,
+            span_at=self._span,
+        )
+        self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
+
+    async def pull(self, request: ColdPull) -> ColdPullResult:
+        """Records from an offset on. The buffers stay valid as long as they are held."""
+        return await self._checked(request.topic, lambda: self._pull(request))
+
+    async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
+        """The least visible offset; None when nothing of the queue is visible here."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            return None if queue is None else await self._first_at_or_after(queue, cut_ms)
+
+        return await self._checked(topic, find)
+
+    async def visible_count(self, topic: str, *, cut_ms: int) -> int:
+        """How many records of a topic a reader gets: those that have not expired and are not in quarantine. Sends
+        requests for those segments and pieces alone that the cut runs through."""
+
+        async def count() -> int:
+            index = self._index(topic)
+            found = 0
+            for queue in index.queues.values() if index is not None else ():
+                first = await self._first_at_or_after(queue, cut_ms)
+                if first is not None:
+                    found += queue.count_from(first)
+            return found
+
+        return await self._checked(topic, count)
+
+    def end_offset(self, topic: str, queue_id: int) -> int | None:
+        """The offset after the last one held, visible or not; None when there is none. Sends no request."""
+        return self._end_offset(topic, queue_id) or None
+
+    async def earliest_time(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
+        """The store time of the record at the least visible offset; None when nothing is visible."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            offset = None if queue is None else await self._first_at_or_after(queue, cut_ms)
+            if queue is None or offset is None:
+                return None
+            span = await self._span(queue, queue.position_of(offset))
+            if span.quarantine is not None:
+                return max(span.run.min_store_ms, cut_ms)
+            if offset == span.run.start_offset:
+                return span.run.min_store_ms
+            return (await self._frame_at(span, offset)).store_timestamp_ms(offset)
+
+        return await self._checked(topic, find)
+
+    async def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, boundary: Boundary, cut_ms: int
+    ) -> int | None:
+        """LOWER: the first visible offset at or after the time; UPPER: the last at or before it; None without one."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            if queue is None:
+                return None
+            if boundary is Boundary.LOWER:
+                return await self._first_at_or_after(queue, max(timestamp_ms, cut_ms))
+            return await self._last_at_or_before(queue, timestamp_ms, cut_ms=cut_ms)
+
+        return await self._checked(topic, find)
+
+    async def message_time(self, topic: str, queue_id: int, queue_offset: int, *, cut_ms: int) -> int | None:
+        """The store time of one record; None when it is not held or not visible."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            if queue is None or not queue.start_offset <= queue_offset < queue.end_offset:
+                return None
+            span = await self._span(queue, queue.position_of(queue_offset))
+            if queue_offset < span.run.start_offset:
+                return None
+            timestamp_ms = (await self._frame_at(span, queue_offset)).store_timestamp_ms(queue_offset)
+            return timestamp_ms if timestamp_ms >= cut_ms else None
+
+        return await self._checked(topic, find)
+
+    async def view(self, physical_offset: int, *, cut_ms: Callable[[str], int]) -> memoryview:
+        """The record that lay at `physical_offset` in the log; `cut_ms` gives a topic's cut.
+
+        Raises:
+            QueryNotFoundError: No visible record of the cold tier lay there.
+        """
+        return await self._lookups.view(physical_offset, cut_ms=cut_ms)
+
+    async def query_key(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int, cut_ms: int
+    ) -> list[memoryview]:
+        """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`."""
+
+        wanted = KeyWanted(topic=topic, key=key, begin_ms=max(begin_ms, cut_ms), end_ms=end_ms, count_max=count_max)
+
+        return await self._checked(topic, lambda: self._lookups.find_by_key(wanted))
+
+    async def load_lookups(self) -> None:
+        """Fetch what lookups keep in memory and is not here, as far as there is room; see LookupMemory."""
+        await self._lookups.memory.load()
+
+    def load_lookups_soon(self) -> None:
+        """The same in the background, whatever fails; whoever has opened a catalog, or seen it move, begins so."""
+        self._lookups.memory.load_soon()
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of what is kept of these objects, which the catalog names no more."""
+        self._cache.forget(keys)
+        self._readers.forget(keys)
+        self._lookups.forget(keys)
+
+    def reader_left(self, reader: str) -> None:
+        """The reader has left: nothing is fetched any more for it alone. Its pulls are their callers' to cancel."""
+        self._taker.reader_left(reader)
+
+    async def close(self) -> None:
+        """Stop reading ahead. The cache is its owner's."""
+        await self._lookups.memory.close()
+        await self._taker.close()
+
+    async def _checked(self, topic: str, read: Callable[[], Awaitable[Result]]) -> Result:
+        """Do `read`; if an object is missing, once more with the newest catalog: it may have been dropped meanwhile."""
+        entry, packed = self._known(topic)
+        try:
+            return await read()
+        except ObjectNotFoundError as error:
+            now = self._known(topic)
+            if now[0] is entry and now[1] is packed:
+                raise CorruptDataError("an object that the catalog names is missing", topic=topic) from error
+        try:
+            return await read()
+        except ObjectNotFoundError as error:
+            raise ObjectStoreUnavailableError("the catalog changes while it is read", topic=topic) from error
+
+    def _known(self, topic: str) -> tuple[TopicEntry | None, PackedTopic | None]:
+        """What the newest catalog says of a topic; the same objects as long as nothing of it changes."""
+        catalog = self._catalog()
+        entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
+        return (
+            entry,
+            packed if entry is not None and packed is not None and packed.incarnation == entry.incarnation else None,
+        )
+
+    def _queue(self, topic: str, queue_id: int) -> QueueIndex | None:
+        index = self._index(topic)
+        return None if index is None else index.queues.get(queue_id)
+
+    def _end_offset(self, topic: str, queue_id: int) -> int:
+        index = self._index(topic)
+        return 0 if index is None else index.end_offset(queue_id)
+
+    def _index(self, topic: str) -> TopicIndex | None:
+        entry, packed = self._known(topic)
+        if entry is None:
+            return None
+        known = self._indexes.get(topic)
+        if known is None or known[1].entry is not entry or known[0] is not packed:
+            self._indexes.pop(topic, None)
+            packs = self._catalog().packs
+            lived_in = [packs[pack_id] for pack_id in packed.packs] if packed is not None else []
+            known = packed, TopicIndex(entry, packed=packed, packs=lived_in, table_of=self._pieces.table)
+            self._indexes[topic] = known
+            span_count = sum(index.span_count for _, index in self._indexes.values())
+            while len(self._indexes) > 1 and (
+                len(self._indexes) > TOPIC_INDEX_COUNT_MAX or span_count > TOPIC_INDEX_SPANS_MAX
+            ):
+                span_count -= self._indexes.pop(next(iter(self._indexes)))[1].span_count
+        return known[1]
+
+    async def _span(self, queue: QueueIndex, position: int) -> QueueSpan:
+        """The span at a position, loaded if it lies in a pack."""
+        span = queue.spans[position]
+        if isinstance(span, PackedSpan):
+            loaded = await self._loaded(span)
+            queue.spans[position] = span = loaded
+        return span
+
+    async def _loaded(self, span: PackedSpan) -> QueueSpan:
+        for segment in await self._pieces.of_topic(span.pack, span.topic):
+            run = segment.run(span.run.queue_id)
+            if run is not None and run.start_offset == span.run.start_offset and run.end_offset == span.run.end_offset:
+                return QueueSpan(segment, run)
+        raise SegmentFormatError(
+            "pack and ledger speak of different runs",
+            key=span.pack.key,
+            topic=span.topic,
+            queue_id=span.run.queue_id,
+            start_offset=span.run.start_offset,
+        )
+
+    async def _pull(self, request: ColdPull) -> ColdPullResult:
+        queue = self._queue(request.topic, request.queue_id)
+        end = self._end_offset(request.topic, request.queue_id)
+
+        def nothing(status: ColdPullStatus, next_offset: int) -> ColdPullResult:
+            return ColdPullResult(status=status, next_offset=next_offset, end_offset=end)
+
+        if queue is None:
+            return nothing(ColdPullStatus.NO_QUEUE, end)
+        position = queue.position_of(request.offset)
+        if not await self._is_visible(queue, position, request):
+            minimum = await self._first_at_or_after(queue, request.cut_ms)
+            if minimum is None:
+                return nothing(ColdPullStatus.NO_QUEUE, end)
+            if request.offset >= end:
+                return nothing(ColdPullStatus.ABOVE_END, end)
+            if request.offset < minimum:
+                return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
+            if position == len(queue.spans):
+                return nothing(ColdPullStatus.NO_MATCH, end)  # the packs that held what lies there have expired
+            span_start = queue.spans[position].run.start_offset
+            if request.offset < span_start:
+                queue.check_hole(request.offset, span_start)
+                return nothing(ColdPullStatus.NO_MATCH, span_start)
+        span = await self._span(queue, position)
+        if span.quarantine is not None:
+            raise span.lost_error(queue_offset=request.offset)
+        taken = TakenRecords(request)
+        await self._taker.take(taken, queue, position, request)
+        return ColdPullResult(
+            status=ColdPullStatus.FOUND if taken.message_count else ColdPullStatus.NO_MATCH,
+            next_offset=taken.next_offset,
+            buffers=tuple(taken.buffers),
+            message_count=taken.message_count,
+            size_bytes=taken.size_bytes,
+            end_offset=end,
+        )
+
+    async def _is_visible(self, queue: QueueIndex, position: int, request: ColdPull) -> bool:
+        """Whether a record is held at the offset and visible, as far as that is known by requests which a pull of it
+        sends anyway. By tags the frame that the offset is in is not one of them, so one that the cut runs through
+        counts as visible: what has expired in it is passed by."""
+        if position == len(queue.spans) or request.offset < queue.spans[position].run.start_offset:
+            return False
+        if queue.spans[position].run.max_store_ms < request.cut_ms:
+            return False
+        span = await self._span(queue, position)
+        if span.quarantine is not None or span.run.max_store_ms < request.cut_ms:
+            return False
+        if span.run.min_store_ms >= request.cut_ms:
+            return True
+        reader = self._readers.of(span.segment)
+        footer = await reader.frames_for_records()
+        info = footer.frame_of(span.run, request.offset)
+        if info.min_store_ms >= request.cut_ms or info.max_store_ms < request.cut_ms:
+            return info.min_store_ms >= request.cut_ms
+        if request.tags_codes is not None:
+            return True
+        frame = await self._taker.frame_of(span, request.offset, owner=request.reader)
+        return frame.store_timestamp_ms(request.offset) >= request.cut_ms
+
+    async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
+        """The first offset stored at or after a time: with the cut, the least visible one. None when all are older."""
+        position = queue.first_reaching(timestamp_ms, start=0)
+        while position is not None:
+            if queue.spans.min_store_ms[position] >= timestamp_ms:
+                return int(queue.spans.starts[position])
+            span = await self._span(queue, position)  # its own times, where they were the piece's
+            if span.run.min_store_ms >= timestamp_ms:
+                return span.run.start_offset
+            if span.run.max_store_ms >= timestamp_ms:
+                return await self._first_in_span(span, timestamp_ms)
+            position = queue.first_reaching(timestamp_ms, start=position + 1)
+        return None
+
+    async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
+        """The first record of a run at or after a time; the run's last is. Of lost records the first may be."""
+        run = span.run
+        if span.quarantine is not None:
+            return run.start_offset
+        reader = self._readers.of(span.segment)
+        footer = await reader.frame_table()
+        newest = footer.frames["max_store_ms"][run.frame_start : run.frame_end]
+        info = footer.frame(run.frame_start + int(np.argmax(newest >= timestamp_ms)))
+        if info.min_store_ms >= timestamp_ms:
+            return info.start_offset
+        frame = await self._cache.get(reader, info)
+        offsets = range(frame.start_offset, frame.end_offset)
+        return frame.start_offset + bisect_left(offsets, timestamp_ms, key=frame.store_timestamp_ms)
+
+    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int, *, cut_ms: int) -> int | None:
+        """The last offset stored at or before a time; None when all are newer, or the cut hides that one."""
+        end = len(queue.spans)
+        while (position := queue.last_reaching(timestamp_ms, end=end)) is not None:
+            end = position
+            run = queue.spans[position].run
+            if run.max_store_ms <= timestamp_ms and run.min_store_ms >= cut_ms:
+                return run.end_offset - 1
+            span = await self._span(queue, position)
+            run = span.run
+            if run.min_store_ms > timestamp_ms:
+                continue
+            if span.quarantine is not None or run.max_store_ms <= timestamp_ms:
+                return run.end_offset - 1 if run.max_store_ms >= cut_ms else None
+            if timestamp_ms < cut_ms:
+                return None
+            found, found_ms = await self._last_in_span(span, timestamp_ms)
+            return found if found_ms >= cut_ms else None
+        return None
+
+    async def _last_in_span(self, span: QueueSpan, timestamp_ms: int) -> tuple[int, int]:
+        """The last record of a run at or before a time, which the first one is, and when it was stored."""
+        run, reader = span.run, self._readers.of(span.segment)
+        footer = await reader.frame_table()
+        oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
+        info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
+        frame = await self._cache.get(reader, info)
+        offsets = range(frame.start_offset, frame.end_offset)
+        found = frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
+        return found, frame.store_timestamp_ms(found)
+
+    async def _frame_at(self, span: QueueSpan, queue_offset: int) -> DecodedFrame:
+        if span.quarantine is not None:
+            raise span.lost_error(queue_offset=queue_offset)
+        reader = self._readers.of(span.segment)
+        return await self._cache.get(reader, (await reader.frame_table()).frame_of(span.run, queue_offset))

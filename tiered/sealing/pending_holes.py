@@ -1,0 +1,67 @@
+"""Pending holes: offsets that the hot process has dropped, until the ledger declares them.
+
+What is dropped is known before the bucket is: some of it may have been committed after all, and an upload that was
+under way may still bring some. So only what no segment holds when the entry is made becomes a hole; readers step over
+it.
+Pure bookkeeping; belongs to the tier process's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thermocline.tiered.catalog import QueueHole
+
+
+class PendingHoles:
+    """By topic and incarnation. Bounded: what is dropped of a queue, bit by bit from its front, is one hole."""
+
+    def __init__(self) -> None:
+        self._holes: dict[tuple[str, int], dict[int, list[QueueHole]]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(holes) for queues in self._holes.values() for holes in queues.values())
+
+    def add(self, topic: str, incarnation: int, hole: QueueHole) -> None:
+        """These offsets were dropped."""
+        holes = self._holes.setdefault((topic, incarnation), {}).setdefault(hole.queue_id, [])
+        if holes and holes[-1].start_offset <= hole.start_offset <= holes[-1].end_offset:
+            last = holes.pop()
+            hole = QueueHole(hole.queue_id, last.start_offset, max(last.end_offset, hole.end_offset))
+        holes.append(hole)
+
+    def forget_before(self, topic: str, incarnation: int) -> None:
+        """Earlier lives of the topic have ended."""
+        for key in [key for key in self._holes if key[0] == topic and key[1] < incarnation]:
+            del self._holes[key]
+
+    def take(self, topic: str, incarnation: int, held: Iterable[tuple[int, int, int]]) -> tuple[QueueHole, ...]:
+        """What is to be declared of a topic by the entry that is made now; it pends no more.
+
+        `held`: queue id, start and end of what segments hold and of what is declared already.
+        """
+        dropped = self._holes.pop((topic, incarnation), None)
+        if dropped is None:
+            return ()
+        of_queue: dict[int, list[tuple[int, int]]] = {}
+        for queue_id, start_offset, end_offset in held:
+            of_queue.setdefault(queue_id, []).append((start_offset, end_offset))
+        return tuple(
+            QueueHole(hole.queue_id, start_offset, end_offset)
+            for holes in dropped.values()
+            for hole in holes
+            for start_offset, end_offset in _without(hole, sorted(of_queue.get(hole.queue_id, ())))
+        )
+
+
+def _without(hole: QueueHole, held: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """What is left of the hole between ranges that are held."""
+    position = hole.start_offset
+    for start_offset, end_offset in held:
+        if start_offset >= hole.end_offset:
+            break
+        if start_offset > position:
+            yield position, start_offset
+        position = max(position, end_offset)
+    if position < hole.end_offset:
+        yield position, hole.end_offset

@@ -1,0 +1,133 @@
+"""Seal demands: who waits until everything that was flushed when he asked is in the catalog, and what he is told.
+
+asked      waits for the next round, which is to begin at once
+taken      by a round: the topics that are asked for are sealed in it, whatever their size and age
+given back when the round fails: the next one takes them again, with the outcomes so far
+done       when the round ends: each hears of the segments and packs that were committed for him
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from thermocline.remoting.errors import InvalidRequestError, UnavailableError
+from thermocline.tiered.sealing.pack_sealer import SealedPack
+from thermocline.tiered.sealing.seal_backlog import SealBacklog
+from thermocline.tiered.segments import SegmentEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealOutcome:
+    """What a seal on demand has committed."""
+
+    topic: str
+    segment_id: str
+    record_count: int
+    raw_bytes: int
+    stored_bytes: int
+
+
+@dataclass(slots=True)
+class _Demand:
+    """`topics`: None for all."""
+
+    topics: frozenset[str] | None
+    done: asyncio.Future[list[SealOutcome]]
+    outcomes: list[SealOutcome] = field(default_factory=list)
+
+
+class SealDemands:
+    """Those that no round has taken yet. Belongs to the tier service's loop."""
+
+    def __init__(self, backlog: SealBacklog, *, wake: Callable[[], None]) -> None:
+        """`wake`: let a round begin."""
+        self._backlog = backlog
+        self._wake = wake
+        self._waiting: list[_Demand] = []
+
+    async def seal(self, topic: str | None) -> list[SealOutcome]:
+        """Everything of a topic (or of all) that is reported and flushed now; committed on return.
+
+        Raises:
+            InvalidRequestError: The topic is not tiered.
+            UnavailableError: Nothing has been told of it yet.
+        """
+        if topic is not None:
+            progress = self._backlog.topics.get(topic)
+            if progress is None:
+                raise UnavailableError("the cold tier has not been told of this topic yet", topic=topic)
+            if not progress.tiered:
+                raise InvalidRequestError("the cold tier holds nothing of this topic", topic=topic)
+        topics = frozenset([topic]) if topic is not None else None
+        demand = _Demand(topics, asyncio.get_running_loop().create_future())
+        self._waiting.append(demand)
+        self._wake()
+        return await demand.done
+
+    def take(self) -> "TakenDemands":
+        """Those that wait, for a round."""
+        taken, self._waiting = self._waiting, []
+        return TakenDemands(self._backlog, taken)
+
+    def give_back(self, taken: "TakenDemands") -> None:
+        """The round has failed: the next one is to take them, before what came since."""
+        self._waiting = taken.demands + self._waiting
+
+
+class TakenDemands:
+    """Those of one round."""
+
+    def __init__(self, backlog: SealBacklog, demands: list[_Demand]) -> None:
+        self._backlog = backlog
+        self.demands = demands
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The topics that are asked for by name."""
+        return frozenset[str]().union(*(demand.topics for demand in self.demands if demand.topics is not None))
+
+    def waited_for(self) -> list[str]:
+        """The topics that somebody waits for, in the order of the backlog: not that of their names' hashes."""
+        if not self.demands:
+            return []
+        is_all, named = any(demand.topics is None for demand in self.demands), self.named
+        return [
+            topic
+            for topic, progress in self._backlog.topics.items()
+            if progress.tiered and (is_all or topic in named) and progress.first_waiting_ms is not None
+        ]
+
+    def committed(self, segments: Iterable[SegmentEntry], packs: Iterable[SealedPack]) -> None:
+        """These are in the catalog."""
+        for entry in segments:
+            self._tell(
+                SealOutcome(
+                    topic=entry.topic,
+                    segment_id=entry.segment_id,
+                    record_count=entry.record_count,
+                    raw_bytes=entry.raw_bytes,
+                    stored_bytes=entry.stored_bytes,
+                )
+            )
+        for sealed in packs:
+            for plan, extent in sealed.pieces:
+                self._tell(
+                    SealOutcome(
+                        topic=plan.topic,
+                        segment_id=sealed.pack.pack_id,
+                        record_count=sum(queue.end_offset - queue.start_offset for queue in extent.queues),
+                        raw_bytes=extent.raw_bytes,
+                        stored_bytes=extent.stored_bytes,
+                    )
+                )
+
+    def done(self) -> None:
+        """The round has ended: whoever waits goes on."""
+        for demand in self.demands:
+            if not demand.done.done():
+                demand.done.set_result(demand.outcomes)
+
+    def _tell(self, outcome: SealOutcome) -> None:
+        for demand in self.demands:
+            if demand.topics is None or outcome.topic in demand.topics:
+                demand.outcomes.append(outcome)
