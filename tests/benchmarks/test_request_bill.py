@@ -68,6 +68,7 @@ async def bill_of(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.full
 async def test_the_bill_does_not_depend_on_the_number_of_topics(tmp_path: Path) -> None:
     bills = [await bill_of(tmp_path, topics=topics) for topics in (120, 1, 150)]
     for bill in bills:

@@ -39,6 +39,7 @@ QUEUES = 4
 @pytest.mark.s3
 @pytest.mark.timeout(1_800)
 @pytest.mark.usefixtures("c_compiler", "spark_s3a_jars")
+@pytest.mark.full
 def test_every_way_reads_every_message(tmp_path: Path, java_home: Path) -> None:
     have(lambda: check_installed("minio"))
     figures = tmp_path / "figures.json"

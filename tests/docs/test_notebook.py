@@ -15,6 +15,7 @@ CELL_TIMEOUT_S = 600
 @pytest.mark.spark
 @pytest.mark.xdist_group("docs-notebook")
 @pytest.mark.timeout(1_000)
+@pytest.mark.full
 def test_the_notebook_runs_and_draws_its_pictures(
     java_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

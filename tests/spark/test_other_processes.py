@@ -78,6 +78,7 @@ def test_the_next_pyspark(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(SUITE_TIMEOUT_S + 60)
+@pytest.mark.full
 def test_the_next_pyspark_passes_the_tests_of_this_one(tmp_path: Path, case_count: Callable[..., int]) -> None:
     overlay = have(PYSPARK_NEXT.find)
     whole = bool(case_count(quick=0, soak=1))

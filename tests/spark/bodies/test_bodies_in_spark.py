@@ -83,6 +83,7 @@ def test_json_bodies_are_columns_of_the_source(spark_session: SparkSession, cold
     assert total == 4  # three airports, and those who name none
 
 
+@pytest.mark.full
 def test_streams_and_the_s3a_engine_give_the_same_columns(
     spark_session: SparkSession, cold: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:

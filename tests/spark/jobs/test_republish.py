@@ -113,6 +113,7 @@ def test_equal_keys_go_to_the_queue_of_their_hash(
     assert Counter(message.body for messages in found.values() for message in messages) == bodies(log)
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on_and_nothing_is_sent_twice(
     spark_session: SparkSession, source: tuple[ColdTier, Log], cluster: dict[str, str], tmp_path: Path
 ) -> None:

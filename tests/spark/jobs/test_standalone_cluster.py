@@ -19,7 +19,7 @@ from tests.tiered.cold_data import Log
 from thermocline.client import AdminClient
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 START_TIMEOUT_S = 300.0
 WORKER_COUNT = 2

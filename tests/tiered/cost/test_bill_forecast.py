@@ -88,7 +88,7 @@ def stored_bytes(catalog: Catalog) -> int:
     "workload",
     [
         pytest.param(FEW_LARGE, id="few large topics"),
-        pytest.param(MANY_SMALL, id="many small topics"),
+        pytest.param(MANY_SMALL, id="many small topics", marks=pytest.mark.full),
         pytest.param(MIXED_WITH_TTL, id="large and small topics, half of them with a time to live"),
     ],
 )
