@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full soak lint bench lock clean
+.PHONY: help setup demo test-unit test test-full soak lint bench lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ setup: ## Make the virtual environment (.venv) from the locked packages.
 demo: setup ## Run the whole path on real data; COLD=file (default), minio, versitygw, localstack or moto.
 	@$(VENV_PYTHON) -m tooling.provision demo --cold "$(COLD)"
 	@$(VENV_PYTHON) examples/demo/run.py --cold "$(COLD)"
+
+test-unit: setup ## Run the tests that start no server, Java or Spark: the fast inner loop.
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --unit $(PYTEST_ARGS)
 
 test: setup ## Run the tests, at most 20 minutes on two cores; PYTEST_ARGS="-k name" for some.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going

@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.unit_tests import is_unit, refuse_programs
 from thermocline.store.disk import RealDisk
 
 pytest_plugins = [
@@ -29,7 +30,9 @@ LARGE_BYTES = 16 << 20
 HELPER_NICE = "0"
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--unit"):
+        refuse_programs()
     # How long an example takes says how busy the machine is.
     hypothesis.settings.register_profile("any machine", deadline=None)
     hypothesis.settings.load_profile("any machine")
@@ -39,6 +42,7 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run tests marked `full` too, and `case_count` at its middle")
+    parser.addoption("--unit", action="store_true", help="run only tests that start no program (tests/unit_tests.py)")
     parser.addoption("--soak", action="store_true", help="run tests that use `case_count` at their largest counts")
 
 
@@ -47,6 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
+    if config.getoption("--unit"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_unit(item)])
+        items[:] = [item for item in items if is_unit(item)]
     for item in items:
         if "case_count" in getattr(item, "fixturenames", ()):
             item.add_marker("soak")

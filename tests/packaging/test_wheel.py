@@ -208,6 +208,7 @@ def test_spark_reads_with_executors_that_have_the_wheel_alone(
 
 @pytest.mark.spark
 @pytest.mark.s3
+@pytest.mark.full
 def test_without_the_connector_the_missing_artifact_is_named(
     spark_environment: WheelEnvironment, history: S3Bucket
 ) -> None:

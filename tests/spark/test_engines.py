@@ -93,7 +93,7 @@ def tier_in(bucket: S3Bucket, folder: str = "cold") -> ColdTier:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("kind", ["minio", "localstack"])
+@pytest.mark.parametrize("kind", ["minio", pytest.param("localstack", marks=pytest.mark.full)])
 def test_both_engines_give_equal_rows_with_only_s3a_settings(
     session: SparkSession, s3_servers: Callable[[str], S3Server], kind: str
 ) -> None:

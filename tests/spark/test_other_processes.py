@@ -86,7 +86,7 @@ def test_the_next_pyspark_passes_the_tests_of_this_one(tmp_path: Path, case_coun
     output = run(
         ROOT,
         "pytest",
-        *("-n", "0", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "inner")),
+        *("--full", "-n", "0", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "inner")),
         *("--deselect", "tests/spark/test_other_processes.py"),
         *map(str, chosen),
         python_path=(overlay,),

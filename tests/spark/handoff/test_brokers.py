@@ -125,7 +125,7 @@ def commit(cluster: Cluster, group: str, topic: str, broker_name: str, offset: i
 DONE: dict[str, list[int | None]] = {name: [7, 0] for name in BROKERS}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.full) for seed in (0, 2)), 1])
 def test_a_broker_is_killed_between_prepare_and_apply(
     cluster: Cluster, topic: str, seed: int, case_count: Callable[..., int]
 ) -> None:

@@ -109,8 +109,7 @@ def test_the_first_run_alone_pins_the_version(spark_session: SparkSession, tmp_p
 
 
 @pytest.mark.parametrize(
-    "job",
-    ["counts", pytest.param("key history", marks=pytest.mark.full), pytest.param("compare", marks=pytest.mark.full)],
+    "job", ["counts", *(pytest.param(job, marks=pytest.mark.full) for job in ("key history", "compare"))]
 )
 def test_other_jobs_go_on_where_they_were_interrupted(spark_session: SparkSession, tmp_path: Path, job: str) -> None:
     tier = ColdTier(directory_url(tmp_path / "cold"))

@@ -19,7 +19,7 @@ from tests.tiered.cold_data import Log
 from thermocline.client import AdminClient
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.full, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 START_TIMEOUT_S = 300.0
 WORKER_COUNT = 2
@@ -142,7 +142,6 @@ def submit(master: str, script: Path, arguments: list[str], environment: dict[st
     return done.stdout
 
 
-@pytest.mark.full
 def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
     master: str,
     work: Path,

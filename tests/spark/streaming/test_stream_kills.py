@@ -189,6 +189,7 @@ def check_sink(
 @pytest.mark.spark
 @pytest.mark.timeout(14_400)
 @pytest.mark.xdist_group("spark")
+@pytest.mark.full
 def test_the_sink_holds_each_message_once_in_order(
     tmp_path: Path, case_count: Callable[..., int], record_property: Callable[[str, object], None]
 ) -> None:

@@ -145,6 +145,7 @@ def read_everything(spark: SparkSession, cluster: LiveCluster, topic: str, folde
     return sum(progress.numInputRows for progress in query.recentProgress), memory.peak_kib
 
 
+@pytest.mark.full
 def test_planner_and_workers_grow_no_more_than_their_bounds_over_a_long_lag(
     spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
 ) -> None:

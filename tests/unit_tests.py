@@ -1,0 +1,45 @@
+"""The fast inner loop, `make test-unit`: tests that start no program, chosen by what they use and where they are.
+
+A test belongs to it unless it has a marker of `MARKERS`, uses a fixture of `FIXTURES` or is in a folder of `FOLDERS`.
+While it runs, a test that starts a program other than this Python fails (`refuse_programs`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+MARKERS = ("go", "java", "spark", "s3", "crash", "full", "soak")
+FIXTURES = frozenset(
+    {"java_home", "jdk_home", "official_jars", "spark_s3a_jars", "c_compiler", "s3_servers", "s3_server", "s3_bucket"}
+    | {"case_count", "any_s3_server", "any_s3_bucket", "private_s3_server", "the_session"}
+)
+FOLDERS = ("benchmarks", "boundary", "cli", "crash", "dialogues", "docs", "interop", "localstack", "packaging", "spark")
+"""Folders of `tests/` whose tests need whole brokers, servers, clients or Spark."""
+
+
+def is_unit(item: pytest.Item) -> bool:
+    """Whether `make test-unit` runs a test."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return (
+        folder not in FOLDERS
+        and not any(item.get_closest_marker(name) for name in MARKERS)
+        and FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    )
+
+
+def refuse_programs() -> None:
+    """From now on this process starts no program but Python: an audit hook cannot be taken back."""
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event != "subprocess.Popen":
+            return
+        executable, words = arguments[0], arguments[1]
+        program = str(executable or (words[0] if isinstance(words, list | tuple) else words))
+        if os.path.realpath(program) != os.path.realpath(sys.executable):
+            pytest.fail(f"a test of `make test-unit` starts no program, and this one starts {program}", pytrace=False)
+
+    sys.addaudithook(hook)
