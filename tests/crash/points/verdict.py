@@ -185,8 +185,13 @@ async def named_keys(bucket: ObjectStore, now_ms: int) -> set[str]:
 
 
 async def check_nothing_missing(bucket: ObjectStore, now_ms: int) -> set[str]:
-    """What is named is there, of every version that can be read; what else there is."""
+    """What is named is there, of every version that can be read; what else there is.
+
+    A broker may be at work: it counts what a listing shows before and after the names are read.
+    """
     there, named = await listed_keys(bucket), await named_keys(bucket, now_ms)
+    while (there_now := await listed_keys(bucket)) != there:
+        there, named = there_now, await named_keys(bucket, now_ms)
     assert not named - there, f"missing: {sorted(named - there)}"
     return there - named
 
