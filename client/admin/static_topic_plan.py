@@ -1,4 +1,4 @@
-"""Static topic plans: what each broker is to be told when a static topic is made, grown, or moved.
+"""Static topic plans: the changes for each broker when a static topic is made, grown, or moved.
 
     present configurations and mappings of all brokers -> checks -> plan -> apply (static_topic_administration.py)
 
@@ -46,7 +46,7 @@ Configs = Mapping[str, TopicConfigAndMapping]
 
 
 class StaticTopicPlan(Body, kw_only=True):
-    """What every broker is to be told; see the module."""
+    """The changes for every broker; see the module."""
 
     topic: str = ""
     type: str = CREATE_OR_UPDATE

@@ -127,7 +127,7 @@ class PopCalls:
             await self._call(broker_name, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
 
     async def change_invisible(self, message: PoppedMessage, *, invisible_ms: int) -> ReceiptHandle:
-        """Let a message be nobody else's for `invisible_ms` from now on; its receipt from now on.
+        """Keep a message invisible to other consumers for `invisible_ms` from now on; its receipt from now on.
 
         Raises:
             UnavailableError: No answer, or not now; the old receipt holds.

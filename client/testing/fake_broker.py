@@ -202,7 +202,7 @@ class FakeBroker:
     def ask_producers(self) -> int:
         """Ask a producer of its group about each open transaction, once; return for how many there was one.
 
-        A real broker does so by itself after some seconds; this one only when it is told to.
+        A real broker does so by itself after some seconds; this one only when the test calls this method.
         """
         return self._on_loop(lambda: sum(node.transactions.ask() for node in self._nodes))
 

@@ -32,7 +32,7 @@ def task_reported(address: str | None, counts: Callable[[], TaskCounts], *, engi
         yield
         outcome = "done"
     except GeneratorExit:
-        outcome = "stopped"  # nobody wants the rest: a limit
+        outcome = "stopped"  # the reader needs no more rows: a limit
         raise
     finally:
         if address is not None:
