@@ -139,7 +139,7 @@ def plan_growth(
         raise InvalidRequestError("a static topic only grows", topic=topic, queues=len(queues), wanted=queue_count)
     configs = {name: _copy(config) for name, config in present.items()}
     if not targets:
-        raise InvalidRequestError("nobody to give the queues to", topic=topic)
+        raise InvalidRequestError("no broker to give the queues to", topic=topic)
     counts = Counter(items[-1].broker_name or "" for items in queues.values())
     order = _order(topic, targets)
     for queue_id in range(len(queues), queue_count):
@@ -164,7 +164,7 @@ def plan_move(
     if not present:
         raise ObjectNotFoundError("there is no such static topic", topic=topic)
     if not targets:
-        raise InvalidRequestError("nobody to move the queues to", topic=topic)
+        raise InvalidRequestError("no broker to move the queues to", topic=topic)
     epoch, queues = check(topic, present)
     epoch = max(epoch + EPOCH_STEP, now_ms)
     configs = {name: _copy(config) for name, config in present.items()}

@@ -194,7 +194,7 @@ class AsyncPopConsumer(PopConsumerOptions):
             await self._running()[1].ack(wanted)
 
     async def change_invisible_duration(self, message: PoppedMessage, invisible_ms: int) -> None:
-        """Keep a message invisible to other consumers for `invisible_ms` from now; 0 gives it back. Its receipt changes.
+        """Keep a message invisible to other consumers for `invisible_ms` from now; 0 returns it. Its receipt changes.
 
         Raises:
             UnavailableError: No answer, or the broker cannot now; it comes back when it was to.

@@ -149,7 +149,7 @@ class RequestReply:
         correlation_id = "" if found is None else found.decode(errors="replace")
         waiting = self._waiting.get(correlation_id)
         if waiting is None or waiting.done():
-            logger.warning("nobody waits for this reply correlation_id=%s from=%s", correlation_id, header.born_host)
+            logger.warning("no request waits for reply correlation_id=%s from=%s", correlation_id, header.born_host)
         else:
             waiting.set_result(_received(header, properties_text, bytes(command.body)))
         return RemotingCommand.response(command)

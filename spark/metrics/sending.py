@@ -53,7 +53,7 @@ def send_report(address: str, report: Mapping[str, object]) -> bool:
             return connection.recv(1) == RECEIVED
     except (OSError, ValueError) as error:
         _unreachable.add(address)
-        logger.warning("the driver cannot be told what tasks did host=%s reason=%s", parts.hostname, error)
+        logger.warning("the report of a task did not reach the driver host=%s reason=%s", parts.hostname, error)
         return False
 
 
