@@ -151,7 +151,7 @@ class PopConsumerOptions(ZonedOptions):
     await_ms: int = 15_000
     """How long `receive` waits for a message, unless it says otherwise."""
     in_order: bool = False
-    """Whether nobody gets more of a queue before what was received of it is acknowledged."""
+    """Whether a queue gives no more before its received messages are acknowledged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -97,7 +97,7 @@ class PopCalls:
         unwanted = [message for message in messages if tags and message.record.tags not in tags]
         if not unwanted:
             return messages
-        await self.ack(unwanted)  # the broker compared hashes; nobody of the group wants these
+        await self.ack(unwanted)  # the broker compared hashes; no member of the group wants these
         return [message for message in messages if message.record.tags in tags]
 
     async def ack(self, messages: Sequence[PoppedMessage]) -> None:

@@ -1,4 +1,4 @@
-"""Request and reply: a producer's messages that somebody answers, and the answers.
+"""Request and reply: a producer's messages that a consumer answers, and the answers.
 
     requester --message with a correlation id--> topic --> consumer --SEND_REPLY_MESSAGE_V2 325--> broker
         ^                                                                                           |

@@ -123,7 +123,7 @@ class FakeBroker:
         self._on_loop(create)
 
     def create_group(self, group: str, *, retry_max_times: int = 16) -> None:
-        """Create a consumer group on every broker; groups that nobody created are made with defaults."""
+        """Create a consumer group on every broker; groups that were not created are made with defaults."""
 
         def create() -> None:
             for node in self._nodes:
