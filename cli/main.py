@@ -91,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"thermocline: {error}.\n")
         return EXIT_FAILED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has left; a second error while closing would be noise
+        sys.stderr.close()  # the reader of our output has closed; a second error while closing would be noise
         return EXIT_FAILED
     except OSError as error:
         sys.stderr.write(f"thermocline: {error.strerror or error}.\n")

@@ -26,7 +26,7 @@ COLUMNS = ("written_timestamp_ms", "step", "group", "client", "cost_ms", "outcom
 def trace(app: Application, message_id: str, trace_topic: str) -> None:
     """Show who sent the message with this id, its producer's, and who consumed it how.
 
-    Clients write that down when they are told to (`enable_trace`), some seconds later. A key will do for the id.
+    Clients record this when tracing is on (`enable_trace`), some seconds later. A key will do for the id.
 
     \b
     Example:

@@ -36,7 +36,7 @@ def store() -> None:
     type=click.Choice(MODES),
     default=MODES[0],
     show_default=True,
-    help="How the broker is to be told (coldFencing) that it alone commits.",
+    help="The fencing mode to check, as in coldFencing.",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=10, show_default=True, help="How often writers race.")
 @click.option("--writers", type=click.IntRange(2, 32), default=16, show_default=True, help="How many race at once.")

@@ -1,5 +1,5 @@
 """`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py; what it
-costs: tier_cost.py; what lies in a bucket: tier_bucket.py."""
+costs: tier_cost.py; the contents of a bucket: tier_bucket.py."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
     """Delete from the bucket now what has expired of TOPIC, or is left of it after it was deleted.
 
     Packs and segments that hold such messages are rewritten without them, and everything that the cold tier has given
-    up is deleted at once: whoever reads an older version of the catalog without a pin loses it. Messages that are
+    up is deleted at once: readers of an older version of the catalog without a pin lose it. Messages that are
     visible stay.
 
     \b

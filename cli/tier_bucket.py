@@ -1,4 +1,4 @@
-"""`thermocline tier ls`, `cat` and `verify`: what lies in a bucket, without any broker."""
+"""`thermocline tier ls`, `cat` and `verify`: the contents of a bucket, without any broker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Write JSON for pro
 _broker = click.option("--broker", help="Only this broker's cold tier, where several share the bucket.")
 
 
-@click.command("ls", short_help="List what lies in a bucket.")
+@click.command("ls", short_help="List the contents of a bucket.")
 @_places
 @click.option("--indexes", is_flag=True, help="List index objects instead, by which keys and places are found.")
 @_broker
 @_json
 def ls(places: tuple[str, ...], indexes: bool, broker: str | None, as_json: bool) -> None:
-    """List the topics in the bucket at URL, or the segments and packs that TOPIC lies in, by queue and offset.
+    """List the topics in the bucket at URL, or the segments and packs that hold TOPIC, by queue and offset.
 
     URL is what the brokers' coldUrl is. No broker is asked, nor needed.
 
@@ -89,11 +89,11 @@ def cat(
 
 @click.command("verify", short_help="Check a topic or an object in a bucket.")
 @_places
-@click.option("--key", help="Instead of a topic: the segment, pack or index object that lies in this object.")
+@click.option("--key", help="Instead of a topic: the segment, pack or index object with this key.")
 @_broker
 @_json
 def verify(places: tuple[str, ...], key: str | None, broker: str | None, as_json: bool) -> int:
-    """Read every byte that TOPIC lies in, or one object, in the bucket at URL, and hold it against the catalog.
+    """Read every byte that holds TOPIC, or one object, in the bucket at URL, and hold it against the catalog.
 
     Exits with 1 when something is broken. `tier scrub URL --deep` does so with everything.
 

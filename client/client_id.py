@@ -1,6 +1,6 @@
 """Client id: the name under which one client object is known to brokers and to the other members of its group.
 
-Form: `ip@instance[@unit]`. Group members are told apart by it alone, so it must be unique among everything that runs:
+Form: `ip@instance[@unit]`. The id alone distinguishes group members, so it must be unique among everything that runs:
 the default instance is process id and a counter of nanoseconds. Broadcasting keeps its offsets under the client id, so
 there the instance must be a chosen, lasting name.
 Source: client/ClientConfig.java (buildMQClientId, changeInstanceNameToPID), Apache RocketMQ 5.3.
@@ -16,7 +16,7 @@ __all__ = ["build_client_id", "local_address"]
 
 
 def build_client_id(*, address: str, instance_name: str, unit_name: str = "") -> str:
-    """Return the id; an empty `instance_name` means one that nobody else has."""
+    """Return the id; an empty `instance_name` means a unique one."""
     instance = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
     return f"{address}@{instance}" + (f"@{unit_name}" if unit_name else "")
 

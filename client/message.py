@@ -37,7 +37,7 @@ class _MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     flag: int = 0
     """32 bits for the application; the broker only hands them on."""
     sharding_key: str = ""
-    """Messages with equal keys go to one queue, in order, unless `send` is told a queue or a selector."""
+    """Messages with equal keys go to one queue, in order, unless `send` gets a queue or a selector."""
     delay_level: int = 0
     """1 to 18: deliver after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h; 0: at once."""
     delay_ms: int = 0

@@ -16,7 +16,7 @@ __all__ = ["MessageQueue"]
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class MessageQueue:
-    """Where a message lives: its topic, the broker's name (not its address) and the queue's number on that broker."""
+    """Where a message is stored: its topic, the broker's name (not its address) and the queue id on that broker."""
 
     topic: str
     broker_name: str

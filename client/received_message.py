@@ -4,7 +4,7 @@ A pull answers with records as the commit log holds them (remoting/message_recor
 largest cost, so properties are parsed, and a compressed body inflated, when they are first asked for.
 
 Three things differ from the record
-  - A retried message lies in `%RETRY%group`; `topic` is the one that it was sent to, `queue` is where it lies now.
+  - A retried message is stored in `%RETRY%group`; `topic` is the original topic, `queue` is where it is stored now.
   - An inner batch (one record that holds several messages) is taken apart: message i gets queue offset + i.
   - `message_id` is the producer's unique id, the broker's offset id only where there is none.
 Source: client/impl/consumer/PullAPIWrapper.java, common/message/MessageDecoder.java, Apache RocketMQ 5.3.
@@ -32,7 +32,7 @@ _NEEDS_SPLIT = INNER_BATCH | NEED_UNWRAP
 
 
 class ReceivedMessage:
-    """One stored message; read only. Belongs to whoever received it."""
+    """One stored message; read only. Belongs to its receiver."""
 
     __slots__ = ("_body", "_properties", "queue", "reconsume_times", "record", "topic")
 

@@ -27,7 +27,7 @@ class RouteTable:
     """Topic -> route. Belongs to its session's loop. Bounded by the number of topics that the application uses."""
 
     def __init__(self, name_servers: NameServers, *, may_leave_zone: bool = False) -> None:
-        """`may_leave_zone`: a topic that nobody in the client's zone takes messages for is looked for everywhere."""
+        """`may_leave_zone`: a topic without a broker in the client's zone is looked for everywhere."""
         self._name_servers = name_servers
         self._may_leave_zone = may_leave_zone
         self._routes: dict[str, TopicRoute] = {}
@@ -36,7 +36,7 @@ class RouteTable:
         self._on_change: list[Callable[[TopicRoute], None]] = []
 
     def on_change(self, callback: Callable[[TopicRoute], None]) -> None:
-        """Have `callback` told of every route that is new or differs from before."""
+        """Call `callback` with every route that is new or differs from before."""
         self._on_change.append(callback)
 
     def watch(self, topic: str) -> None:

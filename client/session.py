@@ -55,7 +55,7 @@ class SessionOwner(Protocol):
         """Serve a broker's request; UnsupportedRequestError for what this client does not serve."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """A connection is gone; whoever waits for an answer on it was told."""
+        """A connection is gone; callers that waited on it have their errors."""
 
 
 class ClientSession:

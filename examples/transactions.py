@@ -3,7 +3,7 @@
     thermocline dev --set transactionCheckInterval=1000 --set transactionTimeOut=1000
     python examples/transactions.py [NAMESERVER]
 
-The broker asks about transactions whose end it was not told, here sooner than by default (every 30 s).
+The broker asks about transactions whose end it did not receive, here sooner than by default (every 30 s).
 """
 
 import sqlite3

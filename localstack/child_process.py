@@ -5,7 +5,7 @@ Rules
     from a thread that lives as long as they should, such as the main one.
   - It runs in a session of its own: Ctrl-C in a terminal reaches the parent alone, and stopping signals the group, so
     that no grandchild stays behind.
-  - Its output goes to a file, never to a pipe that somebody would have to empty.
+  - Its output goes to a file, never to a pipe that a reader would have to empty.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""LocalStack, S3 only: in a virtual environment of its own, because its pins contradict everybody else's.
+"""LocalStack, S3 only: in a virtual environment of its own, because its pins contradict those of other packages.
 
 Quirks
   - Objects are gone when the process ends. Any secret is accepted. DELETE ignores `If-Match`.
   - It must start in an empty directory: the working directory comes first on its import path.
-  - It was seen to listen on all addresses whatever it is told: not for shared networks.
+  - It was seen to listen on all addresses whatever its settings: not for shared networks.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def state_paths(directory: Path) -> dict[str, str]:
 async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly.
 
-    `on_ready` is told `host:port` once requests are served.
+    `on_ready` receives `host:port` once requests are served.
 
     Raises:
         InvalidRequestError: Too few open files are allowed.

@@ -1,6 +1,6 @@
 """Where a NameServer's settings come from: configuration file, environment, flags; the later one wins.
 
-Configuration file, told by its ending: `*.toml` has property names at the top; anything else is properties text with
+Configuration file, by suffix: `*.toml` has property names at the top; anything else is properties text with
 Apache RocketMQ's names, so that a `namesrv.conf` written for it works. Names of RocketMQ that have no effect here
 are collected in `ignored`; a value that promises what is not built is refused (official_settings.py).
 Environment: THERMOCLINE_NAME_SERVER_ and the property name in capitals (THERMOCLINE_NAME_SERVER_BROKER_EXPIRY_MS for

@@ -68,7 +68,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationResult:
-    """What a slave is told of its master; both None for a master."""
+    """What a slave receives about its master; both None for a master."""
 
     master_address: str | None = None
     ha_address: str | None = None

@@ -1,4 +1,4 @@
-"""Pop store: which messages are in whose hands, durable before anybody is told.
+"""Pop store: which messages are in whose hands, durable before any answer.
 
     claim    messages of some queues, for one group: check points -> revive topic, the group's offsets move on
     ack      acknowledgement -> revive topic; with the last one the check point is finished
@@ -238,7 +238,7 @@ class PopStore:
         )
 
     def revive(self, pending: Pending, drafts: Sequence[MessageDraft], offsets: Sequence[int]) -> list[PutResult]:
-        """Put messages that nobody has acknowledged once more, and note that this is done for these offsets.
+        """Put messages that no consumer has acknowledged once more, and note that this is done for these offsets.
 
         Raises:
             MQError: The store refuses them; nothing has changed.

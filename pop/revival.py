@@ -1,4 +1,4 @@
-"""Revival: a message that nobody acknowledged in time, as it is put once more.
+"""Revival: a message that no consumer acknowledged in time, as it is put once more.
 
     tried less often than the group allows    %RETRY%group_topic (or +topic), queue 0: it is popped from there like any
                                               other, one try more; from a retry topic it comes back to the same one

@@ -30,7 +30,7 @@ def decode_bit_set(text: str) -> list[int]:
     """The bit numbers in a text, ascending.
 
     Raises:
-        InvalidRequestError: It is no bit set, or a larger one than anybody needs.
+        InvalidRequestError: It is no bit set, or one larger than any use needs.
     """
     try:
         data = base64.b64decode(text, validate=True)

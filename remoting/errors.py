@@ -76,7 +76,7 @@ class PropertiesTooLargeError(MessageIllegalError):
 
 
 class OffsetOutOfRangeError(InvalidRequestError):
-    """The offset lies outside what the queue or the log holds."""
+    """The offset is outside what the queue or the log holds."""
 
 
 class ObjectNotFoundError(InvalidRequestError):
@@ -108,7 +108,7 @@ class SubscriptionNotLatestError(InvalidRequestError):
 
 
 class FilterDataNotFoundError(InvalidRequestError):
-    """What the group subscribed with is no filter: its expression is wrong, or of a type that nobody knows."""
+    """What the group subscribed with is no filter: its expression is wrong, or of an unknown type."""
 
 
 class PermissionDeniedError(InvalidRequestError):
@@ -132,7 +132,7 @@ class GroupActiveError(IllegalOperationError):
 
 
 class OffsetChangedError(IllegalOperationError):
-    """The group is not where it was: somebody has consumed meanwhile."""
+    """The group's offsets have changed: a consumer has consumed meanwhile."""
 
 
 class TopicChangedError(IllegalOperationError):
@@ -179,7 +179,7 @@ class RequestTimeoutError(UnavailableError):
 
 
 class ReplyTimeoutError(RequestTimeoutError):
-    """A request message got no reply in its time: nobody consumes it, or not fast enough."""
+    """A request message got no reply in its time: no consumer runs, or none is fast enough."""
 
 
 class ConnectionLostError(UnavailableError):

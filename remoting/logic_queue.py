@@ -81,7 +81,7 @@ def static_end(item: LogicQueueMappingItem) -> int:
 
 
 def find_item(items: Items, offset: int) -> LogicQueueMappingItem | None:
-    """The decided item in which an offset lies: the newest that begins at or before it, else the first."""
+    """The decided item that holds an offset: the newest that begins at or before it, else the first."""
     decided = [item for item in items if is_decided(item)]
     return next((item for item in reversed(decided) if item.logic_offset <= offset), next(iter(decided), None))
 
@@ -110,7 +110,7 @@ def led_queues(detail: TopicQueueMappingDetail) -> dict[int, int]:
 
 
 def mapping_info(detail: TopicQueueMappingDetail) -> TopicQueueMappingInfo:
-    """What NameServers are told of a mapping."""
+    """The part of a mapping that NameServers receive."""
     return TopicQueueMappingInfo(
         broker_name=detail.broker_name,
         curr_id_map=led_queues(detail),
@@ -124,7 +124,7 @@ def mapping_info(detail: TopicQueueMappingDetail) -> TopicQueueMappingInfo:
 def leaders(infos: Mapping[str, TopicQueueMappingInfo]) -> dict[tuple[str, int], str]:
     """(virtual broker, logic queue) -> name of its leader, from all brokers' mappings of one topic in a route.
 
-    Every queue that the newest mappings count is there, with `NO_BROKER` when nobody leads it.
+    Every queue that the newest mappings count is there, with `NO_BROKER` when it has no leader.
     """
     found: dict[tuple[str, int], str] = {}
     by_scope: dict[str, list[TopicQueueMappingInfo]] = {}

@@ -9,7 +9,7 @@ from thermocline.remoting.errors import MQError, RequestTimeoutError
 
 
 class PendingCalls:
-    """The calls of one connection. Whoever adds one sees to the bound: `len()` tells how many wait.
+    """The calls of one connection. The caller that adds one checks the bound: `len()` tells how many wait.
 
     The timer runs at the earliest deadline, fails what is due and sleeps until the next.
     """

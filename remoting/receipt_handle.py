@@ -6,7 +6,7 @@
     queue id | queue offset of the message
 
 It travels as the message property POP_CK and as the header field extraInfo. The message is this consumer's until pop
-time plus invisible time; then somebody else gets it, and the handle is worth nothing any more. Clients make handles
+time plus invisible time; then another consumer gets it, and the handle is invalid. Clients make handles
 from the answer to a POP (pop_offsets.py); of messages from a retry topic the broker does. Fields behind these are a
 proxy's own and ignored here.
 Source: ExtraInfoUtil.java, Apache RocketMQ 5.3.
@@ -28,7 +28,7 @@ SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptHandle:
-    """One popped message in somebody's hands."""
+    """One popped message that a consumer holds."""
 
     start_offset: int
     pop_time_ms: int
@@ -46,7 +46,7 @@ class ReceiptHandle:
 
     @property
     def revive_time_ms(self) -> int:
-        """When somebody else may get the message."""
+        """When another consumer may get the message."""
         return self.pop_time_ms + self.invisible_ms
 
     def text(self) -> str:

@@ -111,7 +111,7 @@ class RemotingServer:
             if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
                 os.unlink(path)
             sock.bind(path)
-            os.chmod(path, 0o600)  # nobody can connect before it listens
+            os.chmod(path, 0o600)  # no client can connect before it listens
             sock.setblocking(False)
             listener = await loop.create_unix_server(self._accept, sock=sock, backlog=BACKLOG)
         except BaseException:

@@ -1,7 +1,7 @@
 """CommitLog: every message of every topic, one record after the other.
 
 Files: commitlog/{base offset, 20 digits}, all of one length. Records: remoting/message_record.py.
-A record lies in one file. One that does not fit with 8 bytes to spare goes to the next file, and the rest of this one
+A record is in one file. One that does not fit with 8 bytes to spare goes to the next file, and the rest of this one
 becomes a blank: int32 bytes that remain, int32 MAGIC_BLANK, then whatever was there.
 
 Invariants

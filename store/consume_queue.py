@@ -136,7 +136,7 @@ class ConsumeQueue:
         return data
 
     def unit(self, offset: int) -> ConsumeQueueUnit:
-        """The unit of one queue offset, which lies below `next_offset`."""
+        """The unit of one queue offset, which is below `next_offset`."""
         assert offset < self.next_offset
         physical_offset, size_bytes, tags_code = UNIT.unpack(self.units(offset, 1))
         return ConsumeQueueUnit(physical_offset=physical_offset, size_bytes=size_bytes, tags_code=tags_code)
@@ -152,7 +152,7 @@ class ConsumeQueue:
         return offset
 
     def first_at_or_behind(self, physical_offset: int, *, start: int) -> int:
-        """The first queue offset from `start` whose record lies at or behind `physical_offset`, else the end."""
+        """The first queue offset from `start` whose record is at or behind `physical_offset`, else the end."""
         low, high = start, self.next_offset
         while low < high:
             middle = (low + high) // 2
@@ -183,7 +183,7 @@ class ConsumeQueue:
         return not unit.is_empty and unit.physical_offset >= log_min_offset
 
     def restart_at(self, next_offset: int, *, min_offset: int | None = None) -> None:
-        """Forget what lies at or behind `next_offset`, tail included; recovery only. Files are not touched."""
+        """Forget the units at or behind `next_offset`, tail included; recovery only. Files are not touched."""
         keep_bytes = max(0, next_offset - self.tail_offset) * _UNIT_BYTES
         if self.tail:
             del self.tail[keep_bytes:]

@@ -78,7 +78,7 @@ class ConsumeQueueTable:
         return queue
 
     def remove_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Forget a topic's queues; whoever holds its dictionary finds it empty. The files stay."""
+        """Forget a topic's queues; holders of its dictionary find it empty. The files stay."""
         queues = self._topics.pop(topic, {})
         removed = list(queues.values())
         queues.clear()

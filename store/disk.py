@@ -277,7 +277,7 @@ class RealFile:
         return data
 
     def view(self) -> memoryview:
-        """Map the whole file for reading; the map lives as long as a slice of it does."""
+        """Map the whole file for reading; the map exists as long as a slice of it."""
         if self._mapping is None:
             self._mapping = mmap.mmap(self._descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         return memoryview(self._mapping)

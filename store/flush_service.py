@@ -99,7 +99,7 @@ class FlushGate:
 
 
 def run_in_executor(loop: asyncio.AbstractEventLoop, executor: Executor) -> RunInThread:
-    """A way to run flushes for a gate that lives on an asyncio loop. The executor needs one thread."""
+    """A way to run flushes for a gate that belongs to an asyncio loop. The executor needs one thread."""
 
     def run(job: Callable[[], int], done: Callable[[BaseException | None], None]) -> None:
         def finished(future: asyncio.Future[int]) -> None:

@@ -208,7 +208,7 @@ class IndexService:
 
     @property
     def last_physical_offset(self) -> int:
-        """Where the last record that was filed lies; 0 for an empty index."""
+        """The physical offset of the last indexed record; 0 for an empty index."""
         return self._files[-1].last_physical_offset if self._files else 0
 
     def query(

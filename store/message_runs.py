@@ -6,7 +6,7 @@ one copy, and never decoded.
 Rules
   - At most `count_max` messages and `bytes_max` bytes, but always the first one that matches.
   - Far behind the log's end the page cache has hardly kept what is read: `far_limits` are lower limits for messages
-    whose physical offset lies below `far_offset`, so that one pull does not wait for many disk reads.
+    whose physical offset is below `far_offset`, so that one pull does not wait for many disk reads.
   - A filler unit is an offset without a message: it is stepped over, like a unit with another tags code.
 Source: DefaultMessageStore.java (getMessage, isTheBatchFull), Apache RocketMQ 5.3.
 """

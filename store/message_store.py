@@ -440,7 +440,7 @@ class MessageStore:
         """The store time of the first message at or behind a queue offset, ms.
 
         Raises:
-            OffsetOutOfRangeError: There is none, or the offset lies below the local minimum.
+            OffsetOutOfRangeError: There is none, or the offset is below the local minimum.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is not None and queue.min_offset <= offset:

@@ -158,7 +158,7 @@ class Retention:
         return RetentionPlan(log_file_count=len(self._doomed), queue_files=self._ripe_queue_files())
 
     def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> int:
-        """Below which offset files would go now if nobody held them who can put what he needs elsewhere."""
+        """The deletion offset now, ignoring holders that can append their records again."""
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
 

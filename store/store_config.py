@@ -52,7 +52,7 @@ LARGE_FOLDERS = ("consumequeue",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Everything that the store needs to be told. Checked when made."""
+    """The store's settings. Checked when made."""
 
     root_path: str
     """storePathRootDir."""

@@ -26,7 +26,7 @@ COUNT_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerConfig:
-    """Everything that the timers need to be told. Checked when made."""
+    """The timers' settings. Checked when made."""
 
     root_path: str
     """The store's folder (storePathRootDir)."""

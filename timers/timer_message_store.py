@@ -78,7 +78,7 @@ class TimerStatus:
     """Where the timers are, for runtime information."""
 
     read_behind_ms: int = 0
-    """How far the open tick lies behind the clock."""
+    """How far the open tick is behind the clock."""
     queue_behind_count: int = 0
     """Messages that have no slot yet."""
     pending_count: int = 0

@@ -101,7 +101,7 @@ def read_timer_record(log: CommitLog, physical_offset: int, size_bytes: int, *, 
 
     Raises:
         OffsetOutOfRangeError: See `read_bytes`.
-        CorruptDataError: No record lies there, or it does not say when it is due or for which topic.
+        CorruptDataError: No record is there, or it does not say when it is due or for which topic.
     """
     text, store_timestamp_ms = _properties_of(log, physical_offset, size_bytes)
     out = find_property(text, _OUT)

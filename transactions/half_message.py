@@ -1,6 +1,6 @@
 """Half messages: what a producer sends before its local transaction, and the records that come of one.
 
-    send -> half       RMQ_SYS_TRANS_HALF_TOPIC, queue 0: nobody consumes it
+    send -> half       RMQ_SYS_TRANS_HALF_TOPIC, queue 0: no group consumes it
     half -> copy       the same again at the queue's end, one check later
     half -> committed  the topic and queue it was sent to
     half -> parked     TRANS_CHECK_MAX_TIME_TOPIC: asked for too often, left to people

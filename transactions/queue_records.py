@@ -43,7 +43,7 @@ def read_record(store: MessageStore, physical_offset: int) -> MessageRecord | No
 
 
 def find_record(store: MessageStore, physical_offset: int) -> MessageRecord | None:
-    """The record at a place in the log that somebody else names; None when there is none."""
+    """The record at a place in the log that the caller names; None when there is none."""
     try:
         return store.read_record(physical_offset)
     except (OffsetOutOfRangeError, CorruptDataError) as error:

@@ -12,7 +12,7 @@ from thermocline.remoting.errors import InvalidParameterError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """What the coordinator is told; replaced when settings change. Checked when made."""
+    """The coordinator's settings; replaced when settings change. Checked when made."""
 
     timeout_ms: int = 6_000
     """transactionTimeOut: before a half message is that old its producers are not asked."""

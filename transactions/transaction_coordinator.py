@@ -79,7 +79,7 @@ class EndRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_checked: bool
     """Whether the producer answers a check."""
     waits: bool
-    """Whether somebody waits for an answer: then a rollback is in the log on return."""
+    """Whether a client waits for an answer: then a rollback is in the log on return."""
 
 
 class TransactionCoordinator:
@@ -334,4 +334,4 @@ class TransactionCoordinator:
 
 
 def _nobody_writes() -> None:
-    """Notes wait until somebody calls `write_ops`."""
+    """Notes wait until a caller runs `write_ops`."""

@@ -273,7 +273,7 @@ class GroupAdministration(AdminBase):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Let a group's push consumers pull ("PULL") or pop ("POP") a topic; return the brokers that were told.
+        """Let a group's push consumers pull ("PULL") or pop ("POP") a topic; return the brokers that were changed.
 
         Consumers follow that leave balancing to the broker (in Java `setClientRebalance(false)`), within 20 s.
         `pop_share_queues`: with how many others each member shares its queues; 0 lets all read all.
@@ -281,7 +281,7 @@ class GroupAdministration(AdminBase):
         Raises:
             ObjectNotFoundError: There is no such group, topic or broker.
             InvalidRequestError: There is no such mode.
-            PartialResultError: Some brokers failed; `result` names those that were told.
+            PartialResultError: Some brokers failed; `result` names those that were changed.
         """
         if mode not in REQUEST_MODES:
             raise InvalidRequestError(f"a mode is one of {', '.join(REQUEST_MODES)}", mode=mode)

@@ -126,7 +126,7 @@ class HandOffAdministration(AdminBase):
         force: bool = False,
         stores: Mapping[str, str] | None = None,
     ) -> list[HandedOver]:
-        """Move a group that nobody is in to where `targets` say, by broker name; return what was moved, sorted.
+        """Move a group without members to where `targets` say, by broker name; return what was moved, sorted.
 
         A receipt is applied once. What it had applied before is not among what is returned: repeat the call after a
         failure until it succeeds. `stores`: the ids of the stores that were read, by broker name, so that no other

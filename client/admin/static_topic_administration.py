@@ -104,7 +104,7 @@ class StaticTopicAdministration(AdminBase):
 
         Raises:
             InvalidRequestError: A broker refuses; those before it know their part.
-            ObjectNotFoundError: A broker is not there; nothing was told.
+            ObjectNotFoundError: A broker is not there; no broker was changed.
             UnavailableError: A broker did not answer; the error names it. Apply the plan again.
         """
         masters = {master.broker_name: master for master in await self._masters()}

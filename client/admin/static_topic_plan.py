@@ -1,4 +1,4 @@
-"""Static topic plans: what each broker is to be told when a static topic is made, grown, or moved.
+"""Static topic plans: the changes for each broker when a static topic is made, grown, or moved.
 
     present configurations and mappings of all brokers -> checks -> plan -> apply (static_topic_administration.py)
 
@@ -46,7 +46,7 @@ Configs = Mapping[str, TopicConfigAndMapping]
 
 
 class StaticTopicPlan(Body, kw_only=True):
-    """What every broker is to be told; see the module."""
+    """The changes for every broker; see the module."""
 
     topic: str = ""
     type: str = CREATE_OR_UPDATE
@@ -139,7 +139,7 @@ def plan_growth(
         raise InvalidRequestError("a static topic only grows", topic=topic, queues=len(queues), wanted=queue_count)
     configs = {name: _copy(config) for name, config in present.items()}
     if not targets:
-        raise InvalidRequestError("nobody to give the queues to", topic=topic)
+        raise InvalidRequestError("no broker to give the queues to", topic=topic)
     counts = Counter(items[-1].broker_name or "" for items in queues.values())
     order = _order(topic, targets)
     for queue_id in range(len(queues), queue_count):
@@ -164,7 +164,7 @@ def plan_move(
     if not present:
         raise ObjectNotFoundError("there is no such static topic", topic=topic)
     if not targets:
-        raise InvalidRequestError("nobody to move the queues to", topic=topic)
+        raise InvalidRequestError("no broker to move the queues to", topic=topic)
     epoch, queues = check(topic, present)
     epoch = max(epoch + EPOCH_STEP, now_ms)
     configs = {name: _copy(config) for name, config in present.items()}

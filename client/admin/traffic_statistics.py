@@ -29,7 +29,7 @@ class Traffic:
 
     topic: str
     group: str
-    """Empty when nobody consumes the topic."""
+    """Empty when no group consumes the topic."""
     in_per_second: float
     """Over the last minute."""
     in_count_day: int
@@ -45,7 +45,7 @@ class TrafficStatistics(AdminBase):
     async def broker_traffic(self, broker: str, *, topics: Sequence[str] = ()) -> list[Traffic]:
         """Return what goes through the topics of a broker (name or address): all of them, or those named.
 
-        One row for each group of a topic; one with an empty group for a topic that nobody consumes.
+        One row for each group of a topic; one with an empty group for a topic that no group consumes.
 
         Raises:
             ObjectNotFoundError: No such broker, or no such topic there.

@@ -177,7 +177,7 @@ class AllocateMachineRoomNearby:
     def allocate(
         self, *, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return this member's share of its own room, then of every room in which no member lives.
+        """Return this member's share of its own room, then of every room without a member.
 
         Raises:
             InvalidRequestError: A room is unnamed.

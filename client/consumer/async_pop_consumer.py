@@ -12,7 +12,7 @@ messages, not queues, so one that is stuck holds up only what it has received. W
 back, to any member, with `reconsume_times` one higher; after the group's `retry_max_times` it is a dead letter.
 `change_invisible_duration` keeps a message longer, or gives it back earlier.
 
-With `in_order` the messages of a queue come in order: nobody gets more of it before all that was received of it is
+With `in_order` the messages of a queue come in order: no consumer gets more of it before all that was received of it is
 acknowledged, or its time is up.
 
 Where messages lie on several brokers or in several topics, all of them are asked; what one answers late is received by
@@ -194,7 +194,7 @@ class AsyncPopConsumer(PopConsumerOptions):
             await self._running()[1].ack(wanted)
 
     async def change_invisible_duration(self, message: PoppedMessage, invisible_ms: int) -> None:
-        """Let a message be nobody else's for `invisible_ms` from now on; 0 gives it back. Its receipt changes.
+        """Keep a message invisible to other consumers for `invisible_ms` from now; 0 returns it. Its receipt changes.
 
         Raises:
             UnavailableError: No answer, or the broker cannot now; it comes back when it was to.
@@ -256,7 +256,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         return places
 
     def _take(self, count_max: int) -> list[PoppedMessage]:
-        """Messages that came while nobody waited; those whose time is up are not ours any more."""
+        """Messages that came while no call waited; those whose time is up are not ours any more."""
         now_ms = wall_clock_ms()
         taken: list[PoppedMessage] = []
         while self._arrived and len(taken) < count_max:

@@ -285,7 +285,7 @@ class AsyncPullConsumer(PullConsumerOptions):
             await parts.calls.commit_offset(queue, offset, is_confirmed=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset in a queue, None when it has none; UnavailableError when nobody knows."""
+        """Return the group's stored offset in a queue, or None; UnavailableError when no broker can answer."""
         return await self._running().store.read(queue)
 
     def position(self, queue: MessageQueue) -> int:
@@ -311,7 +311,7 @@ class AsyncPullConsumer(PullConsumerOptions):
         self.seek(queue, await self._running().calls.max_offset(queue))
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the first offset stored at that time or later; UnavailableError when nobody knows."""
+        """Return the first offset stored at that time or later; UnavailableError when no broker can answer."""
         return await self._running().calls.offset_by_time(queue, timestamp_ms)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:

@@ -194,7 +194,7 @@ class ConsumerCalls:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def consumer_offset(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset in the queue, None when it has none; UnavailableError when nobody knows."""
+        """Return the group's offset in the queue, None when it has none; UnavailableError when no broker can answer."""
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )

@@ -1,7 +1,7 @@
 """Dispatcher: what hands pulled messages to the listener and acts upon its answers; there are two kinds.
 
 `ConcurrentDispatcher` runs batches side by side, `OrderlyDispatcher` one batch of a queue at a time. Neither acts upon
-an outcome once the queue was dropped: whoever has it now gets the messages again.
+an outcome once the queue was dropped: its new owner gets the messages again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Listener runners: where the user's listeners run, with a bound on how many at once.
 
-The consumer's loop submits a call and is told its outcome, on the loop, later. There are two runners of one shape:
+The consumer's loop submits a call and receives its outcome, on the loop, later. There are two runners of one shape:
 threads, for blocking listeners, and tasks on the loop itself, for coroutine listeners. What is submitted beyond the
 bound waits in line; the line is bounded by the consumer's flow control, which counts a message from its pull to its
 outcome.
@@ -37,7 +37,7 @@ class ListenerJob:
     started_at: float | None = None
     """When the call began, by the monotonic clock, in seconds."""
     is_cancelled: bool = False
-    """Set by whoever no longer wants the call: if it has not begun, its outcome is ListenerNotRunError."""
+    """Set by the caller to cancel the call: if it has not begun, its outcome is ListenerNotRunError."""
 
 
 class ListenerRunner(Protocol):

@@ -32,7 +32,7 @@ class OffsetStore(Protocol):
     """Reads and keeps offsets of one group."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Return the offset to go on at, None when the group has none yet; UnavailableError when nobody knows."""
+        """Return the offset to go on at, None when the group has none; UnavailableError when no broker can answer."""
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
         """Keep these offsets. Failures are logged: the next round keeps newer ones.

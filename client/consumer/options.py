@@ -147,11 +147,11 @@ class PopConsumerOptions(ZonedOptions):
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     """Where a group begins in a queue that it has no offset in; first or last."""
     invisible_ms: int = 60_000
-    """How long a received message is nobody else's, unless `receive` says otherwise."""
+    """How long a received message is invisible to other consumers, unless `receive` says otherwise."""
     await_ms: int = 15_000
     """How long `receive` waits for a message, unless it says otherwise."""
     in_order: bool = False
-    """Whether nobody gets more of a queue before what was received of it is acknowledged."""
+    """Whether a queue gives no more before its received messages are acknowledged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

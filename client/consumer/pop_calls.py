@@ -97,7 +97,7 @@ class PopCalls:
         unwanted = [message for message in messages if tags and message.record.tags not in tags]
         if not unwanted:
             return messages
-        await self.ack(unwanted)  # the broker compared hashes; nobody of the group wants these
+        await self.ack(unwanted)  # the broker compared hashes; no member of the group wants these
         return [message for message in messages if message.record.tags in tags]
 
     async def ack(self, messages: Sequence[PoppedMessage]) -> None:
@@ -127,7 +127,7 @@ class PopCalls:
             await self._call(broker_name, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
 
     async def change_invisible(self, message: PoppedMessage, *, invisible_ms: int) -> ReceiptHandle:
-        """Let a message be nobody else's for `invisible_ms` from now on; its receipt from now on.
+        """Keep a message invisible to other consumers for `invisible_ms` from now on; its receipt from now on.
 
         Raises:
             UnavailableError: No answer, or not now; the old receipt holds.

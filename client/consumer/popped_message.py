@@ -1,6 +1,6 @@
 """PoppedMessage: a message that a POP consumer holds, with the receipt that it is acknowledged by.
 
-The message is this consumer's until `visible_at_ms`, by the broker's clock; then somebody else may get it, and the
+The message is this consumer's until `visible_at_ms`, by the broker's clock; then another consumer may get it, and the
 receipt is worth nothing. Keeping it longer changes the receipt.
 
 Official brokers answer messages that came back under the topic that was asked for, with the receipt in a property; all
@@ -24,7 +24,7 @@ __all__ = ["PoppedMessage", "read_popped"]
 
 
 class PoppedMessage(ReceivedMessage):
-    """See the module. Belongs to whoever received it."""
+    """See the module. Belongs to its receiver."""
 
     __slots__ = ("receipt",)
 
@@ -38,7 +38,7 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def visible_at_ms(self) -> int:
-        """When somebody else may get the message, by the broker's clock."""
+        """When another consumer may get the message, by the broker's clock."""
         return self.receipt.revive_time_ms
 
 

@@ -94,7 +94,7 @@ class Rebalancer:
             try:
                 share = await self._share(topic)
             except TopicNotFoundError:
-                # Heartbeats create the retry topic; whoever sends first creates the topic.
+                # Heartbeats create the retry topic; the first sender creates the topic.
                 is_balanced = is_balanced and not is_retry_topic(topic)
                 continue
             except MQError as error:

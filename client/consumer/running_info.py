@@ -1,4 +1,4 @@
-"""Running info: how a consumer is doing, for whoever asks through the broker (GET_CONSUMER_RUNNING_INFO 307).
+"""Running info: how a consumer is doing, for requests through the broker (GET_CONSUMER_RUNNING_INFO 307).
 
 Every kind of consumer tells its settings, subscriptions and queues; rates too where the client consumes by itself.
 Source: client/impl/ClientRemotingProcessor.java and consumerRunningInfo of the consumers, Apache RocketMQ 5.3.

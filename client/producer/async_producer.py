@@ -207,7 +207,7 @@ class AsyncProducer(ProducerOptions):
             settle(future, outcome)
             if callback is not None:
                 if isinstance(outcome, MQError) and not future.cancelled():
-                    future.exception()  # the callback is told, so nobody has to ask the future
+                    future.exception()  # the callback gets it, so no caller has to ask the future
                 call_back(callback, outcome)
 
         self.start_send(prepared, done, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms)
@@ -221,7 +221,7 @@ class AsyncProducer(ProducerOptions):
         selector: QueueSelector | None = None,
         argument: object = None,
     ) -> None:
-        """Send without an answer: fast, and nobody knows whether it arrived. Waits while the connection is full.
+        """Send without an answer: fast, but arrival is not confirmed. Waits while the connection is full.
 
         Raises:
             InvalidRequestError: The message, its topic or its queue is impossible.

@@ -1,4 +1,4 @@
-"""Request and reply: a producer's messages that somebody answers, and the answers.
+"""Request and reply: a producer's messages that a consumer answers, and the answers.
 
     requester --message with a correlation id--> topic --> consumer --SEND_REPLY_MESSAGE_V2 325--> broker
         ^                                                                                           |
@@ -149,7 +149,7 @@ class RequestReply:
         correlation_id = "" if found is None else found.decode(errors="replace")
         waiting = self._waiting.get(correlation_id)
         if waiting is None or waiting.done():
-            logger.warning("nobody waits for this reply correlation_id=%s from=%s", correlation_id, header.born_host)
+            logger.warning("no request waits for reply correlation_id=%s from=%s", correlation_id, header.born_host)
         else:
             waiting.set_result(_received(header, properties_text, bytes(command.body)))
         return RemotingCommand.response(command)

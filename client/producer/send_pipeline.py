@@ -149,7 +149,7 @@ class SendPipeline:
         waiting.append(sending)
 
     async def send_one_way(self, sending: Sending) -> None:
-        """Write a request that nobody answers; returns when the operating system has room for more.
+        """Write a request without an answer; returns when the operating system has room for more.
 
         Raises:
             MQError: There is no route or connection; what happens after writing, nobody tells.

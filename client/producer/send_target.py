@@ -95,5 +95,5 @@ class SendTarget:
         """
         lane = self._by_queue.get(queue)
         if lane is None:
-            raise UnavailableError("nobody takes messages for this queue now", queue=str(queue))
+            raise UnavailableError("no broker takes messages for this queue now", queue=str(queue))
         return lane

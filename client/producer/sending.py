@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SendCallback: TypeAlias = "Callable[[SendResult | MQError], object]"
-"""What is told the outcome of one message."""
+"""Receives the outcome of one message."""
 
 BatchCallback: TypeAlias = "Callable[[list[SendResult] | MQError], object]"
-"""What is told the outcome of a batch: a result for each message, or one error for all."""
+"""Receives the outcome of a batch: a result for each message, or one error for all."""
 
 QueueChooser: TypeAlias = "Callable[[tuple[MessageQueue, ...]], MessageQueue]"
 
@@ -124,7 +124,7 @@ def call_back(callback: SendCallback, outcome: SendResult | MQError) -> None:
 def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
     """Give a future the outcome of a send."""
     if future.done():
-        return  # whoever waited has left
+        return  # the caller does not wait any more
     if isinstance(outcome, MQError):
         future.set_exception(outcome)
     else:

@@ -123,7 +123,7 @@ class FakeBroker:
         self._on_loop(create)
 
     def create_group(self, group: str, *, retry_max_times: int = 16) -> None:
-        """Create a consumer group on every broker; groups that nobody created are made with defaults."""
+        """Create a consumer group on every broker; groups that were not created are made with defaults."""
 
         def create() -> None:
             for node in self._nodes:
@@ -202,7 +202,7 @@ class FakeBroker:
     def ask_producers(self) -> int:
         """Ask a producer of its group about each open transaction, once; return for how many there was one.
 
-        A real broker does so by itself after some seconds; this one only when it is told to.
+        A real broker does so by itself after some seconds; this one only when the test calls this method.
         """
         return self._on_loop(lambda: sum(node.transactions.ask() for node in self._nodes))
 

@@ -1,6 +1,6 @@
 """FakeTimers: messages of a fake broker that wait for their time, and their recall.
 
-What waits lies in the timer topic, as on a real broker, which makes offset and id for the answer. Delays are kept to
+Waiting messages are in the timer topic, as on a real broker; the answer has their offset and id. Delays are kept to
 the millisecond; a recall takes the message back at once, instead of storing a marker.
 """
 

@@ -30,7 +30,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStore:
-    """Where the cold tier lies: its URL for the broker, and for Spark."""
+    """The place of the cold tier: its URL for the broker, and for Spark."""
 
     broker_url: str
     spark_url: str

@@ -144,7 +144,7 @@ class HadoopObjectStore:
             stream.close()
 
     def _children(self, folder: str) -> tuple[Any, ...]:
-        """What lies in a folder; nothing where there is none."""
+        """Return the entries of a folder; nothing where there is none."""
         try:
             return tuple(self._file_system().listStatus(self._path(folder.rstrip("/"))))
         except self._jvm_error() as error:

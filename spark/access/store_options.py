@@ -72,7 +72,7 @@ SSE_NAMES = ("encryption.algorithm", "server-side-encryption-algorithm")
 SSE_KEY_NAMES = ("encryption.key", "server-side-encryption.key")
 _TRUTH = {"true": True, "false": False}
 _SDK_RETRIES, _S3A_RETRIES = 5, 7
-"""What s3a does where it is told nothing."""
+"""The defaults of s3a."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

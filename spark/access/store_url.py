@@ -1,4 +1,4 @@
-"""Where a cold tier lies: URLs as people write them for Spark, and the brokers that are found there.
+"""Where a cold tier is stored: URLs as people write them for Spark, and the brokers that are found there.
 
     s3a://bucket/prefix   s3://bucket/prefix?endpoint=http://host:9000   file:///directory
 

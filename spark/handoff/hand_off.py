@@ -24,13 +24,13 @@ def hand_off(
     options: Mapping[str, str] | None = None,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Sequence[HandedOver]:
-    """Move a group in which nobody is; return the queues in which it was moved now.
+    """Move a group without members; return the queues in which it was moved now.
 
     All brokers agree before any moves it. A receipt is applied once: repeat the call after a failure until it succeeds;
     what was done before is not done again, and not returned again. `force` passes over what makes the load no whole
     one, over where the group is, over messages that have expired since, and over a broker that is another than the one
     that was read, as one that was recovered is; never over a live member, another life of the topic, or an offset that
-    is not there. `options` say how to reach the bucket that a receipt lies in; `timeout_ms` how long a NameServer or
+    is not there. `options` say how to reach the bucket that holds a receipt; `timeout_ms` how long a NameServer or
     broker may take to answer, at least 20 s where it answers when a move is durable.
 
     Raises:

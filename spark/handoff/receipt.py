@@ -202,7 +202,7 @@ def _local_path(place: str) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     if parts.scheme:
-        raise InvalidRequestError("a receipt lies at a path, file:/// or s3a://bucket/key", receipt=masked_url(place))
+        raise InvalidRequestError("a receipt is at a path, file:/// or s3a://bucket/key", receipt=masked_url(place))
     return Path(place)
 
 

@@ -30,7 +30,7 @@ def check_same_stores(stores: Mapping[str, str], sources: Iterable[ColdSource]) 
         said = stores.get(source.broker_name)
         if said and source.store_uuid and said != source.store_uuid:
             raise InvalidRequestError(
-                "the broker that the NameServer names is not the one whose history lies here: they belong to different"
+                "the broker that the NameServer names is not the one whose history is here: they belong to different"
                 " clusters",
                 broker=source.broker_name,
                 path=f"{masked_url(source.url)} {source.root}",

@@ -54,7 +54,7 @@ class JobFiles:
             return bool(self._files.exists(self._path(name)))
 
     def names(self, name: str = "") -> list[str]:
-        """What lies directly in a directory, sorted; nothing when it is not there."""
+        """Return the direct entries of a directory, sorted; nothing when it is not there."""
         with self._translated(self.directory):
             if not self._files.exists(self._path(name)):
                 return []

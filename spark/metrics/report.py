@@ -12,7 +12,7 @@ OUTCOMES = ("done", "stopped", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One attempt of one task. `outcome`: done, stopped (nobody wanted the rest), failed."""
+    """One attempt of one task. `outcome`: done, stopped (the reader needed no more rows), failed."""
 
     stage: int
     partition: int

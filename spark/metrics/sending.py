@@ -32,7 +32,7 @@ def task_reported(address: str | None, counts: Callable[[], TaskCounts], *, engi
         yield
         outcome = "done"
     except GeneratorExit:
-        outcome = "stopped"  # nobody wants the rest: a limit
+        outcome = "stopped"  # the reader needs no more rows: a limit
         raise
     finally:
         if address is not None:
@@ -53,7 +53,7 @@ def send_report(address: str, report: Mapping[str, object]) -> bool:
             return connection.recv(1) == RECEIVED
     except (OSError, ValueError) as error:
         _unreachable.add(address)
-        logger.warning("the driver cannot be told what tasks did host=%s reason=%s", parts.hostname, error)
+        logger.warning("the report of a task did not reach the driver host=%s reason=%s", parts.hostname, error)
         return False
 
 

@@ -9,7 +9,7 @@
     where       queues, segments and frames that a condition rules out are in no task
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
-One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that a topic lives in.
+One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that holds a topic.
 Nothing is listed, save the brokers under a
 prefix. `pinned_options` says the same plan in options, for other plans to give the same rows.
 """
@@ -209,7 +209,7 @@ def _open(store: BlockingStore, root: str, options: ReadOptions, *, version: int
 
 
 async def _with_pieces(store: BlockingStore, catalog: Catalog, entry: TopicEntry) -> TopicEntry:
-    """The topic's entry with what lies in packs: one GET a pack that it lives in."""
+    """The topic's entry with its pieces in packs: one GET for each pack that holds it."""
     found = await with_pieces(PackPieces(store.store), catalog, entry.topic)
     assert found is not None
     return found

@@ -149,7 +149,7 @@ def pack_tasks(queues: Sequence[Sequence[SegmentSlice]], *, partition_bytes_max:
             tasks.extend(_cut_evenly(slices, partition_bytes_max))
         else:
             shared.extend(slices)
-    # By object, so that what lies together is fetched together.
+    # By object, so that neighbours are fetched together.
     shared.sort(key=lambda part: (part.source.url, part.log.key, part.log.start, part.queue_id))
     tasks.extend(_cut_evenly(shared, partition_bytes_max))
     return tasks

@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from rows if self._bodies is None else self._bodies.append(rows)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the checkpoint holds the offsets, and no broker is told."""
+        """Nothing to do: the checkpoint holds the offsets; none are committed to a broker."""
 
     def __reduce__(self) -> tuple[Callable[..., StreamReader], tuple[StreamOptions, BodyBatches | None]]:
         return _reader_of_tasks, (self._options, self._bodies)

@@ -180,7 +180,7 @@ def _joined(key: tuple[str, str], cold: ColdTopic | None, live: LiveTopic | None
     if cold is not None and live is not None:
         if cold.store_uuid != live.store_uuid:
             raise InvalidRequestError(
-                "the broker that the NameServer names is not the one whose history lies here: namesrvAddr and path"
+                "the broker that the NameServer names is not the one whose history is here: namesrvAddr and path"
                 " belong to different clusters",
                 broker=broker_name,
                 path=f"{masked_url(cold.source.url)} {cold.source.root}",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MESSAGES = 20
-DIFFERENT = "not the one whose history lies here: they belong to different clusters broker=broker-a"
+DIFFERENT = "not the one whose history is here: they belong to different clusters broker=broker-a"
 
 
 class Shop:

@@ -1,0 +1,21 @@
+"""The count of riddle words: text and names are read, quotations are not."""
+
+from tooling.riddle_words import riddle_words_of_page, riddle_words_of_python
+
+
+def test_a_python_file_is_read_in_comments_strings_and_names() -> None:
+    source = '"""First line.\n\nWhoever calls."""\n# nobody reads\nknown = "`told` is a name"\nknown_keys = 1\n'
+    assert [(hit.line, hit.word) for hit in riddle_words_of_python(source)] == [
+        (3, "Whoever"),
+        (4, "nobody"),
+        (5, "known"),
+    ]
+
+
+def test_a_page_is_read_outside_of_fences_and_backticks() -> None:
+    page = "It lives here.\n```\nnobody\n```\n`told` and told\nIt returns what it was sent, and what failed.\n"
+    assert [(hit.line, hit.word) for hit in riddle_words_of_page(page)] == [
+        (1, "lives"),
+        (5, "told"),
+        (6, "what it was sent, and what"),
+    ]
