@@ -27,7 +27,7 @@ from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.wanted_frame import WantedFrame, narrowed, with_names
 from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
+from thermocline.tiered.queue_columns import decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator
 from thermocline.tiered.segment_format import FrameInfo, LogFooter, decode_log_footer
 
@@ -100,7 +100,8 @@ class FrameChoice:
         store = self._store_of(part)
         start, end = frames[0].start_offset, frames[-1].end_offset
         tail = store.run(_get_footer(store, part.cq))
-        blocks = decode_columns_footer(tail).blocks_of(part.queue_id, start_offset=start, end_offset=end)
+        footer = decode_columns_footer(tail)
+        blocks = footer.blocks_of(part.queue_id, start_offset=start, end_offset=end)
         first = int(blocks[0]["position"])
         last = int(blocks[-1]["position"]) + int(blocks[-1]["stored_bytes"])
         stored = store.run(_get_part(store, part.cq, first, last))
@@ -109,7 +110,7 @@ class FrameChoice:
         base = int(blocks[0]["start_offset"])
         for block in blocks:
             position = int(block["position"]) - first
-            columns = decode_columns_block(stored[position : position + int(block["stored_bytes"])], block)
+            columns = footer.decode_block(stored[position : position + int(block["stored_bytes"])], block)
             wanted: Mask = np.isin(columns.tags_codes, codes)
             hits_before.extend((np.cumsum(wanted) + hits_before[-1]).tolist())
         return [info for info in frames if hits_before[info.end_offset - base] > hits_before[info.start_offset - base]]

@@ -20,7 +20,7 @@ from dataclasses import replace
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.reading.read_plan import SegmentSlice
-from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
+from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, key_hash
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
@@ -127,6 +127,6 @@ def _find_in(data: memoryview, footer: KeyIndexFooter, segment: SegmentEntry, ke
     blocks = footer.blocks_of(key_hash(key.encode()))
     if not len(blocks):
         return set()
-    ordinals = find_ordinals(data[int(blocks["position"][0]) :], blocks, key_hash(key.encode()))
+    ordinals = footer.find_ordinals(data[int(blocks["position"][0]) :], blocks, key_hash(key.encode()))
     places = map(segment.place_of_ordinal, ordinals)
     return {(run.queue_id, queue_offset) for run, queue_offset in places}

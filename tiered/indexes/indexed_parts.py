@@ -15,11 +15,11 @@ import numpy.typing as npt
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.indexes.key_pages import salt_of, salted
-from thermocline.tiered.key_index import Hashes, decode_key_index_block, decode_key_index_footer
+from thermocline.tiered.key_index import Hashes, decode_key_index_footer
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.queue_columns import ColumnsFooter, decode_columns_block, decode_columns_footer
+from thermocline.tiered.queue_columns import ColumnsFooter, decode_columns_footer
 from thermocline.tiered.segment_entry import SegmentEntry
 
 Longs = npt.NDArray[np.int64]
@@ -111,7 +111,7 @@ def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
     if entry.min_physical_offset >= end or entry.end_physical_offset <= start:
         return None
     footer = columns_footer_of(part)
-    columns = [_columns(part.cq, block) for block in footer.blocks]
+    columns = [_columns(part.cq, footer, block) for block in footer.blocks]
     places, sizes, queue_ids, offsets = (np.concatenate(each) for each in zip(*columns, strict=True))
     newest = np.concatenate([np.full(run.record_count, run.max_store_ms, np.int64) for run in entry.runs])
     inside = (places >= start) & (places < end)
@@ -142,9 +142,9 @@ def columns_footer_of(part: PartBytes) -> ColumnsFooter:
     return footer
 
 
-def _columns(cq: memoryview, block: np.void) -> tuple[Longs, Longs, Longs, Longs]:
+def _columns(cq: memoryview, footer: ColumnsFooter, block: np.void) -> tuple[Longs, Longs, Longs, Longs]:
     position = int(block["position"])
-    found = decode_columns_block(cq[position : position + int(block["stored_bytes"])], block)
+    found = footer.decode_block(cq[position : position + int(block["stored_bytes"])], block)
     count = len(found.sizes)
     return (
         found.physical_offsets,
@@ -163,7 +163,7 @@ def decode_all_keys(idx: memoryview, entry: SegmentEntry) -> tuple[Hashes, Longs
     for block in footer.blocks:
         position = int(block["position"])
         stored = idx[position : position + int(block["stored_bytes"])]
-        found = decode_key_index_block(stored, entry_count=int(block["entry_count"]))
+        found = footer.decode_block(stored, entry_count=int(block["entry_count"]))
         hashes.append(found[0])
         ordinals.append(found[1].astype(np.int64))
     joined = np.concatenate(ordinals)

@@ -23,7 +23,7 @@ from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
 from thermocline.tiered.indexes.key_pages import index_hash
 from thermocline.tiered.indexes.log_items import Item, item_id
 from thermocline.tiered.indexes.lookup_memory import LookupMemory
-from thermocline.tiered.key_index import decode_key_index_footer, find_ordinals, key_hash
+from thermocline.tiered.key_index import decode_key_index_footer, key_hash
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
@@ -169,7 +169,7 @@ class PackSource:
                 continue
             blocks = footer.blocks_of(hash_value)
             start = int(blocks["position"][0]) if len(blocks) else 0
-            ordinals = find_ordinals(memoryview(idx)[start:], blocks, hash_value)
+            ordinals = footer.find_ordinals(memoryview(idx)[start:], blocks, hash_value)
             places = [segment.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
             yield [(run.queue_id, offset) for run, offset in places]
 

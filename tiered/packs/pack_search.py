@@ -15,7 +15,7 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
+from thermocline.tiered.queue_columns import decode_columns_footer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
@@ -58,7 +58,7 @@ async def find_in_pack(
         footer = decode_columns_footer(part[segment.cq.footer_start - segment.cq.start :])
         for block in footer.blocks_at(physical_offset):
             position = int(block["position"])
-            found = decode_columns_block(part[position : position + int(block["stored_bytes"])], block)
+            found = footer.decode_block(part[position : position + int(block["stored_bytes"])], block)
             index = int(np.searchsorted(found.physical_offsets, physical_offset))
             if index < len(found.physical_offsets) and int(found.physical_offsets[index]) == physical_offset:
                 run = segment.run(found.queue_id)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.frame import decode_frame
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
+from thermocline.tiered.queue_columns import decode_columns_footer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import FrameInfo, LogFooter, QueueRun, SegmentId, decode_log_footer
 from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter
@@ -109,7 +109,7 @@ class _OpenPiece:
         columns = decode_columns_footer(self.cq)
         blocks = columns.blocks_of(run.queue_id, start_offset=run.start_offset, end_offset=run.end_offset)
         parts = [
-            decode_columns_block(
+            columns.decode_block(
                 self.cq[int(block["position"]) : int(block["position"]) + int(block["stored_bytes"])], block
             ).tags_codes
             for block in blocks

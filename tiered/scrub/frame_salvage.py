@@ -20,6 +20,7 @@ import zstandard
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.record_heads import find_records
+from thermocline.tiered.errors import FormatTooNewError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.scrub.log_parts import LogParts
 from thermocline.tiered.scrub.segment_check import check_records, read_frame
@@ -82,6 +83,8 @@ class FrameSalvage:
             return None
         try:
             footer = decode_log_footer(await self._store.get_range(key, start=end - tail_bytes, end=end))
+        except FormatTooNewError:
+            raise
         except (CorruptDataError, ObjectNotFoundError):
             return None
         is_ours = str(footer.segment_id) == segment.segment_id and footer.runs == segment.runs

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
-from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.errors import FormatTooNewError, SegmentFormatError
 from thermocline.tiered.indexes.index_directory import directory_of
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject
@@ -93,5 +93,7 @@ async def index_lying_in(store: ObjectStore, key: str) -> str | None:
         head = await store.head(key)
         data = (await store.get_suffix(key, size_bytes=head.size_bytes)).data
         return decode_index_footer(data).key
+    except FormatTooNewError:
+        raise
     except CorruptDataError:
         return None

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.errors import FormatTooNewError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_format import (
     LOG_MAGIC,
@@ -62,6 +63,8 @@ class LogParts:
                     part = await self._part_ending_at(key, start + match.end())
                     if part is not None:
                         yield part
+        except FormatTooNewError:
+            raise
         except (ObjectNotFoundError, CorruptDataError):
             return
 
@@ -76,6 +79,8 @@ class LogParts:
             if trailer.part_bytes > end:
                 return None
             footer = decode_log_footer(await self._store.get_range(key, start=end - trailer.tail_bytes, end=end))
+        except FormatTooNewError:
+            raise
         except CorruptDataError:
             return None
         return LogPart(footer.topic, footer.incarnation, end - trailer.part_bytes, end, trailer.tail_bytes)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
-from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.errors import FormatTooNewError, SegmentFormatError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
@@ -64,10 +64,14 @@ class PackCheck:
         check_places(pack, pieces)
         check_extents(pack, pieces)
         broken: list[str] = []
+        too_new: list[str] = []
         for piece in pieces:
             found = await SegmentCheck(spooled, piece).run()
+            too_new += [each.detail for each in found if each.problem is Problem.TOO_NEW]
             if found:
                 broken.append(f"{piece.topic} ({', '.join(f'{each.kind}: {each.detail}' for each in found)})")
+        if too_new:
+            raise FormatTooNewError("pieces are of a later format, and left as they are", pieces="; ".join(too_new[:1]))
         if broken:
             named = "; ".join(broken[:PIECES_NAMED_MAX])
             raise SegmentFormatError("pieces are damaged", count=len(broken), pieces=named)
@@ -79,6 +83,8 @@ async def pack_lying_in(store: ObjectStore, key: str) -> str | None:
     """The key under which the pack at `key` was written, by its own footer; None when that cannot be told."""
     try:
         footer = await PackPieces(store).first_section(key)
+    except FormatTooNewError:
+        raise
     except CorruptDataError:
         return None
     return footer[0].log.key if footer else None

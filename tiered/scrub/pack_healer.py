@@ -20,7 +20,7 @@ from pathlib import Path
 
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.errors import FormatTooNewError, SegmentFormatError
 from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_entry import SECTION_PIECES, PackEntry
@@ -188,7 +188,11 @@ async def _entries(pack: PackEntry, spooled: SpooledObject) -> dict[int, Segment
     extents = pack.table().pieces()
     for number, (start, end) in enumerate(pack.sections()):
         try:
-            section = decode_section(await spooled.get_range(pack.key, start=start, end=end))
+            section = decode_section(
+                await spooled.get_range(pack.key, start=start, end=end), version=pack.format_version
+            )
+        except FormatTooNewError:
+            raise
         except MQError as error:
             logger.info("a pack's section cannot be read key=%s section=%d: %s", pack.key, number, error)
             continue

@@ -18,7 +18,7 @@ from pathlib import Path
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.remoting.string_hash import tags_code
-from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.errors import FormatTooNewError, SegmentFormatError
 from thermocline.tiered.frame import decode_frame
 from thermocline.tiered.ledger_entry import LostRange
 from thermocline.tiered.local_files import Units
@@ -207,6 +207,8 @@ async def _tags_codes(columns: SegmentReader, stretch: Stretch, records: list[me
         found = await columns.columns(
             stretch.queue_id, start_offset=stretch.start_offset, end_offset=stretch.end_offset
         )
+    except FormatTooNewError:
+        raise
     except (CorruptDataError, ObjectNotFoundError):
         return await asyncio.to_thread(
             lambda: [tags_code(decode_record(record, check_crc=False).tags) for record in records]
