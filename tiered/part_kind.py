@@ -17,8 +17,6 @@ from thermocline.tiered.errors import FormatTooNewError
 Footer = TypeVar("Footer")
 Value = TypeVar("Value")
 
-MAGIC_BYTES = 8
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartKind(Generic[Footer]):
@@ -30,7 +28,6 @@ class PartKind(Generic[Footer]):
     decoders: dict[int, Callable[[bytes], Footer]]
 
     def __post_init__(self) -> None:
-        assert len(self.magic) == MAGIC_BYTES
         assert self.version in self.decoders, "what is written can be read"
 
     def of_version(self, table: Mapping[int, Value], version: int) -> Value:

@@ -35,8 +35,9 @@ import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
 from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
-from thermocline.tiered.part_kind import MAGIC_BYTES, PartKind
+from thermocline.tiered.part_kind import PartKind
 
+MAGIC_BYTES = 8
 LOG_MAGIC = b"THERMLOG"
 CQ_MAGIC = b"THERM-CQ"
 IDX_MAGIC = b"THERMIDX"
@@ -213,7 +214,7 @@ class LogFooter:
 
 def encode_footer(content: bytes, *, kind: PartKind[Footer], body_end: int) -> bytes:
     """Footer and trailer of a part of the version that `kind` writes; magic and body take up `body_end` bytes."""
-    assert body_end >= MAGIC_BYTES
+    assert len(kind.magic) == MAGIC_BYTES <= body_end
     stored = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(content)
     part_bytes = body_end + len(stored) + TRAILER.size
     fields = TRAILER.pack(part_bytes, len(stored), len(content), kind.version, 0, 0, kind.magic)

@@ -17,6 +17,7 @@ from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
 from thermocline.spark.reading.wanted_frame import WantedFrame, slice_names
+from thermocline.tiered.errors import FormatTooNewError
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -53,7 +54,10 @@ class Losses:
         )
 
     def footer_damaged(self, part: SegmentSlice, error: CorruptDataError) -> None:
-        """Go on without the frames of a segment whose footer cannot be read, or raise CorruptDataError."""
+        """Go on without the frames of a segment whose footer cannot be read, or raise CorruptDataError; of one that is
+        of a later format than this release reads, raise FormatTooNewError in any case: it is not damaged."""
+        if isinstance(error, FormatTooNewError):
+            raise FormatTooNewError(error.message, **error.context, **slice_names(part)) from error
         if not self._options.skip_corrupt_frames:
             raise CorruptDataError(
                 "the footer of a cold segment is damaged; onCorruptFrame=skip leaves its messages out",
