@@ -37,7 +37,7 @@ class PartKind(Generic[Footer]):
             raise FormatTooNewError(
                 "this version of the cold format cannot be read: use a later Thermocline",
                 kind=self.name,
-                version=version,
+                format_version=version,
                 versions_read=",".join(map(str, sorted(table))),
             )
         return found

@@ -330,7 +330,7 @@ async def test_a_reader_without_the_decoder_refuses_the_part_and_reads_the_rest(
         (new.columns_footer, "columns"),
         (new.key_index_footer, "key index"),
     ):
-        with pytest.raises(FormatTooNewError, match=f"kind={kind} version=2 versions_read=1"):
+        with pytest.raises(FormatTooNewError, match=f"kind={kind} format_version=2 versions_read=1"):
             await read()
     pull = ColdPull(topic=TOPIC, queue_id=0, offset=0, count_max=1, bytes_max=1 << 20, cut_ms=0)
     assert (await reader.pull(pull)).message_count == 1
@@ -344,7 +344,7 @@ def test_spark_does_not_skip_what_it_cannot_read() -> None:
     name = f"versions-{next(_names)}"
     asyncio.run(write_mixed(MemoryObjectStore(name), two_queues(), ("log",)))
     for choice in ("fail", "skip"):
-        with pytest.raises(FormatTooNewError, match="kind=records version=2 versions_read=1"):
+        with pytest.raises(FormatTooNewError, match="kind=records format_version=2 versions_read=1"):
             spark_bodies(f"memory://{name}", onCorruptFrame=choice)
 
 
@@ -408,7 +408,7 @@ async def test_scrub_heal_and_merge_leave_a_pack_of_a_later_version_as_it_is(rig
     report = await rig.scrub(heal=True)
     (finding,) = report.findings
     assert (finding.key, finding.problem, finding.outcome) == (pack.key, Problem.TOO_NEW, Outcome.FOUND)
-    assert "kind=pack version=2 versions_read=1" in finding.detail
+    assert "kind=pack format_version=2 versions_read=1" in finding.detail
     with pytest.raises(FormatTooNewError):
         await anext(PieceStream(rig.store, pack).pieces(lambda _: True))  # as a merge reads it
     assert rig.catalog.packs[pack.pack_id] == pack
@@ -421,7 +421,7 @@ async def test_the_ledger_says_of_which_version_a_pack_is(rig: ScrubRig) -> None
     pack = next(iter(rig.catalog.packs.values()))
     assert "format_version" not in msgspec.to_builtins(pack)
     changed = msgspec.structs.replace(pack, format_version=2)
-    with pytest.raises(FormatTooNewError, match="kind=pack version=2 versions_read=1"):
+    with pytest.raises(FormatTooNewError, match="kind=pack format_version=2 versions_read=1"):
         await PackPieces(rig.store).of_topic(changed, TOPIC)
     PACK.decoders[2] = PACK.decoders[1]
     try:
@@ -436,7 +436,7 @@ async def test_an_index_object_of_a_later_version_is_refused_before_a_request() 
         topics=b"", min_store_ms=0, max_store_ms=0, record_count=1, key_count=1, page_bytes=16, page_count=1,
         blooms_start=8, chapters_start=24, footer_start=24, directory=b"", created_ms=0, format_version=2,
     )  # fmt: skip
-    with pytest.raises(FormatTooNewError, match="kind=index object version=2"):
+    with pytest.raises(FormatTooNewError, match="kind=index object format_version=2"):
         await IndexObject(MemoryObjectStore(), entry).blooms()
-    with pytest.raises(FormatTooNewError, match="kind=index object version=2"):
+    with pytest.raises(FormatTooNewError, match="kind=index object format_version=2"):
         IndexObject(MemoryObjectStore(), entry).decoders  # noqa: B018
