@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from tests.docs.pages import DOCS, table_rows
 from tests.tiered.cold_data import START_MS, Log, write_segment
 from tests.tiered.scrub.damage import flip_bit
 from tests.tiered.scrub.rig import ScrubRig
@@ -34,6 +35,7 @@ from thermocline.tiered.errors import FormatTooNewError, FrameChecksumError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject
+from thermocline.tiered.indexes.index_writer import INDEX
 from thermocline.tiered.key_index import (
     IDX_BLOCK,
     IDX_HEAD,
@@ -199,6 +201,15 @@ def a_later_release(names: tuple[str, ...] = ("log", "cq", "idx")) -> Iterator[N
     finally:
         for name in names:
             del LATER[name][0].decoders[2]
+
+
+def test_the_page_names_each_kind_and_the_version_that_is_written() -> None:
+    kinds: list[PartKind[Any]] = [LOG, COLUMNS, KEY_INDEX, PACK, INDEX]
+    rows = [row.cells for row in table_rows(DOCS / "cold-format.md") if set(row.cells) == {"kind", "magic", "version"}]
+    assert [(row["kind"], row["magic"].strip("`"), int(row["version"])) for row in rows] == [
+        (kind.name, kind.magic.decode(), kind.version) for kind in kinds
+    ]
+    assert all(set(kind.decoders) == set(range(1, kind.version + 1)) for kind in kinds), "what was written is read"
 
 
 # -- a bucket of both --------------------------------------------------------------------------------------------------
