@@ -229,7 +229,10 @@ def encode_key_index(
     head = IDX_HEAD.pack(
         segment_id.epoch, segment_id.sequence, len(hashes), bloom.page_bytes, bloom.page_count, len(rows)
     )
-    content = head + np.array(rows, IDX_BLOCK).tobytes()
+    blocks = np.array(rows, IDX_BLOCK)
+    assert int(blocks["entry_count"].sum()) == len(hashes)
+    assert (bloom.page_count == 0) == (len(hashes) == 0)
+    content = head + blocks.tobytes()
     data = bytes(body) + encode_footer(content, kind=KEY_INDEX, body_end=len(body))
     return EncodedKeyIndex(data=data, entry_count=len(hashes), bloom=bloom)
 

@@ -182,7 +182,9 @@ class ColumnsWriter:
         """The whole part."""
         self._flush()
         head = CQ_HEAD.pack(self._segment_id.epoch, self._segment_id.sequence, self._record_count, len(self._rows))
-        content = head + np.array(self._rows, CQ_BLOCK).tobytes()
+        rows = np.array(self._rows, CQ_BLOCK)
+        assert int((rows["end_offset"] - rows["start_offset"]).sum()) == self._record_count
+        content = head + rows.tobytes()
         return bytes(self._body) + encode_footer(content, kind=COLUMNS, body_end=len(self._body))
 
     def _flush(self) -> None:

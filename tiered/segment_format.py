@@ -280,7 +280,8 @@ def decode_footer(tail: bytes | memoryview, *, kind: PartKind[Footer]) -> Footer
 
 
 def encode_log_footer(footer: LogFooter, *, body_end: int) -> bytes:
-    """Footer and trailer of a `.log` part."""
+    """Footer and trailer of a `.log` part. What reading checks is checked before it is written, too."""
+    _check_log_footer(footer.runs, footer.frames, footer.record_count, footer.raw_bytes)
     topic = footer.topic.encode()
     head = LOG_HEAD.pack(
         footer.segment_id.epoch,

@@ -49,6 +49,7 @@ def encode_sections(entries: Sequence[SegmentEntry]) -> list[bytes]:
 
 def encode_trailer(sections: Sequence[bytes], *, body_end: int) -> bytes:
     """The trailer behind the sections of a pack whose magic and parts take up `body_end` bytes."""
+    assert sections, "a pack holds pieces"
     footer_bytes = sum(map(len, sections))
     raw_bytes = sum(zstandard.frame_content_size(section) for section in sections)
     pack_bytes = body_end + footer_bytes + TRAILER.size
