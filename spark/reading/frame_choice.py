@@ -31,7 +31,6 @@ from thermocline.tiered.segments import (
     FrameInfo,
     LogFooter,
     PartLocator,
-    decode_columns_block,
     decode_columns_footer,
     decode_log_footer,
 )
@@ -105,7 +104,8 @@ class FrameChoice:
         store = self._store_of(part)
         start, end = frames[0].start_offset, frames[-1].end_offset
         tail = store.run(_get_footer(store, part.cq))
-        blocks = decode_columns_footer(tail).blocks_of(part.queue_id, start_offset=start, end_offset=end)
+        footer = decode_columns_footer(tail)
+        blocks = footer.blocks_of(part.queue_id, start_offset=start, end_offset=end)
         first = int(blocks[0]["position"])
         last = int(blocks[-1]["position"]) + int(blocks[-1]["stored_bytes"])
         stored = store.run(_get_part(store, part.cq, first, last))
@@ -114,7 +114,7 @@ class FrameChoice:
         base = int(blocks[0]["start_offset"])
         for block in blocks:
             position = int(block["position"]) - first
-            columns = decode_columns_block(stored[position : position + int(block["stored_bytes"])], block)
+            columns = footer.decode_block(stored[position : position + int(block["stored_bytes"])], block)
             wanted: Mask = np.isin(columns.tags_codes, codes)
             hits_before.extend((np.cumsum(wanted) + hits_before[-1]).tolist())
         return [info for info in frames if hits_before[info.end_offset - base] > hits_before[info.start_offset - base]]

@@ -27,7 +27,6 @@ from thermocline.tiered.segments import (
     SegmentEntry,
     SegmentReader,
     decode_key_index_footer,
-    find_ordinals,
     key_hash,
 )
 
@@ -132,6 +131,6 @@ def _find_in(data: memoryview, footer: KeyIndexFooter, segment: SegmentEntry, ke
     blocks = footer.blocks_of(key_hash(key.encode()))
     if not len(blocks):
         return set()
-    ordinals = find_ordinals(data[int(blocks["position"][0]) :], blocks, key_hash(key.encode()))
+    ordinals = footer.find_ordinals(data[int(blocks["position"][0]) :], blocks, key_hash(key.encode()))
     places = map(segment.place_of_ordinal, ordinals)
     return {(run.queue_id, queue_offset) for run, queue_offset in places}

@@ -18,6 +18,7 @@ from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
 from thermocline.spark.reading.wanted_frame import WantedFrame, slice_names
 from thermocline.tiered.ledger import open_catalog
+from thermocline.tiered.objects import FormatTooNewError
 from thermocline.tiered.segments import BrokerKeys, SegmentEntry
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,10 @@ class Losses:
         )
 
     def footer_damaged(self, part: SegmentSlice, error: CorruptDataError) -> None:
-        """Go on without the frames of a segment whose footer cannot be read, or raise CorruptDataError."""
+        """Go on without the frames of a segment whose footer cannot be read, or raise CorruptDataError; of one that is
+        of a later format than this release reads, raise FormatTooNewError in any case: it is not damaged."""
+        if isinstance(error, FormatTooNewError):
+            raise FormatTooNewError(error.message, **error.context, **slice_names(part)) from error
         if not self._options.skip_corrupt_frames:
             raise CorruptDataError(
                 "the footer of a cold segment is damaged; onCorruptFrame=skip leaves its messages out",

@@ -3,7 +3,8 @@
     python -m tests.tiered.make_golden VERSION        in the repository's root
 
 What the writer writes today is under VERSION and, with a record of every kind, under RECORDS_VERSION. What an earlier
-one wrote stays as it is, and stays readable: `v1` is of the time before JSON objects carried a checksum.
+one wrote stays as it is, and stays readable: `v1` is of the time before JSON objects carried a checksum. Run it only
+when a kind of part gets a new version (docs/cold-format.md 5.1), for a new folder.
 """
 
 from __future__ import annotations

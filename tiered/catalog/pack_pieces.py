@@ -94,7 +94,11 @@ class PackPieces:
         check_footer(tail)
         view = tail[len(tail) - (pack.object_bytes - pack.footer_start) :]
         parts = [
-            _checked(pack, number, decode_section(view[start - pack.footer_start : end - pack.footer_start]))
+            _checked(
+                pack,
+                number,
+                decode_section(view[start - pack.footer_start : end - pack.footer_start], version=pack.format_version),
+            )
             for number, (start, end) in enumerate(pack.sections())
         ]
         return list(itertools.chain.from_iterable(parts))
@@ -150,7 +154,7 @@ class PackPieces:
     async def _load(self, pack: PackEntry, number: int) -> Section:
         start, end = pack.sections()[number]
         stored = await self._store.get_range(pack.key, start=start, end=end)
-        section = _checked(pack, number, decode_section(stored))
+        section = _checked(pack, number, decode_section(stored, version=pack.format_version))
         self._add((pack.pack_id, number), section)
         return section
 

@@ -15,7 +15,7 @@ from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.pack_pieces import PackPieces
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.packs import PackEntry
-from thermocline.tiered.segments import QueueRun, SegmentEntry, decode_columns_block, decode_columns_footer
+from thermocline.tiered.segments import QueueRun, SegmentEntry, decode_columns_footer
 
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 
@@ -56,7 +56,7 @@ async def find_in_pack(
         footer = decode_columns_footer(part[segment.cq.footer_start - segment.cq.start :])
         for block in footer.blocks_at(physical_offset):
             position = int(block["position"])
-            found = decode_columns_block(part[position : position + int(block["stored_bytes"])], block)
+            found = footer.decode_block(part[position : position + int(block["stored_bytes"])], block)
             index = int(np.searchsorted(found.physical_offsets, physical_offset))
             if index < len(found.physical_offsets) and int(found.physical_offsets[index]) == physical_offset:
                 run = segment.run(found.queue_id)

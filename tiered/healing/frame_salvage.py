@@ -21,7 +21,7 @@ import zstandard
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.record_heads import find_records
 from thermocline.tiered.healing.log_parts import LogParts
-from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore
 from thermocline.tiered.scrub import check_records, read_frame
 from thermocline.tiered.segments import (
     FRAME_RAW_BYTES_MAX,
@@ -82,6 +82,8 @@ class FrameSalvage:
             return None
         try:
             footer = decode_log_footer(await self._store.get_range(key, start=end - tail_bytes, end=end))
+        except FormatTooNewError:
+            raise
         except (CorruptDataError, ObjectNotFoundError):
             return None
         is_ours = str(footer.segment_id) == segment.segment_id and footer.runs == segment.runs

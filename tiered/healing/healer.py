@@ -6,6 +6,7 @@
                       lost, by the same entry: reads of those are errors, everything else is read as before
     broken pack       pack_healer.py; what is lost of it goes into quarantine piece by piece
     broken index      index_healer.py, after the segments and packs that it is made from
+    of a later format left as it is: it is not known to be damaged
     in quarantine     looked at again: when its object has been restored, its records come back the same way
     ledger and pins   ledger_healer.py
     ballots           fencing_healer.py
@@ -40,6 +41,7 @@ from thermocline.tiered.healing.pack_healer import PackHealer
 from thermocline.tiered.healing.segment_recovery import RecoveryPlan, SegmentRecovery, check_equal
 from thermocline.tiered.healing.state_healer import StateHealer
 from thermocline.tiered.ledger import LedgerWriter
+from thermocline.tiered.objects import FormatTooNewError
 from thermocline.tiered.packs import upload_segment
 from thermocline.tiered.scrub import (
     Finding,
@@ -58,6 +60,8 @@ from thermocline.tiered.service import TierService
 logger = logging.getLogger(__name__)
 
 LOOKS_MAX = 3
+NOT_HEALED = frozenset({Problem.EXTRA, Problem.TOO_NEW})
+"""What is too much goes with the garbage; what is of a later format is not known to be damaged."""
 SEGMENT_KINDS = frozenset({ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX})
 
 
@@ -162,12 +166,12 @@ class Healer:
 
     async def _heal_packs(self, findings: list[Finding]) -> list[Finding]:
         """What became of each broken pack, and what is in quarantine since."""
-        broken = [each for each in findings if each.kind is ObjectKind.PACK and each.problem is not Problem.EXTRA]
+        broken = [each for each in findings if each.kind is ObjectKind.PACK and each.problem not in NOT_HEALED]
         found_at: dict[str, str] = {}
         for finding in broken:
             try:
                 owner = await pack_lying_in(self._writer.store, finding.key)
-            except ObjectNotFoundError:
+            except (ObjectNotFoundError, FormatTooNewError):
                 continue
             if owner is not None and owner != finding.key:
                 found_at[owner] = finding.key
@@ -195,7 +199,7 @@ class Healer:
         """What became of each broken index object."""
         result: list[Finding] = []
         for finding in findings:
-            if finding.kind is not ObjectKind.INDEX or finding.problem is Problem.EXTRA:
+            if finding.kind is not ObjectKind.INDEX or finding.problem in NOT_HEALED:
                 result.append(finding)
                 continue
             try:
@@ -214,6 +218,8 @@ class Healer:
         for finding in findings:
             if finding.kind in SEGMENT_KINDS and finding.problem is not Problem.EXTRA:
                 broken.setdefault((finding.topic, finding.segment_id), []).append(finding)
+        for name in [name for name, about in broken.items() if any(each.problem in NOT_HEALED for each in about)]:
+            del broken[name]  # all of it stays as it is: what is of a later format says what the rest is
         if not broken:
             return findings
         elsewhere = await self._misplaced_logs(broken)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore
 from thermocline.tiered.segments import LOG_MAGIC, MAGIC_BYTES, TRAILER, LogFooter, decode_log_footer, decode_trailer
 
 FETCH_BYTES = 8 * 1024 * 1024
@@ -55,6 +55,8 @@ class LogParts:
                     part = await self._part_ending_at(key, start + match.end())
                     if part is not None:
                         yield part
+        except FormatTooNewError:
+            raise
         except (ObjectNotFoundError, CorruptDataError):
             return
 
@@ -69,6 +71,8 @@ class LogParts:
             if trailer.part_bytes > end:
                 return None
             footer = decode_log_footer(await self._store.get_range(key, start=end - trailer.tail_bytes, end=end))
+        except FormatTooNewError:
+            raise
         except CorruptDataError:
             return None
         return LogPart(footer.topic, footer.incarnation, end - trailer.part_bytes, end, trailer.tail_bytes)

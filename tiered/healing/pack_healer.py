@@ -22,7 +22,7 @@ from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog, DamagedPart, LedgerChanges, LostRange, Quarantine
 from thermocline.tiered.healing.segment_recovery import SegmentRecovery
 from thermocline.tiered.ledger import LedgerWriter
-from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.objects import FormatTooNewError, SegmentFormatError
 from thermocline.tiered.packs import (
     SECTION_PIECES,
     PackEntry,
@@ -189,7 +189,11 @@ async def _entries(pack: PackEntry, spooled: SpooledObject) -> dict[int, Segment
     extents = pack.table().pieces()
     for number, (start, end) in enumerate(pack.sections()):
         try:
-            section = decode_section(await spooled.get_range(pack.key, start=start, end=end))
+            section = decode_section(
+                await spooled.get_range(pack.key, start=start, end=end), version=pack.format_version
+            )
+        except FormatTooNewError:
+            raise
         except MQError as error:
             logger.info("a pack's section cannot be read key=%s section=%d: %s", pack.key, number, error)
             continue

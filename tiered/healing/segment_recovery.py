@@ -22,7 +22,7 @@ from thermocline.tiered.catalog import LostRange
 from thermocline.tiered.healing.frame_salvage import FrameSalvage, SalvagedFrame
 from thermocline.tiered.healing.hot_records import HotRecords
 from thermocline.tiered.healing.log_parts import LogParts
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
 from thermocline.tiered.sealing import Units
 from thermocline.tiered.segments import (
     FinishedSegment,
@@ -212,6 +212,8 @@ async def _tags_codes(columns: SegmentReader, stretch: Stretch, records: list[me
         found = await columns.columns(
             stretch.queue_id, start_offset=stretch.start_offset, end_offset=stretch.end_offset
         )
+    except FormatTooNewError:
+        raise
     except (CorruptDataError, ObjectNotFoundError):
         return await asyncio.to_thread(
             lambda: [tags_code(decode_record(record, check_crc=False).tags) for record in records]

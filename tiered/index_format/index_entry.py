@@ -41,7 +41,8 @@ class IndexGap(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One index object: places [start, end) of the log. Frames of entries from byte 8 on, bloom pages at
-    `blooms_start`, chapters at `chapters_start`, the footer at `footer_start`. `level`: how often it was merged."""
+    `blooms_start`, chapters at `chapters_start`, the footer at `footer_start`. `level`: how often it was merged.
+    `format_version`: what its trailer says."""
 
     index_id: str
     ttl_class: str
@@ -64,6 +65,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     created_ms: int
     level: int = 0
     gaps: tuple[IndexGap, ...] = ()
+    format_version: int = 1
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "ttl_class", sys.intern(self.ttl_class))

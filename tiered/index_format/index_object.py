@@ -5,14 +5,16 @@ A key costs one request (its frames), a place one (its chapter), all bloom pages
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from thermocline.tiered.index_format.chapters import Life, PlaceRows, decode_chapter
 from thermocline.tiered.index_format.index_directory import ChapterRow, directory_of
 from thermocline.tiered.index_format.index_entry import IndexEntry
+from thermocline.tiered.index_format.index_writer import INDEX
 from thermocline.tiered.index_format.key_pages import KeyEntries, PageShape, decode_frame
 from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 
@@ -20,6 +22,17 @@ FRAMES_AT_ONCE = 8
 
 QueueOffset = tuple[int, int]
 """Queue id and queue offset."""
+
+
+class BodyDecoders(NamedTuple):
+    """How the key frames and the chapters of an index object of one version are decoded."""
+
+    frame: Callable[[bytes | memoryview], KeyEntries]
+    chapter: Callable[[bytes | memoryview], PlaceRows]
+
+
+BODY_DECODERS = {1: BodyDecoders(decode_frame, decode_chapter)}
+"""By the version of the index object, which its ledger entry says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +56,15 @@ class IndexObject:
         """Of its pages."""
         return PageShape(page_bytes=self.entry.page_bytes, page_count=self.entry.page_count)
 
+    @property
+    def decoders(self) -> BodyDecoders:
+        """Of its version. FormatTooNewError when that is not read."""
+        return INDEX.of_version(BODY_DECODERS, self.entry.format_version)
+
     async def blooms(self) -> bytes:
         """All bloom pages, by one request."""
         entry = self.entry
+        INDEX.decoder(entry.format_version)
         return await self.store.get_range(entry.key, start=entry.blooms_start, end=entry.chapters_start)
 
     async def find_key(self, hash_value: int) -> AsyncIterator[list[QueueOffset]]:
@@ -63,7 +82,7 @@ class IndexObject:
 
     async def frames(self, frames: range) -> KeyEntries:
         """The entries of frames that follow one another, by one request."""
-        directory = directory_of(self.entry)
+        directory, decode = directory_of(self.entry), self.decoders.frame
         start, end = directory.frame_range(frames)
         if end > self.entry.blooms_start:
             raise SegmentFormatError("the directory points outside the frames", key=self.entry.key, end=end)
@@ -71,7 +90,7 @@ class IndexObject:
         parts: list[KeyEntries] = []
         for number in frames:
             first, last = directory.frame_range(range(number, number + 1))
-            parts.append(decode_frame(stored[first - start : last - start]))
+            parts.append(decode(stored[first - start : last - start]))
         return KeyEntries.joined(parts)
 
     async def find_place(self, place: int) -> IndexedPlace | None:
@@ -90,7 +109,8 @@ class IndexObject:
         """The records of one chapter, by one request."""
         if row.end > self.entry.footer_start:
             raise SegmentFormatError("the directory points outside the chapters", key=self.entry.key, end=row.end)
-        rows = decode_chapter(await self.store.get_range(self.entry.key, start=row.start, end=row.end))
+        decode = self.decoders.chapter
+        rows = decode(await self.store.get_range(self.entry.key, start=row.start, end=row.end))
         if len(rows) != row.record_count or int(rows.places[0]) != row.first_place:
             raise SegmentFormatError("directory and chapter speak of different records", key=self.entry.key)
         return rows

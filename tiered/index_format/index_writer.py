@@ -23,7 +23,7 @@ from thermocline.tiered.index_format.index_directory import DirectoryRows, encod
 from thermocline.tiered.index_format.index_entry import IndexEntry, IndexGap
 from thermocline.tiered.index_format.key_pages import KeyEntries, PageShape, encode_pages
 from thermocline.tiered.objects import SegmentFormatError, Spool
-from thermocline.tiered.segments import MAGIC_BYTES, SegmentId, decode_footer, encode_footer
+from thermocline.tiered.segments import PartKind, SegmentId, decode_footer, encode_footer
 
 INDEX_MAGIC = b"THERMKEY"
 
@@ -141,8 +141,9 @@ class IndexWriter:
             created_ms=created_ms,
             level=wanted.level,
             gaps=wanted.gaps,
+            format_version=INDEX.version,
         )
-        spool.write(encode_footer(_encoder.encode(entry), magic=INDEX_MAGIC, body_end=spool.size_bytes))
+        spool.write(encode_footer(_encoder.encode(entry), kind=INDEX, body_end=spool.size_bytes))
         entry = msgspec.structs.replace(entry, object_bytes=spool.size_bytes, crc32=spool.crc32)
         return FinishedIndex(entry, spool)
 
@@ -153,17 +154,22 @@ class IndexWriter:
 
 
 def decode_index_footer(tail: bytes | memoryview) -> IndexEntry:
-    """The entry in the footer of an index object, of which `tail` is the end. CorruptDataError leaves when damaged."""
-    content = decode_footer(tail, magic=INDEX_MAGIC)
+    """The entry in the footer of an index object, of which `tail` is the end. Raises as `decode_footer`."""
+    return decode_footer(tail, kind=INDEX)
+
+
+def _decode_footer_1(content: bytes) -> IndexEntry:
     try:
         return _decoder.decode(content)
     except msgspec.DecodeError as error:
         raise SegmentFormatError("an index object's footer cannot be decoded") from error
 
 
+INDEX: PartKind[IndexEntry] = PartKind(
+    name="index object", magic=INDEX_MAGIC, version=1, decoders={1: _decode_footer_1}
+)
+
+
 def _of(column: object) -> list[int]:
     assert isinstance(column, list)
     return column
-
-
-assert len(INDEX_MAGIC) == MAGIC_BYTES

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from thermocline.tiered.index_format import IndexedPlace, Life, QueueOffset, index_hash, salt_of, salted
 from thermocline.tiered.indexes.indexed_parts import PartBytes, columns_footer_of, decode_all_keys
-from thermocline.tiered.segments import decode_columns_block
 
 RECORD_BYTES = 24
 """About what a record with two keys takes."""
@@ -120,7 +119,7 @@ class _Part:
         places = np.empty(footer.record_count, np.int64)
         for block, end in zip(blocks, ends.tolist(), strict=True):
             position = int(block["position"])
-            found = decode_columns_block(part.cq[position : position + int(block["stored_bytes"])], block)
+            found = footer.decode_block(part.cq[position : position + int(block["stored_bytes"])], block)
             places[end - len(found.sizes) : end] = found.physical_offsets
         hashes, rows = decode_all_keys(part.idx, entry)
         return cls(

@@ -20,9 +20,7 @@ from thermocline.tiered.segments import (
     ColumnsFooter,
     Hashes,
     SegmentEntry,
-    decode_columns_block,
     decode_columns_footer,
-    decode_key_index_block,
     decode_key_index_footer,
 )
 
@@ -115,7 +113,7 @@ def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
     if entry.min_physical_offset >= end or entry.end_physical_offset <= start:
         return None
     footer = columns_footer_of(part)
-    columns = [_columns(part.cq, block) for block in footer.blocks]
+    columns = [_columns(part.cq, footer, block) for block in footer.blocks]
     places, sizes, queue_ids, offsets = (np.concatenate(each) for each in zip(*columns, strict=True))
     newest = np.concatenate([np.full(run.record_count, run.max_store_ms, np.int64) for run in entry.runs])
     inside = (places >= start) & (places < end)
@@ -146,9 +144,9 @@ def columns_footer_of(part: PartBytes) -> ColumnsFooter:
     return footer
 
 
-def _columns(cq: memoryview, block: np.void) -> tuple[Longs, Longs, Longs, Longs]:
+def _columns(cq: memoryview, footer: ColumnsFooter, block: np.void) -> tuple[Longs, Longs, Longs, Longs]:
     position = int(block["position"])
-    found = decode_columns_block(cq[position : position + int(block["stored_bytes"])], block)
+    found = footer.decode_block(cq[position : position + int(block["stored_bytes"])], block)
     count = len(found.sizes)
     return (
         found.physical_offsets,
@@ -167,7 +165,7 @@ def decode_all_keys(idx: memoryview, entry: SegmentEntry) -> tuple[Hashes, Longs
     for block in footer.blocks:
         position = int(block["position"])
         stored = idx[position : position + int(block["stored_bytes"])]
-        found = decode_key_index_block(stored, entry_count=int(block["entry_count"]))
+        found = footer.decode_block(stored, entry_count=int(block["entry_count"]))
         hashes.append(found[0])
         ordinals.append(found[1].astype(np.int64))
     joined = np.concatenate(ordinals)

@@ -21,7 +21,7 @@ from thermocline.tiered.indexes import FreshRecords, Item, item_id
 from thermocline.tiered.lookups.lookup_memory import LookupMemory
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.packs import PackEntry
-from thermocline.tiered.segments import SegmentEntry, SegmentReaders, decode_key_index_footer, find_ordinals, key_hash
+from thermocline.tiered.segments import SegmentEntry, SegmentReaders, decode_key_index_footer, key_hash
 
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 KEPT_BYTES_MAX = 16 * 1024 * 1024
@@ -162,7 +162,7 @@ class PackSource:
                 continue
             blocks = footer.blocks_of(hash_value)
             start = int(blocks["position"][0]) if len(blocks) else 0
-            ordinals = find_ordinals(memoryview(idx)[start:], blocks, hash_value)
+            ordinals = footer.find_ordinals(memoryview(idx)[start:], blocks, hash_value)
             places = [segment.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
             yield [(run.queue_id, offset) for run, offset in places]
 

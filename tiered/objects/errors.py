@@ -46,6 +46,11 @@ class SegmentFormatError(CorruptDataError):
     """A part of a cold segment is not what the format says."""
 
 
+class FormatTooNewError(SegmentFormatError):
+    """A part, pack or index object is of a version that this release does not read, and a later one does. It is not
+    known to be damaged: it is neither healed nor merged nor deleted for that."""
+
+
 class FrameChecksumError(CorruptDataError):
     """A frame or block does not decompress to what was stored."""
 

@@ -41,7 +41,7 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     `section_ends`: where in the object the footer's sections end; the first begins at `footer_start`. `level`: how
     often what is in it has been merged. `columns_start`: where the `.cq` parts begin, behind the last `.log` part; 0,
     and no `times`, in packs of before these were noted. `logs`: how large each `.log` part is (`piece_logs.py`).
-    `groups`: where the frames of large ones are (`piece_groups.py`).
+    `groups`: where the frames of large ones are (`piece_groups.py`). `format_version`: what its trailer says.
     """
 
     pack_id: str
@@ -66,6 +66,7 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     columns_start: int = 0
     logs: bytes = b""
     groups: bytes = b""
+    format_version: int = 1
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "topics", tuple(map(sys.intern, self.topics)))

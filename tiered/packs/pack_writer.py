@@ -15,7 +15,7 @@ import msgspec
 
 from thermocline.tiered.objects import Spool
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
-from thermocline.tiered.packs.pack_format import PACK_MAGIC, encode_sections, encode_trailer
+from thermocline.tiered.packs.pack_format import PACK, PACK_MAGIC, encode_sections, encode_trailer
 from thermocline.tiered.packs.piece_groups import encode_piece_groups
 from thermocline.tiered.packs.piece_logs import encode_piece_logs
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
@@ -139,6 +139,7 @@ class PackWriter:
             columns_start=columns_start,
             logs=encode_piece_logs(entries),
             groups=encode_piece_groups(entries),
+            format_version=PACK.version,
         )
         return pack, FinishedObject(spool.finish(), spool)
 

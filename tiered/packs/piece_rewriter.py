@@ -24,7 +24,6 @@ from thermocline.tiered.segments import (
     SegmentId,
     SegmentOptions,
     SegmentWriter,
-    decode_columns_block,
     decode_columns_footer,
     decode_frame,
     decode_log_footer,
@@ -118,7 +117,7 @@ class _OpenPiece:
         columns = decode_columns_footer(self.cq)
         blocks = columns.blocks_of(run.queue_id, start_offset=run.start_offset, end_offset=run.end_offset)
         parts = [
-            decode_columns_block(
+            columns.decode_block(
                 self.cq[int(block["position"]) : int(block["position"]) + int(block["stored_bytes"])], block
             ).tags_codes
             for block in blocks

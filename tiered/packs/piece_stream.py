@@ -47,11 +47,13 @@ class PieceStream:
         tail = memoryview(await self._store.get_range(pack.key, start=pack.footer_start, end=pack.object_bytes))
         check_footer(tail)
         sections = [tail[start - pack.footer_start : end - pack.footer_start] for start, end in pack.sections()]
+        version = pack.format_version
         # The first piece's columns begin where the last piece's log ends.
-        first, last = decode_section(sections[0])[0], decode_section(sections[-1])[-1]
+        first = decode_section(sections[0], version=version)[0]
+        last = decode_section(sections[-1], version=version)[-1]
         self._logs_end, self._columns_end = first.cq.start, last.cq.end
         for section in sections:
-            for entry in decode_section(section):
+            for entry in decode_section(section, version=version):
                 if is_wanted(entry):
                     yield PiecePlace(entry, self)
 

@@ -32,6 +32,7 @@ class Problem(StrEnum):
     MISSING = "missing"
     SIZE = "of another size"
     DAMAGED = "damaged"
+    TOO_NEW = "of a later format"
     MISPLACED = "holds another object"
     CONTRADICTORY = "contradicts the rest"
     EXTRA = "named by nobody"

@@ -17,7 +17,7 @@ import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
 from thermocline.tiered.index_format import IndexEntry, IndexObject, decode_index_footer, directory_of
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
 from thermocline.tiered.wrappers import SpooledObject
@@ -89,5 +89,7 @@ async def index_lying_in(store: ObjectStore, key: str) -> str | None:
         head = await store.head(key)
         data = (await store.get_suffix(key, size_bytes=head.size_bytes)).data
         return decode_index_footer(data).key
+    except FormatTooNewError:
+        raise
     except CorruptDataError:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, SegmentSizeError
-from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.objects import FormatTooNewError, SegmentFormatError
 from thermocline.tiered.scrub.findings import Problem
 from thermocline.tiered.wrappers import SpooledObject
 
@@ -22,6 +22,8 @@ def problem_of(error: CorruptDataError | ObjectNotFoundError) -> tuple[Problem, 
         return Problem.SIZE, str(error)
     if isinstance(error, OtherSegmentError):
         return Problem.MISPLACED, str(error)
+    if isinstance(error, FormatTooNewError):
+        return Problem.TOO_NEW, str(error)
     return Problem.DAMAGED, str(error)
 
 

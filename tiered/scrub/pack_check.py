@@ -16,7 +16,7 @@ from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
 from thermocline.tiered.catalog import PackPieces
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
 from thermocline.tiered.packs import PackEntry, PieceExtent, extent_of, frame_groups, piece_groups_of, piece_log_starts
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
@@ -58,10 +58,14 @@ class PackCheck:
         check_places(pack, pieces)
         check_extents(pack, pieces)
         broken: list[str] = []
+        too_new: list[str] = []
         for piece in pieces:
             found = await SegmentCheck(spooled, piece).run()
+            too_new += [each.detail for each in found if each.problem is Problem.TOO_NEW]
             if found:
                 broken.append(f"{piece.topic} ({', '.join(f'{each.kind}: {each.detail}' for each in found)})")
+        if too_new:
+            raise FormatTooNewError("pieces are of a later format, and left as they are", pieces="; ".join(too_new[:1]))
         if broken:
             named = "; ".join(broken[:PIECES_NAMED_MAX])
             raise SegmentFormatError("pieces are damaged", count=len(broken), pieces=named)
@@ -73,6 +77,8 @@ async def pack_lying_in(store: ObjectStore, key: str) -> str | None:
     """The key under which the pack at `key` was written, by its own footer; None when that cannot be told."""
     try:
         footer = await PackPieces(store).first_section(key)
+    except FormatTooNewError:
+        raise
     except CorruptDataError:
         return None
     return footer[0].log.key if footer else None

@@ -27,15 +27,15 @@ from thermocline.tiered.scrub.findings import Finding, ObjectKind
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_of
 from thermocline.tiered.segments import (
     MAGIC_BYTES,
+    ColumnsFooter,
     FrameInfo,
+    KeyIndexFooter,
     LogFooter,
     PartLocator,
     QueueRun,
     SegmentEntry,
     Table,
-    decode_columns_block,
     decode_columns_footer,
-    decode_key_index_block,
     decode_key_index_footer,
     decode_log_footer,
     decompress,
@@ -140,15 +140,15 @@ class SegmentCheck:
         async for start, data in self._body(part, rows):
             checksum = zlib.crc32(data, checksum)
             inside = (footer.blocks["position"] >= start) & (footer.blocks["position"] < start + len(data))
-            await asyncio.to_thread(self._check_column_blocks, footer.blocks[inside], data, start)
+            await asyncio.to_thread(self._check_column_blocks, footer, footer.blocks[inside], data, start)
         if footer.record_count != self.entry.record_count:
             raise SegmentFormatError("other records than the catalog has", record_count=footer.record_count)
         _check_crc(zlib.crc32(tail, checksum), part)
 
-    def _check_column_blocks(self, blocks: Table, data: bytes, start: int) -> None:
+    def _check_column_blocks(self, footer: ColumnsFooter, blocks: Table, data: bytes, start: int) -> None:
         for block in blocks:
             position = int(block["position"]) - start
-            found = decode_columns_block(memoryview(data)[position : position + int(block["stored_bytes"])], block)
+            found = footer.decode_block(memoryview(data)[position : position + int(block["stored_bytes"])], block)
             known = self._columns.get(found.queue_id)
             run = self.entry.run(found.queue_id)
             if (
@@ -184,7 +184,7 @@ class SegmentCheck:
             pages += data[max(0, MAGIC_BYTES - start) : max(0, blocks_start - start)]
             inside = (footer.blocks["position"] >= start) & (footer.blocks["position"] < start + len(data))
             blocks = footer.blocks[inside]
-            hashes += await asyncio.to_thread(_index_hashes, blocks, data, start, entry.record_count)
+            hashes += await asyncio.to_thread(_index_hashes, footer, blocks, data, start, entry.record_count)
         joined = np.concatenate(hashes) if hashes else np.empty(0, np.uint32)
         if (joined[1:] < joined[:-1]).any():
             raise SegmentFormatError("hashes are out of order")
@@ -272,13 +272,15 @@ def _check_crc(found: int, part: PartLocator) -> None:
         raise SegmentFormatError("the part's checksum is another", expected=part.crc32, found=found)
 
 
-def _index_hashes(blocks: Table, data: bytes, start: int, record_count: int) -> list[npt.NDArray[np.uint32]]:
+def _index_hashes(
+    footer: KeyIndexFooter, blocks: Table, data: bytes, start: int, record_count: int
+) -> list[npt.NDArray[np.uint32]]:
     """The hashes of these blocks, each checked against its row."""
     found: list[npt.NDArray[np.uint32]] = []
     for block in blocks:
         position = int(block["position"]) - start
         stored = memoryview(data)[position : position + int(block["stored_bytes"])]
-        hashes, ordinals = decode_key_index_block(stored, entry_count=int(block["entry_count"]))
+        hashes, ordinals = footer.decode_block(stored, entry_count=int(block["entry_count"]))
         if (ordinals >= record_count).any():
             raise SegmentFormatError("a key of a record that is not there")
         if (hashes[0], hashes[-1]) != (block["first_hash"], block["last_hash"]):

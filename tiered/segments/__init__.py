@@ -6,19 +6,17 @@ from thermocline.tiered.segments.key_index import (
     PROBE_SEED,
     Hashes,
     KeyIndexFooter,
-    decode_key_index_block,
     decode_key_index_footer,
     encode_key_index,
-    find_ordinals,
     key_hash,
     mix,
     mix_checksums,
 )
 from thermocline.tiered.segments.known_frames import body_end
 from thermocline.tiered.segments.object_keys import BrokerKeys, escape_name, is_pack_key, keeps_history, segment_id_of
+from thermocline.tiered.segments.part_kind import PartKind
 from thermocline.tiered.segments.queue_columns import (
     ColumnsFooter,
-    decode_columns_block,
     decode_columns_footer,
     from_planes,
     to_planes,
@@ -27,7 +25,6 @@ from thermocline.tiered.segments.segment_block import Longs
 from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segments.segment_format import (
     FOOTER_BYTES_MAX,
-    FORMAT_VERSION,
     FRAME_RAW_BYTES_MAX,
     LOG_MAGIC,
     MAGIC_BYTES,
@@ -56,7 +53,6 @@ from thermocline.tiered.segments.segment_writer import FinishedSegment, SegmentO
 
 __all__ = [
     "FOOTER_BYTES_MAX",
-    "FORMAT_VERSION",
     "FRAME_RAW_BYTES_MAX",
     "LOG_MAGIC",
     "MAGIC_BYTES",
@@ -75,6 +71,7 @@ __all__ = [
     "KeyIndexFooter",
     "LogFooter",
     "Longs",
+    "PartKind",
     "PartLocator",
     "QueueRun",
     "RunRows",
@@ -89,11 +86,9 @@ __all__ = [
     "body_end",
     "coarse_frames",
     "decode_catalog_value",
-    "decode_columns_block",
     "decode_columns_footer",
     "decode_footer",
     "decode_frame",
-    "decode_key_index_block",
     "decode_key_index_footer",
     "decode_log_footer",
     "decode_next_frame",
@@ -103,7 +98,6 @@ __all__ = [
     "encode_footer",
     "encode_key_index",
     "escape_name",
-    "find_ordinals",
     "from_planes",
     "is_pack_key",
     "keeps_history",

@@ -28,12 +28,14 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
 from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.segments.part_kind import PartKind
 from thermocline.tiered.segments.queue_columns import from_planes, to_planes
 from thermocline.tiered.segments.segment_format import (
     IDX_MAGIC,
@@ -149,19 +151,41 @@ class BloomShape:
         return np.packbits(flags, bitorder="little").tobytes()
 
 
+class BlockDecoder(Protocol):
+    """Decodes a stored block of one version to hashes and ordinals."""
+
+    def __call__(self, stored: bytes | memoryview, *, entry_count: int) -> tuple[Hashes, Hashes]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyIndexFooter:
-    """What the footer of an `.idx` part says: rows of IDX_BLOCK, by rising hash."""
+    """What the footer of an `.idx` part says: rows of IDX_BLOCK, by rising hash; and how its blocks are decoded, which
+    its version says."""
 
     segment_id: SegmentId
     entry_count: int
     bloom: BloomShape
     blocks: Table
+    decode_block: BlockDecoder
 
     def blocks_of(self, hash_value: int) -> Table:
         """The blocks that may hold the hash; they lie end to end, and are one but for very frequent keys."""
         blocks = self.blocks
         return blocks[(blocks["first_hash"] <= hash_value) & (hash_value <= blocks["last_hash"])]
+
+    def find_ordinals(self, stored: bytes | memoryview, blocks: Table, hash_value: int) -> list[int]:
+        """Ordinals of the entries of a hash, newest first; `stored` holds all of `blocks`, from `blocks_of`."""
+        found: list[int] = []
+        if not len(blocks):
+            return found
+        start = int(blocks["position"][0])
+        for block in blocks:
+            position, count = int(block["position"]) - start, int(block["entry_count"])
+            hashes, ordinals = self.decode_block(
+                memoryview(stored)[position : position + int(block["stored_bytes"])], entry_count=count
+            )
+            found.extend(ordinals[hashes == hash_value].tolist())
+        return found
 
     @property
     def memory_bytes(self) -> int:
@@ -205,14 +229,20 @@ def encode_key_index(
     head = IDX_HEAD.pack(
         segment_id.epoch, segment_id.sequence, len(hashes), bloom.page_bytes, bloom.page_count, len(rows)
     )
-    content = head + np.array(rows, IDX_BLOCK).tobytes()
-    data = bytes(body) + encode_footer(content, magic=IDX_MAGIC, body_end=len(body))
+    blocks = np.array(rows, IDX_BLOCK)
+    assert int(blocks["entry_count"].sum()) == len(hashes)
+    assert (bloom.page_count == 0) == (len(hashes) == 0)
+    content = head + blocks.tobytes()
+    data = bytes(body) + encode_footer(content, kind=KEY_INDEX, body_end=len(body))
     return EncodedKeyIndex(data=data, entry_count=len(hashes), bloom=bloom)
 
 
 def decode_key_index_footer(tail: bytes | memoryview) -> KeyIndexFooter:
-    """The footer in `tail`, the end of an `.idx` part. SegmentFormatError or FrameChecksumError when damaged."""
-    content = decode_footer(tail, magic=IDX_MAGIC)
+    """The footer in `tail`, the end of an `.idx` part. Raises as `decode_footer`."""
+    return decode_footer(tail, kind=KEY_INDEX)
+
+
+def _decode_footer_1(content: bytes) -> KeyIndexFooter:
     if len(content) < IDX_HEAD.size:
         raise SegmentFormatError("the footer is too short", size_bytes=len(content))
     epoch, sequence, entry_count, page_bytes, page_count, block_count = IDX_HEAD.unpack_from(content)
@@ -226,22 +256,13 @@ def decode_key_index_footer(tail: bytes | memoryview) -> KeyIndexFooter:
         entry_count=entry_count,
         bloom=BloomShape(page_bytes=page_bytes, page_count=page_count),
         blocks=blocks,
+        decode_block=decode_key_index_block,
     )
 
 
-def find_ordinals(stored: bytes | memoryview, blocks: Table, hash_value: int) -> list[int]:
-    """Ordinals of the entries of a hash, newest first; `stored` holds all of `blocks`, from `blocks_of`."""
-    found: list[int] = []
-    if not len(blocks):
-        return found
-    start = int(blocks["position"][0])
-    for block in blocks:
-        position, count = int(block["position"]) - start, int(block["entry_count"])
-        hashes, ordinals = decode_key_index_block(
-            memoryview(stored)[position : position + int(block["stored_bytes"])], entry_count=count
-        )
-        found.extend(ordinals[hashes == hash_value].tolist())
-    return found
+KEY_INDEX: PartKind[KeyIndexFooter] = PartKind(
+    name="key index", magic=IDX_MAGIC, version=1, decoders={1: _decode_footer_1}
+)
 
 
 def decode_key_index_block(stored: bytes | memoryview, *, entry_count: int) -> tuple[Hashes, Hashes]:

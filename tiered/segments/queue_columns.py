@@ -22,13 +22,14 @@ from __future__ import annotations
 import itertools
 import struct
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
 from thermocline.tiered.objects import SegmentFormatError
+from thermocline.tiered.segments.part_kind import PartKind
 from thermocline.tiered.segments.segment_format import (
     CQ_MAGIC,
     SegmentId,
@@ -114,13 +115,29 @@ def join_columns(parts: list[QueueColumns]) -> QueueColumns:
     )
 
 
+class BlockDecoder(Protocol):
+    """Decodes the content of a block of one version."""
+
+    def __call__(self, content: bytes, *, queue_id: int, start_offset: int) -> QueueColumns: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsFooter:
-    """What the footer of a `.cq` part says: rows of CQ_BLOCK, in order of queue and offset."""
+    """What the footer of a `.cq` part says: rows of CQ_BLOCK, in order of queue and offset; and how its blocks are
+    decoded, which its version says."""
 
     segment_id: SegmentId
     record_count: int
     blocks: Table
+    decode_content: BlockDecoder
+
+    def decode_block(self, stored: bytes | memoryview, block: np.void) -> QueueColumns:
+        """The columns in a stored block, whose row in `blocks` is `block`. CorruptDataError leaves when damaged."""
+        content = decompress(stored, raw_bytes=int(block["raw_bytes"]))
+        columns = self.decode_content(content, queue_id=int(block["queue_id"]), start_offset=int(block["start_offset"]))
+        if columns.end_offset != int(block["end_offset"]):
+            raise SegmentFormatError("the block holds another number of records", end_offset=columns.end_offset)
+        return columns
 
     def blocks_of(self, queue_id: int, *, start_offset: int, end_offset: int) -> Table:
         """The blocks that hold any of [start_offset, end_offset) of the queue; they lie end to end."""
@@ -172,8 +189,10 @@ class ColumnsWriter:
         """The whole part."""
         self._flush()
         head = CQ_HEAD.pack(self._segment_id.epoch, self._segment_id.sequence, self._record_count, len(self._rows))
-        content = head + np.array(self._rows, CQ_BLOCK).tobytes()
-        return bytes(self._body) + encode_footer(content, magic=CQ_MAGIC, body_end=len(self._body))
+        rows = np.array(self._rows, CQ_BLOCK)
+        assert int((rows["end_offset"] - rows["start_offset"]).sum()) == self._record_count
+        content = head + rows.tobytes()
+        return bytes(self._body) + encode_footer(content, kind=COLUMNS, body_end=len(self._body))
 
     def _flush(self) -> None:
         if not self._pending:
@@ -244,18 +263,12 @@ def decode_columns(content: bytes, *, queue_id: int, start_offset: int) -> Queue
     )
 
 
-def decode_columns_block(stored: bytes | memoryview, block: np.void) -> QueueColumns:
-    """The columns in a stored block, whose row in the footer is `block`."""
-    content = decompress(stored, raw_bytes=int(block["raw_bytes"]))
-    columns = decode_columns(content, queue_id=int(block["queue_id"]), start_offset=int(block["start_offset"]))
-    if columns.end_offset != int(block["end_offset"]):
-        raise SegmentFormatError("the block holds another number of records", end_offset=columns.end_offset)
-    return columns
-
-
 def decode_columns_footer(tail: bytes | memoryview) -> ColumnsFooter:
-    """The footer in `tail`, the end of a `.cq` part. SegmentFormatError or FrameChecksumError when damaged."""
-    content = decode_footer(tail, magic=CQ_MAGIC)
+    """The footer in `tail`, the end of a `.cq` part. Raises as `decode_footer`."""
+    return decode_footer(tail, kind=COLUMNS)
+
+
+def _decode_footer_1(content: bytes) -> ColumnsFooter:
     if len(content) < CQ_HEAD.size:
         raise SegmentFormatError("the footer is too short", size_bytes=len(content))
     epoch, sequence, record_count, block_count = CQ_HEAD.unpack_from(content)
@@ -264,7 +277,15 @@ def decode_columns_footer(tail: bytes | memoryview) -> ColumnsFooter:
     blocks = np.frombuffer(content, CQ_BLOCK, block_count, CQ_HEAD.size)
     if int((blocks["end_offset"] - blocks["start_offset"]).sum()) != record_count:
         raise SegmentFormatError("the blocks do not hold as many records as the footer says", record_count=record_count)
-    return ColumnsFooter(segment_id=SegmentId(epoch, sequence), record_count=record_count, blocks=blocks)
+    return ColumnsFooter(
+        segment_id=SegmentId(epoch, sequence),
+        record_count=record_count,
+        blocks=blocks,
+        decode_content=decode_columns,
+    )
+
+
+COLUMNS: PartKind[ColumnsFooter] = PartKind(name="columns", magic=CQ_MAGIC, version=1, decoders={1: _decode_footer_1})
 
 
 def to_planes(column: npt.NDArray[np.unsignedinteger]) -> bytes:

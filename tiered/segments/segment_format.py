@@ -26,7 +26,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,8 +35,8 @@ import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
 from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError
+from thermocline.tiered.segments.part_kind import PartKind
 
-FORMAT_VERSION = 1
 MAGIC_BYTES = 8
 LOG_MAGIC = b"THERMLOG"
 CQ_MAGIC = b"THERM-CQ"
@@ -46,7 +46,7 @@ TRAILER = struct.Struct(
     "<Q"  # size of the whole part, bytes
     "I"  # size of the footer as stored, bytes
     "I"  # size of the footer's content, bytes
-    "H"  # format version
+    "H"  # version of the kind of part (part_kind.py)
     "H"  # zero
     "I"  # CRC-32 of the footer as stored and of the fields above
     "8s"  # magic of the part
@@ -95,6 +95,7 @@ FRAME = np.dtype(
 )
 assert FRAME.itemsize == 56, "cold format version 1"
 
+Footer = TypeVar("Footer")
 Table: TypeAlias = npt.NDArray[np.void]
 """Rows of RUN, FRAME or another record type."""
 
@@ -211,13 +212,14 @@ class LogFooter:
         return int(self.frames.nbytes) + 400 * len(self.runs) + 500
 
 
-def encode_footer(content: bytes, *, magic: bytes, body_end: int) -> bytes:
-    """Footer and trailer of a part whose magic and body take up `body_end` bytes."""
-    assert len(magic) == MAGIC_BYTES
+def encode_footer(content: bytes, *, kind: PartKind[Footer], body_end: int) -> bytes:
+    """Footer and trailer of a part of the version that `kind` writes; magic and body take up `body_end` bytes."""
+    assert len(kind.magic) == MAGIC_BYTES <= body_end
     stored = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(content)
     part_bytes = body_end + len(stored) + TRAILER.size
-    checked = TRAILER.pack(part_bytes, len(stored), len(content), FORMAT_VERSION, 0, 0, magic)[:TRAILER_CHECKED_BYTES]
-    return b"".join((stored, checked, struct.pack("<I", zlib.crc32(checked, zlib.crc32(stored))), magic))
+    fields = TRAILER.pack(part_bytes, len(stored), len(content), kind.version, 0, 0, kind.magic)
+    checked = fields[:TRAILER_CHECKED_BYTES]
+    return b"".join((stored, checked, struct.pack("<I", zlib.crc32(checked, zlib.crc32(stored))), kind.magic))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,7 @@ class Trailer:
     part_bytes: int
     footer_bytes: int
     footer_raw_bytes: int
+    version: int
     crc32: int
 
     @property
@@ -236,33 +239,35 @@ class Trailer:
 
 
 def decode_trailer(tail: bytes | memoryview, *, magic: bytes) -> Trailer:
-    """The trailer at the end of `tail`. SegmentFormatError when it is none of this part and version."""
+    """The trailer at the end of `tail`, of any version; its checksum is not looked at, which covers the footer, too.
+    SegmentFormatError when it is no trailer of this kind."""
     if len(tail) < TRAILER.size:
         raise SegmentFormatError("the part is too short for a trailer", size_bytes=len(tail))
     fields = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     part_bytes, footer_bytes, footer_raw_bytes, version, _zero, crc32, found = fields
     if found != magic:
         raise SegmentFormatError("no such part ends here", expected=magic, found=found)
-    if version != FORMAT_VERSION:
-        raise SegmentFormatError("unknown format version", version=version, version_max=FORMAT_VERSION)
     if footer_raw_bytes > FOOTER_BYTES_MAX or part_bytes < MAGIC_BYTES + footer_bytes + TRAILER.size:
         raise SegmentFormatError("impossible sizes in the trailer", part_bytes=part_bytes, footer_bytes=footer_bytes)
     return Trailer(
         part_bytes=part_bytes,
         footer_bytes=footer_bytes,
         footer_raw_bytes=footer_raw_bytes,
+        version=version,
         crc32=crc32,
     )
 
 
-def decode_footer(tail: bytes | memoryview, *, magic: bytes) -> bytes:
-    """The content of the footer in `tail`, the end of a part that holds at least footer and trailer.
+def decode_footer(tail: bytes | memoryview, *, kind: PartKind[Footer]) -> Footer:
+    """What the footer in `tail` says, by the decoder of its version; `tail` is the end of a part, and holds at least
+    footer and trailer.
 
     Raises:
+        FormatTooNewError: It is whole, and of a version that is not read.
         SegmentFormatError: It is not the end of such a part, or not all of the footer.
         FrameChecksumError: The footer is damaged.
     """
-    trailer = decode_trailer(tail, magic=magic)
+    trailer = decode_trailer(tail, magic=kind.magic)
     start = len(tail) - trailer.tail_bytes
     if start < 0:
         raise SegmentFormatError("the footer is cut off", missing_bytes=-start)
@@ -270,11 +275,13 @@ def decode_footer(tail: bytes | memoryview, *, magic: bytes) -> bytes:
     stored = memoryview(tail)[start:footer_end]
     if zlib.crc32(memoryview(tail)[start : footer_end + TRAILER_CHECKED_BYTES]) != trailer.crc32:
         raise FrameChecksumError("the footer's checksum does not match")
-    return decompress(stored, raw_bytes=trailer.footer_raw_bytes)
+    decode = kind.decoder(trailer.version)  # behind the checksum: a flipped bit is damage, no later version
+    return decode(decompress(stored, raw_bytes=trailer.footer_raw_bytes))
 
 
 def encode_log_footer(footer: LogFooter, *, body_end: int) -> bytes:
-    """Footer and trailer of a `.log` part."""
+    """Footer and trailer of a `.log` part. What reading checks is checked before it is written, too."""
+    _check_log_footer(footer.runs, footer.frames, footer.record_count, footer.raw_bytes)
     topic = footer.topic.encode()
     head = LOG_HEAD.pack(
         footer.segment_id.epoch,
@@ -289,12 +296,15 @@ def encode_log_footer(footer: LogFooter, *, body_end: int) -> bytes:
     runs = np.array([tuple(getattr(run, name) for name in RUN.names or ()) for run in footer.runs], RUN)
     assert footer.frames.dtype == FRAME
     content = b"".join((head, topic, runs.tobytes(), footer.frames.tobytes()))
-    return encode_footer(content, magic=LOG_MAGIC, body_end=body_end)
+    return encode_footer(content, kind=LOG, body_end=body_end)
 
 
 def decode_log_footer(tail: bytes | memoryview) -> LogFooter:
-    """The footer in `tail`, the end of a `.log` part. SegmentFormatError or FrameChecksumError when damaged."""
-    content = decode_footer(tail, magic=LOG_MAGIC)
+    """The footer in `tail`, the end of a `.log` part. Raises as `decode_footer`."""
+    return decode_footer(tail, kind=LOG)
+
+
+def _decode_log_1(content: bytes) -> LogFooter:
     if len(content) < LOG_HEAD.size:
         raise SegmentFormatError("the footer is too short", size_bytes=len(content))
     epoch, sequence, incarnation, records, raw_bytes, run_count, frame_count, topic_bytes = LOG_HEAD.unpack_from(
@@ -317,6 +327,9 @@ def decode_log_footer(tail: bytes | memoryview) -> LogFooter:
         runs=runs,
         frames=frames,
     )
+
+
+LOG: PartKind[LogFooter] = PartKind(name="records", magic=LOG_MAGIC, version=1, decoders={1: _decode_log_1})
 
 
 def _check_log_footer(runs: tuple[QueueRun, ...], frames: Table, record_count: int, raw_bytes: int) -> None:

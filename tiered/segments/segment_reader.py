@@ -1,7 +1,7 @@
 """SegmentReader: reads one cold segment by ranges. Footers are kept, and the last few column blocks; records are not.
 
 Whoever wants no event loop (a Spark task that was handed the bytes) uses the pure halves directly: `decode_log_footer`,
-`LogFooter.frames_of`, `plan_fetches`, `decode_frame`, `decode_columns_footer`, `decode_columns_block`.
+`LogFooter.frames_of`, `plan_fetches`, `decode_frame`, `decode_columns_footer`, `ColumnsFooter.decode_block`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 from thermocline.tiered.segments.fetch_plan import FetchUnits, plan_fetches
 from thermocline.tiered.segments.frame import DecodedFrame, decode_frame, decode_next_frame
-from thermocline.tiered.segments.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
+from thermocline.tiered.segments.key_index import KeyIndexFooter, decode_key_index_footer, key_hash
 from thermocline.tiered.segments.known_frames import GROUP_BYTES_MAX, group_of, known_frames
 from thermocline.tiered.segments.queue_columns import (
     ColumnsFooter,
     QueueColumns,
-    decode_columns_block,
     decode_columns_footer,
     join_columns,
 )
@@ -236,7 +235,7 @@ class SegmentReader:
         whole = await self._whole_columns()
         footer = await self.columns_footer()
         blocks = footer.blocks_of(queue_id, start_offset=start_offset, end_offset=end_offset)
-        parts = await self._column_blocks(blocks, whole)
+        parts = await self._column_blocks(footer, blocks, whole)
         return join_columns(parts).slice(start_offset, end_offset)
 
     async def find_physical_offset(self, physical_offset: int) -> tuple[int, int] | None:
@@ -245,7 +244,7 @@ class SegmentReader:
         footer = await self.columns_footer()
         for block in footer.blocks_at(physical_offset):
             row = footer.blocks[footer.blocks["position"] == block["position"]]
-            (columns,) = await self._column_blocks(row, whole)
+            (columns,) = await self._column_blocks(footer, row, whole)
             index = int(columns.physical_offsets.searchsorted(physical_offset))
             if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
                 return columns.queue_id, columns.start_offset + index
@@ -267,12 +266,13 @@ class SegmentReader:
         page_start = bloom.page_position(hash_value)
         if not bloom.may_hold(await self._read(entry.idx, page_start, page_start + bloom.page_bytes), hash_value):
             return []
-        blocks = (await self.key_index_footer()).blocks_of(hash_value)
+        footer = await self.key_index_footer()
+        blocks = footer.blocks_of(hash_value)
         if not len(blocks):
             return []
         start = int(blocks["position"][0])
         end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
-        ordinals = find_ordinals(await self._read(entry.idx, start, end), blocks, hash_value)
+        ordinals = footer.find_ordinals(await self._read(entry.idx, start, end), blocks, hash_value)
         return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
 
     async def _find_key_in_whole(self, hash_value: int) -> list[tuple[QueueRun, int]]:
@@ -288,7 +288,7 @@ class SegmentReader:
         blocks = footer.blocks_of(hash_value)
         if not len(blocks):
             return []
-        ordinals = find_ordinals(data[int(blocks["position"][0]) :], blocks, hash_value)
+        ordinals = footer.find_ordinals(data[int(blocks["position"][0]) :], blocks, hash_value)
         return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
 
     def run_of(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueRun:
@@ -331,7 +331,9 @@ class SegmentReader:
                     return whole
         return None
 
-    async def _column_blocks(self, blocks: Table, whole: memoryview | None) -> list[QueueColumns]:
+    async def _column_blocks(
+        self, footer: ColumnsFooter, blocks: Table, whole: memoryview | None
+    ) -> list[QueueColumns]:
         """The columns of blocks that lie end to end, from the whole part or by one request; the last few are kept."""
         kept = self._column_blocks_kept
         positions: list[int] = blocks["position"].tolist()
@@ -345,7 +347,7 @@ class SegmentReader:
         parts: list[QueueColumns] = []
         for block in blocks:
             position = int(block["position"]) - start
-            parts.append(decode_columns_block(data[position : position + int(block["stored_bytes"])], block))
+            parts.append(footer.decode_block(data[position : position + int(block["stored_bytes"])], block))
         for position, columns in list(zip(positions, parts, strict=True))[-COLUMN_BLOCKS_KEPT:]:
             kept[position] = columns
             kept.move_to_end(position)

@@ -18,7 +18,6 @@ from thermocline.tiered.segments.key_index import (
     EncodedKeyIndex,
     decode_key_index_footer,
     encode_key_index,
-    find_ordinals,
     key_hash,
     mix_checksums,
 )
@@ -49,7 +48,7 @@ def look_up(index: EncodedKeyIndex, hash_value: int) -> list[int]:
     if not len(blocks):
         return []
     start, end = int(blocks["position"][0]), int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
-    return find_ordinals(index.data[start:end], blocks, hash_value)
+    return footer.find_ordinals(index.data[start:end], blocks, hash_value)
 
 
 def test_hash_of_known_keys() -> None:

@@ -16,7 +16,6 @@ from thermocline.tiered.segments.queue_columns import (
     ColumnsWriter,
     QueueColumns,
     decode_columns,
-    decode_columns_block,
     decode_columns_footer,
     encode_columns,
 )
@@ -70,7 +69,7 @@ def test_blocks_are_found_by_offset_and_place() -> None:
     for queue_id, columns in runs.items():
         for block in footer.blocks_of(queue_id, start_offset=100, end_offset=columns.end_offset):
             stored = part[int(block["position"]) : int(block["position"]) + int(block["stored_bytes"])]
-            found = decode_columns_block(stored, block)
+            found = footer.decode_block(stored, block)
             assert_equal(found, columns.slice(found.start_offset, found.end_offset))
     blocks = footer.blocks_of(1, start_offset=100 + BLOCK_RECORDS, end_offset=101 + BLOCK_RECORDS)
     assert blocks["start_offset"].tolist() == [100 + BLOCK_RECORDS]
@@ -88,7 +87,7 @@ def test_damage_is_noticed() -> None:
     stored = bytearray(part[int(block["position"]) : int(block["position"]) + int(block["stored_bytes"])])
     stored[-1] ^= 1
     with pytest.raises(FrameChecksumError):
-        decode_columns_block(bytes(stored), block)
+        footer.decode_block(bytes(stored), block)
     tail_bytes = decode_trailer(part, magic=CQ_MAGIC).tail_bytes
     for position in range(len(part) - tail_bytes, len(part)):
         broken = bytearray(part)
