@@ -16,6 +16,9 @@ from thermocline.remoting.header_codec import Int, Long
 from thermocline.remoting.json_conversion import EXTENSION, enum_names
 
 
+_RETRY_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
 class ExponentialRetryPolicy(Body, kw_only=True):
     """Wait `initial * multiplier^n` ms before the n-th repetition, at most `max`."""
 
@@ -28,9 +31,6 @@ class CustomizedRetryPolicy(Body, kw_only=True):
     """Wait these ms, one after another."""
 
     next: list[Long] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_DELAYS_S])
-
-
-_RETRY_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 class GroupRetryPolicy(Body, kw_only=True):
