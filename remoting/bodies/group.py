@@ -15,7 +15,6 @@ from thermocline.remoting.bodies.topic import DataVersion, MessageQueue
 from thermocline.remoting.header_codec import Int, Long
 from thermocline.remoting.json_conversion import EXTENSION, enum_names
 
-
 _RETRY_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
