@@ -144,16 +144,17 @@ def difference(ours: Any, official: Any, node: Any, path: str) -> str | None:
     if official == [] and ours == ["null"] and node == "null":
         return None  # 5.5.0 reads this text as no item of a List, but as one of a Set; releases before as one of a List
     if isinstance(official, list) and isinstance(ours, list):
-        sent = node if isinstance(node, list) and len(node) == len(official) else official
-        kept = [
-            item for item, each in zip(official, sent, strict=True) if item is not None and not is_null_item(each, item)
-        ]
-        if len(kept) != len(ours):
+        if isinstance(node, list) and len(node) == len(official):
+            sent = zip(official, node, strict=True)
+            rows = [(item, each) for item, each in sent if item is not None and not is_null_item(each, item)]
+        else:
+            kept = [item for item in official if item is not None]
+            rows = [(item, None if isinstance(node, list) or len(kept) != 1 else node) for item in kept]
+        if len(rows) != len(ours):
             return f"{path}: {len(ours)} items, official {official}"
-        nodes = [item for item in node if item != NULL] if isinstance(node, list) else [node]
-        if len(nodes) != len(kept):
-            nodes = [None] * len(kept)
-        found = (difference(*row, f"{path}[{index}]") for index, row in enumerate(zip(ours, kept, nodes, strict=True)))
+        found = (
+            difference(mine, *row, f"{path}[{index}]") for index, (mine, row) in enumerate(zip(ours, rows, strict=True))
+        )
         return next(filter(None, found), None)
     if isinstance(official, dict) and "@bits" in official and isinstance(ours, str):
         return None if decode_bit_set(ours) == official["@bits"] else f"{path}: {ours}, official {official}"
