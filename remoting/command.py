@@ -23,6 +23,7 @@ Source: RemotingCommand.java, RocketMQSerializable.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
@@ -32,6 +33,7 @@ import msgspec
 from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
 from thermocline.remoting.frames import FRAME_HEAD, HEADER_WORD
 from thermocline.remoting.header_codec import H, Header, Int, decode_header, encode_header
+from thermocline.remoting.json_conversion import folded_name
 from thermocline.remoting.json_dialect import loads_as
 from thermocline.remoting.language_code import LANGUAGE_BY_NAME, LANGUAGE_BY_NUMBER, LanguageCode
 
@@ -254,10 +256,15 @@ def _decode_odd_json_header(header: memoryview) -> _JsonHeaderIn:
 
 
 def _odd_language(text: str) -> LanguageCode:
-    """By its name in any case or by its number; OTHER if there is none such."""
-    if text.isascii() and text.isdecimal():
-        return LANGUAGE_BY_NUMBER.get(int(text[:9]), LanguageCode.OTHER)
-    return LANGUAGE_BY_NAME.get(text.upper(), LanguageCode.OTHER)
+    """By its name in any case or by its number, whose fraction is cut off; OTHER if there is none such."""
+    number = _LANGUAGE_NUMBER.fullmatch(text)
+    if number is not None:
+        return LANGUAGE_BY_NUMBER.get(int(number.group(1)), LanguageCode.OTHER)
+    return _LANGUAGE_BY_FOLDED_NAME.get(folded_name(text), LanguageCode.OTHER)
+
+
+_LANGUAGE_NUMBER = re.compile(r"([0-9]{1,9})(?:\.[0-9]*)?")
+_LANGUAGE_BY_FOLDED_NAME = {folded_name(language.name): language for language in LanguageCode}
 
 
 # -- binary --------------------------------------------------------------------------------------------------------

@@ -14,10 +14,13 @@ numbers. What fastjson takes is taken here, with the same value:
 
 Anything else does not fit: an ordinal that does not exist, a number beyond its type, a text that is no number.
 
-Two rules are ours, where the official decoders of releases 5.5.0 and before differ, or take what their broker then
-fails on. null, and for all but text an empty text, counts as not sent, and what is not sent has its default: 5.5.0
-reads such a number as 0, releases before as its default. null is left out of lists and maps: the official broker keeps
-it and fails with a NullPointerException when it comes to it.
+Three rules are ours. The first two apply where the official decoders of releases 5.5.0 and before differ, or take what
+their broker then fails on.
+  - null, and for all but text an empty text, counts as not sent, and what is not sent has its default: 5.5.0 reads such
+    a number as 0, releases before as its default.
+  - null is left out of lists and maps: the official broker keeps it and fails with a NullPointerException when it comes
+    to it.
+  - A member that RocketMQ does not have (EXTENSION) counts as not sent if it does not fit: RocketMQ ignores it.
 Source: fastjson 2.0.59 (JSONReader.java, ObjectReaderImplEnum.java, ObjectReaderImplList.java), as RemotingSerializable
 of Apache RocketMQ 5.5.0 uses it; fastjson 1.2 in releases before. Held against both by
 `tests/interop/test_official_decoder.py`.
@@ -73,6 +76,10 @@ def enum_names(*names: str, keeps_unknown: bool = False) -> msgspec.Meta:
     `keeps_unknown`: another name stays as it is, for a request that refuses it; else it counts as not sent.
     """
     return msgspec.Meta(pattern=f"^(?:{'|'.join(names)})$", extra={"names": names, "keeps_unknown": keeps_unknown})
+
+
+EXTENSION = msgspec.Meta(extra={"is_extension": True})
+"""Marks a member that RocketMQ does not have, for `Annotated[..., EXTENSION]`; it must have a default."""
 
 
 def number_from_text(text: str) -> int | float | Decimal:
@@ -180,8 +187,25 @@ def _structure_converter(described: inspect.StructType, structures: dict[type, C
         return cls(**arguments)
 
     structures[cls] = structure
-    members.update((field.encode_name, (field.name, _make(field.type, structures))) for field in described.fields)
+    for field in described.fields:
+        converter = _make(field.type, structures)
+        if isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("is_extension"):
+            assert not field.required, field
+            converter = _lenient_converter(converter)
+        members[field.encode_name] = (field.name, converter)
     return structure
+
+
+def _lenient_converter(inner: Converter) -> Converter:
+    """What does not fit counts as not sent."""
+
+    def lenient(value: Any) -> Any:
+        try:
+            return inner(value)
+        except _MisfitError:
+            return NOT_SENT
+
+    return lenient
 
 
 def _optional_converter(described: inspect.UnionType, structures: dict[type, Converter]) -> Converter:
@@ -213,7 +237,11 @@ def _map_converter(described: inspect.DictType, structures: dict[type, Converter
             except _MisfitError as error:
                 error.path.insert(0, str(key))
                 raise
-            if item is not NOT_SENT and name is not NOT_SENT:
+            if name is NOT_SENT:
+                continue
+            if item is NOT_SENT:
+                converted.pop(name, None)  # 1 and "1" may be one key: the last value counts, null too
+            else:
                 converted[name] = item
         return converted
 
@@ -235,7 +263,7 @@ def _collection_converter(
     holds_texts = item_converter is _text
 
     def collection(value: Any) -> Any:
-        if value is None or value == "null":
+        if value is None or (value == "null" and not holds_texts):
             return NOT_SENT
         if isinstance(value, list):
             items = value
@@ -258,13 +286,13 @@ def _collection_converter(
 
 
 def _enum_converter(names: tuple[str, ...], *, keeps_unknown: bool) -> Converter:
-    by_name = {_folded(name): name for name in names}
+    by_name = {folded_name(name): name for name in names}
 
     def enum(value: Any) -> Any:
         if value is None:
             return NOT_SENT
         if isinstance(value, str):
-            found = by_name.get(_folded(value))
+            found = by_name.get(folded_name(value))
             if found is None and _INTEGER.fullmatch(value) and 0 <= int(value) < len(names):
                 found = names[int(value)]
             if found is None:
@@ -280,7 +308,8 @@ def _enum_converter(names: tuple[str, ...], *, keeps_unknown: bool) -> Converter
     return enum
 
 
-def _folded(name: str) -> str:
+def folded_name(name: str) -> str:
+    """The name of an enum's constant as it is compared: without case and separators."""
     return name.translate(_NAME_SEPARATORS).lower()
 
 

@@ -13,7 +13,9 @@ from thermocline.remoting.bodies.body import Body, DialectBody, FrozenBody
 from thermocline.remoting.bodies.client import SubscriptionData
 from thermocline.remoting.bodies.topic import DataVersion, MessageQueue
 from thermocline.remoting.header_codec import Int, Long
-from thermocline.remoting.json_conversion import enum_names
+from thermocline.remoting.json_conversion import EXTENSION, enum_names
+
+_RETRY_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 class ExponentialRetryPolicy(Body, kw_only=True):
@@ -27,7 +29,7 @@ class ExponentialRetryPolicy(Body, kw_only=True):
 class CustomizedRetryPolicy(Body, kw_only=True):
     """Wait these ms, one after another."""
 
-    next: list[Long] = field(default_factory=list)
+    next: list[Long] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_DELAYS_S])
 
 
 class GroupRetryPolicy(Body, kw_only=True):
@@ -103,7 +105,7 @@ class OffsetWrapper(Body, kw_only=True):
     consumer_offset: Long = 0
     last_timestamp: Long = 0
     pull_offset: Long = 0
-    end_offset: Long | None = None
+    end_offset: Annotated[Long | None, EXTENSION] = None
 
 
 class ConsumeStats(DialectBody, kw_only=True):

@@ -12,7 +12,7 @@ from msgspec import field
 from thermocline.remoting.bodies.body import Body, DialectBody, FrozenBody
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.header_codec import Int, Long
-from thermocline.remoting.json_conversion import enum_names
+from thermocline.remoting.json_conversion import EXTENSION, enum_names
 from thermocline.remoting.json_dialect import dumps, loads_as
 
 PERM_INHERIT = 1
@@ -159,7 +159,7 @@ class TopicOffset(Body, kw_only=True):
     last_update_timestamp: Long = 0
     max_offset: Long = 0
     min_offset: Long = 0
-    message_count: Long | None = None
+    message_count: Annotated[Long | None, EXTENSION] = None
 
 
 class TopicStatsTable(DialectBody, kw_only=True):

@@ -105,6 +105,12 @@ class Written:
     node: Any
     form: Form
 
+    @classmethod
+    def of(cls, node: Any, form: Form) -> Written:
+        """The node in that form."""
+        text = form.head + _rendered(node, form) + form.tail
+        return cls(text[: len(text) - form.cut].encode(), node, form)
+
 
 class Author:
     """Writes bodies under one seed."""
@@ -122,8 +128,7 @@ class Author:
         node = self._value(described, rate, 0)
         if isinstance(node, ObjectNode) and self._random.random() < 0.1 and form == Form():
             node.members.insert(self._random.randint(0, len(node.members)), ("notAMember", self._anything(2)))
-        text = form.head + _rendered(node, form) + form.tail
-        return Written((text[: len(text) - form.cut]).encode(), node, form)
+        return Written.of(node, form)
 
     def _value(self, described: inspect.Type, rate: float, depth: int) -> Any:
         names: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import pytest
 from thermocline.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.header_codec import Int, Long
-from thermocline.remoting.json_conversion import convert, enum_names, number_from_text
+from thermocline.remoting.json_conversion import EXTENSION, convert, enum_names, number_from_text
 from thermocline.remoting.json_dialect import loads_as
 
 
@@ -31,6 +31,7 @@ class Sample(msgspec.Struct, kw_only=True, rename="camel"):
     maybe: Inner | None = None
     inners: list[Inner] = msgspec.field(default_factory=list)
     table: dict[Int, str] = msgspec.field(default_factory=dict)
+    extension: Annotated[Long | None, EXTENSION] = None
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,20 @@ class Sample(msgspec.Struct, kw_only=True, rename="camel"):
         ('{"rate":null}', {"rate": 1.5}),
         ('{"tags":"a"}', {"tags": ["a"]}),
         ('{"tags":[1,null,true]}', {"tags": ["1", "true"]}),
+        ('{"tags":"null"}', {"tags": ["null"]}),
+        ('{"tags":null}', {"tags": []}),
+        ('{"codes":"null"}', {"codes": set()}),
         ('{"codes":["1",2,null]}', {"codes": {1, 2}}),
         ('{"codes":7}', {"codes": {7}}),
         ('{"inner":null,"maybe":null}', {"inner": Inner(), "maybe": None}),
         ('{"inners":{"textValue":1}}', {"inners": [Inner("1")]}),
         ('{"inners":[null,{}]}', {"inners": [Inner()]}),
         ('{"table":{0:"a","1":2,"2":null}}', {"table": {0: "a", 1: "2"}}),
+        ('{"table":{0:"a","0":null}}', {"table": {}}),
+        ('{"table":{0:null,"0":"a"}}', {"table": {0: "a"}}),
+        ('{"extension":"8"}', {"extension": 8}),
+        ('{"extension":{"x":[7]},"count":"9"}', {"extension": None, "count": 9}),
+        ('{"extension":"seven"}', {"extension": None}),
         ('{"unknown":[{"x":1}],"Count":9}', {"count": 5}),
     ],
 )
