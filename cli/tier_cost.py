@@ -186,7 +186,7 @@ def _money(account: Mapping[str, Any], prices: PriceTable) -> float:
 
 
 def _kinds(requests: Mapping[str, float]) -> dict[Any, float]:
-    from thermocline.tiered.budgets import RequestKind
+    from thermocline.tiered.cost import RequestKind
 
     return {RequestKind(kind): count for kind, count in requests.items()}
 

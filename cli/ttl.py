@@ -146,7 +146,7 @@ def _change(app: Application, topic: str, ttl_ms: int | None, *, dry_run: bool, 
 
 def _preview_row(topic: str, broker: str, answer: Mapping[str, Any], prices: PriceTable) -> dict[str, Any]:
     """What would go, and what that saves: money each month for what is not stored any more, once for the requests."""
-    from thermocline.tiered.budgets import RequestKind
+    from thermocline.tiered.cost import RequestKind
 
     stored_bytes, requests = answer.get("bytes"), answer.get("requests")
     counts = {RequestKind(kind): count for kind, count in (requests or {}).items()}

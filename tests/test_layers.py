@@ -65,8 +65,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     # -- the cold tier, lower folders first: no folder imports one below it here
     "tiered": edges(),
     "tiered.objects": edges(CODEC, "store"),
+    "tiered.findings": edges(),
     "tiered.segments": edges(CODEC, "tiered.objects"),
     "tiered.wrappers": edges(CODEC, "store tiered.objects tiered.segments"),
+    "tiered.cost": edges(CODEC, "tiered.segments tiered.wrappers"),
     "tiered.packs": edges(CODEC, "tiered.objects tiered.segments"),
     "tiered.index_format": edges("tiered.objects tiered.segments"),
     "tiered.catalog": edges(CODEC, "store tiered.index_format tiered.objects tiered.packs tiered.segments"),
@@ -77,7 +79,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "tiered.stores": edges(
         CODEC, "store tiered.objects tiered.s3 tiered.stores.file tiered.stores.memory tiered.wrappers"
     ),
-    "tiered.budgets": edges(CODEC, "store tiered.ledger tiered.objects tiered.segments tiered.stores tiered.wrappers"),
+    "tiered.budgets": edges(CODEC, "store tiered.cost tiered.ledger tiered.objects tiered.stores tiered.wrappers"),
     "tiered.state": edges(CODEC, "tiered.catalog tiered.ledger tiered.objects tiered.packs tiered.segments"),
     "tiered.indexes": edges(
         CODEC,
@@ -93,12 +95,12 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.segments",
     ),
     "tiered.merging": edges(
-        CODEC, "tiered.budgets tiered.catalog tiered.indexes tiered.ledger tiered.packs tiered.segments"
+        CODEC, "tiered.budgets tiered.catalog tiered.cost tiered.indexes tiered.ledger tiered.packs tiered.segments"
     ),
     "tiered.sealing": edges(
         CODEC,
-        "store tiered.budgets tiered.catalog tiered.indexes tiered.ledger tiered.merging tiered.objects",
-        "tiered.packs tiered.segments tiered.state",
+        "store tiered.budgets tiered.catalog tiered.cost tiered.indexes tiered.ledger tiered.merging",
+        "tiered.objects tiered.packs tiered.segments tiered.state",
     ),
     "tiered.garbage": edges(
         CODEC,
@@ -107,14 +109,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "tiered.service": edges(
         CODEC,
-        "tiered.budgets tiered.catalog tiered.garbage tiered.indexes tiered.ledger tiered.merging",
+        "tiered.budgets tiered.catalog tiered.cost tiered.garbage tiered.indexes tiered.ledger tiered.merging",
         "tiered.sealing tiered.state",
     ),
-    "tiered.cost": edges(
-        CODEC,
-        "tiered.budgets tiered.catalog tiered.garbage tiered.index_format tiered.indexes tiered.ledger",
-        "tiered.merging tiered.packs tiered.sealing tiered.segments tiered.service tiered.stores",
-        "tiered.wrappers",
+    "tiered.bill": edges(
+        "tiered.budgets tiered.catalog tiered.cost tiered.garbage tiered.index_format tiered.indexes",
+        "tiered.ledger tiered.merging tiered.packs tiered.sealing tiered.segments tiered.service",
+        "tiered.stores tiered.wrappers",
     ),
     "tiered.doctor": edges(
         CODEC,
@@ -123,13 +124,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "tiered.scrub": edges(
         CODEC,
-        "tiered.budgets tiered.catalog tiered.doctor tiered.index_format tiered.ledger tiered.objects",
-        "tiered.packs tiered.segments tiered.state tiered.stores tiered.wrappers",
+        "tiered.catalog tiered.cost tiered.doctor tiered.findings tiered.index_format tiered.ledger",
+        "tiered.objects tiered.packs tiered.segments tiered.state tiered.stores tiered.wrappers",
     ),
     "tiered.healing": edges(
         CODEC,
-        "tiered.catalog tiered.indexes tiered.ledger tiered.objects tiered.packs tiered.scrub tiered.sealing",
-        "tiered.segments tiered.service tiered.state tiered.wrappers",
+        "tiered.catalog tiered.findings tiered.indexes tiered.ledger tiered.objects tiered.packs tiered.scrub",
+        "tiered.sealing tiered.segments tiered.service tiered.state tiered.wrappers",
     ),
     "tiered.purge": edges(
         CODEC,
@@ -138,8 +139,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "tiered.bucket": edges(
         CODEC,
-        "tiered.catalog tiered.index_format tiered.ledger tiered.objects tiered.packs tiered.reading",
-        "tiered.scrub tiered.segments tiered.stores",
+        "tiered.catalog tiered.findings tiered.index_format tiered.ledger tiered.objects tiered.packs",
+        "tiered.reading tiered.scrub tiered.segments tiered.stores",
     ),
     # -- the broker, lower folders first: no folder imports one below it here (tests/test_folders.py)
     "broker.state_files": edges(CODEC, "remoting.bodies store"),
@@ -152,7 +153,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.cold": edges(CODEC, "store", "tiered.catalog tiered.ledger tiered.segments"),
     "broker.metrics": edges("broker.cold"),
     "broker.helpers": edges(
-        "remoting store broker.cold broker.process", "tiered.budgets.tier_config tiered.scrub.findings"
+        "remoting store broker.cold broker.process", "tiered.budgets.tier_config tiered.findings.findings"
     ),
     "broker.tables": edges(
         "remoting remoting.bodies remoting.headers store filters broker.process broker.settings",
@@ -169,9 +170,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.tier_process": edges(
         "remoting store filters broker.cold broker.helpers broker.metrics broker.process broker.state",
-        "tiered.budgets tiered.catalog tiered.cost tiered.doctor tiered.garbage tiered.healing tiered.indexes",
-        "tiered.ledger tiered.merging tiered.objects tiered.packs tiered.purge tiered.reading tiered.scrub",
-        "tiered.sealing tiered.segments tiered.service tiered.state tiered.stores tiered.wrappers",
+        "tiered.bill tiered.budgets tiered.catalog tiered.cost tiered.doctor tiered.findings tiered.garbage",
+        "tiered.healing tiered.indexes tiered.ledger tiered.merging tiered.objects tiered.packs tiered.purge",
+        "tiered.reading tiered.scrub tiered.sealing tiered.segments tiered.service tiered.state tiered.stores",
+        "tiered.wrappers",
     ),
     "broker.recovery": edges(
         CODEC,
@@ -259,8 +261,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.main broker.process namesrv.main spark.handoff.hand_off spark.jobs.compare spark.jobs.counts",
         "spark.jobs.key_history spark.jobs.lag spark.jobs.replay spark.jobs.republish spark.session",
         "tiered.bucket.bucket_contents tiered.bucket.bucket_messages tiered.bucket.bucket_verify",
-        "tiered.budgets.request_kind tiered.cost.price_table tiered.doctor.examination",
-        "tiered.scrub.bucket_scrub",
+        "tiered.cost.price_table tiered.cost.request_kind tiered.doctor.examination tiered.scrub.bucket_scrub",
     ),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(

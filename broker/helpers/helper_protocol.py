@@ -56,7 +56,7 @@ from thermocline.broker.cold import (
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
-from thermocline.tiered.scrub import ScrubReport
+from thermocline.tiered.findings import ScrubReport
 
 INDEX_ROLE = "index"
 TIER_ROLE = "tier"

@@ -12,18 +12,7 @@ from dataclasses import replace
 
 from thermocline.broker.helpers import CostAccount, CostForecast, CostReply, CostRequest, CostTopic, RequestBudgetState
 from thermocline.broker.metrics import OTHER, PurposeFigures, TopicFigures, TopicRequestFigures
-from thermocline.tiered.budgets import (
-    HOUR_MS,
-    CostMeter,
-    RequestBudget,
-    RequestKind,
-    TierConfig,
-    counted_requests,
-    requests_by_kind,
-    state_requests_per_hour,
-)
-from thermocline.tiered.catalog import Catalog, stored_by_topic
-from thermocline.tiered.cost import (
+from thermocline.tiered.bill import (
     ERRORS,
     RECEIVED,
     SENT,
@@ -33,6 +22,17 @@ from thermocline.tiered.cost import (
     forecast_storage,
     loads_of,
     requests_besides,
+)
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import Catalog, stored_by_topic
+from thermocline.tiered.cost import (
+    HOUR_MS,
+    CostMeter,
+    RequestBudget,
+    RequestKind,
+    counted_requests,
+    requests_by_kind,
+    state_requests_per_hour,
 )
 from thermocline.tiered.sealing import SealAdmission, TrafficRecord
 from thermocline.tiered.segments import BrokerKeys

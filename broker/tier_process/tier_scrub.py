@@ -22,19 +22,17 @@ from thermocline.broker.cold import SteadyReport
 from thermocline.broker.helpers import ScrubRequest, ScrubState
 from thermocline.remoting.errors import BrokerBusyError, FencedError, MQError
 from thermocline.store.disk import Disk, replace_file
-from thermocline.tiered.budgets import RequestBudget
+from thermocline.tiered.cost import RequestBudget
+from thermocline.tiered.findings import Finding, Outcome, ScrubReport
 from thermocline.tiered.healing import Healer
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.scrub import (
     READ_WITHIN_DAYS,
     WAIT_MS_MAX,
-    Finding,
-    Outcome,
     Scrubber,
     ScrubOptions,
     ScrubProgress,
-    ScrubReport,
     SteadyScrub,
     SteadyState,
     Step,

@@ -27,13 +27,7 @@ from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.wanted_frame import WantedFrame, narrowed, with_names
 from thermocline.tiered.objects import SegmentFormatError
-from thermocline.tiered.segments import (
-    FrameInfo,
-    LogFooter,
-    PartLocator,
-    decode_columns_footer,
-    decode_log_footer,
-)
+from thermocline.tiered.segments import FrameInfo, LogFooter, PartLocator, decode_columns_footer, decode_log_footer
 
 logger = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.source_options import read_options_from
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges
 from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.findings.findings import Outcome, Problem
 from thermocline.tiered.index_format.index_entry import IndexEntry
 from thermocline.tiered.index_format.index_object import IndexObject
 from thermocline.tiered.index_format.index_writer import INDEX
@@ -43,7 +44,6 @@ from thermocline.tiered.packs.segment_upload import upload_segment
 from thermocline.tiered.reading.cold_pull import ColdPull
 from thermocline.tiered.reading.cold_reader import ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.scrub.findings import Outcome, Problem
 from thermocline.tiered.segments.key_index import (
     IDX_BLOCK,
     IDX_HEAD,

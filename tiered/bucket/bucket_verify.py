@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.findings import Finding
 from thermocline.tiered.index_format import IndexEntry
 from thermocline.tiered.ledger import open_catalog
 from thermocline.tiered.packs import PackEntry
-from thermocline.tiered.scrub import Finding, IndexCheck, PackCheck, SegmentCheck, quarantine_findings
+from thermocline.tiered.scrub import IndexCheck, PackCheck, SegmentCheck, quarantine_findings
 from thermocline.tiered.segments import SegmentEntry
 
 

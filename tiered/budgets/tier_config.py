@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.private_files import Readers
-from thermocline.tiered.budgets.request_budget import requests_per_hour_min
+from thermocline.tiered.cost import requests_per_hour_min
 from thermocline.tiered.ledger import FencingMode
 from thermocline.tiered.stores import check_store_url
 from thermocline.tiered.wrappers import StoreLimits

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.budgets import RequestKind
+from thermocline.tiered.cost.request_kind import RequestKind
 
 GIB = 1 << 30
 HOURS_PER_MONTH = 30 * 24

@@ -113,10 +113,7 @@ def _probes(bench: Bench, options: ExaminationOptions) -> dict[str, Probe]:
 
 async def _s3_findings(url: str, bench: Bench, options: ExaminationOptions) -> AsyncIterator[Finding]:
     from thermocline.tiered.doctor.s3_probes import S3Probes
-    from thermocline.tiered.s3 import (
-        S3ObjectStore,  # loads the S3 client, which takes a second
-        translated,
-    )
+    from thermocline.tiered.s3 import S3ObjectStore, translated
 
     def _with_our_errors(name: str, probe: Probe) -> Probe:
         async def attempt() -> Finding | list[Finding]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.ledger import BALLOT_BYTES, LedgerWriter
-from thermocline.tiered.scrub import Finding, ObjectKind, Problem, WriterView
+from thermocline.tiered.scrub import WriterView
 
 logger = logging.getLogger(__name__)
 

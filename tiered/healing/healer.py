@@ -34,6 +34,7 @@ from thermocline.tiered.catalog import (
     SegmentOut,
     amend_or_give_up,
 )
+from thermocline.tiered.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.healing.fencing_healer import FENCING_KINDS, heal_fencing
 from thermocline.tiered.healing.index_healer import IndexHealer
 from thermocline.tiered.healing.ledger_healer import LEDGER_KINDS, LedgerHealer
@@ -43,17 +44,7 @@ from thermocline.tiered.healing.state_healer import StateHealer
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import FormatTooNewError
 from thermocline.tiered.packs import upload_segment
-from thermocline.tiered.scrub import (
-    Finding,
-    ObjectKind,
-    Outcome,
-    Problem,
-    Scrubber,
-    ScrubOptions,
-    ScrubReport,
-    pack_lying_in,
-    quarantine_findings,
-)
+from thermocline.tiered.scrub import Scrubber, ScrubOptions, pack_lying_in, quarantine_findings
 from thermocline.tiered.segments import SegmentEntry, read_segment_id
 from thermocline.tiered.service import TierService
 

@@ -11,9 +11,9 @@ import logging
 
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog, LedgerChanges
+from thermocline.tiered.findings import Finding, Outcome
 from thermocline.tiered.indexes import IndexBuilder, IndexResult, LogItems, cut, topic_filter
 from thermocline.tiered.ledger import LedgerWriter
-from thermocline.tiered.scrub import Finding, Outcome
 from thermocline.tiered.service import TierService
 
 logger = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ import zstandard
 
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError
 from thermocline.tiered.catalog import LedgerEntry, decode_entry
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.ledger import (
     BucketReference,
     LedgerWriter,
@@ -34,7 +35,6 @@ from thermocline.tiered.ledger import (
     load_head_if_good,
 )
 from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, is_sealed
-from thermocline.tiered.scrub import Finding, ObjectKind, Problem
 from thermocline.tiered.segments import BrokerKeys, decompress
 
 logger = logging.getLogger(__name__)

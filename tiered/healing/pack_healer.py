@@ -20,6 +20,7 @@ from pathlib import Path
 
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog, DamagedPart, LedgerChanges, LostRange, Quarantine
+from thermocline.tiered.findings import Finding, Outcome
 from thermocline.tiered.healing.segment_recovery import SegmentRecovery
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import FormatTooNewError, SegmentFormatError
@@ -32,7 +33,6 @@ from thermocline.tiered.packs import (
     extent_of,
     live_topics,
 )
-from thermocline.tiered.scrub import Finding, Outcome
 from thermocline.tiered.segments import CoarseRows, FinishedSegment, PartLocator, QueueRun, RunRows, SegmentEntry
 from thermocline.tiered.service import TierService
 from thermocline.tiered.wrappers import SpooledObject

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.ledger import LedgerWriter
-from thermocline.tiered.scrub import Finding, ObjectKind, Problem, WriterView, check_states, list_states
+from thermocline.tiered.scrub import WriterView, check_states, list_states
 from thermocline.tiered.state import KEPT_COUNT, StateLog
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
-from thermocline.tiered.budgets import RequestBudget
 from thermocline.tiered.catalog import Amend, Catalog, LedgerChanges, amend_or_give_up
+from thermocline.tiered.cost import RequestBudget
 from thermocline.tiered.merging.merge_policy import MergePlan, MergePolicy, own_bytes_of
 from thermocline.tiered.merging.pack_merger import MergeResult, MergeRules, PackMerger
 

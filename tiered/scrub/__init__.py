@@ -1,7 +1,6 @@
 """Scrub: checks whether the bucket holds what the catalog names; `bucket_scrub.py` needs no broker."""
 
 from thermocline.tiered.scrub.bucket_scrub import scrub_bucket
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.index_check import IndexCheck
 from thermocline.tiered.scrub.known_damage import broken_now, damage_after, damage_after_reading
 from thermocline.tiered.scrub.pack_check import PackCheck, pack_lying_in
@@ -14,15 +13,10 @@ from thermocline.tiered.scrub.view import WriterView
 __all__ = [
     "READ_WITHIN_DAYS",
     "WAIT_MS_MAX",
-    "Finding",
     "IndexCheck",
-    "ObjectKind",
-    "Outcome",
     "PackCheck",
-    "Problem",
     "ScrubOptions",
     "ScrubProgress",
-    "ScrubReport",
     "Scrubber",
     "SegmentCheck",
     "SteadyScrub",

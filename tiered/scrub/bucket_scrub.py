@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.tiered.findings import ScrubReport
 from thermocline.tiered.ledger import find_roots
 from thermocline.tiered.objects import ObjectStore, without_options
-from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.view import BucketView
 from thermocline.tiered.segments import BrokerKeys

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, decode_entry
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.ledger import BALLOT_BYTES, ballot_of, proposal_of
 from thermocline.tiered.objects import LedgerCorruptError, ObjectStore
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segments import BrokerKeys
 

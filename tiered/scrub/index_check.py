@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.index_format import IndexEntry, IndexObject, decode_index_footer, directory_of
 from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
 from thermocline.tiered.wrappers import SpooledObject
 

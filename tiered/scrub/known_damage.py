@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from thermocline.tiered.catalog import Catalog, LiveNames
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
+from thermocline.tiered.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.scrubber import SegmentName, name_in, parse_cursor
 
 OBJECT_KINDS = frozenset({ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX, ObjectKind.PACK, ObjectKind.INDEX})

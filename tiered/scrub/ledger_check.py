@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, LedgerEntry, RemovedSegment, apply, decode_entry
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.ledger import (
     BucketContent,
     BucketReference,
@@ -27,7 +28,6 @@ from thermocline.tiered.ledger import (
 )
 from thermocline.tiered.ledger import decode_head as decode_checkpoint_head
 from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, run_all
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.segments import BrokerKeys
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.doctor import is_probe
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.index_format import IndexEntry
 from thermocline.tiered.ledger import ballot_of, proposal_of
 from thermocline.tiered.packs import PackEntry
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segments import BrokerKeys, PartLocator, SegmentEntry, segment_id_of
 

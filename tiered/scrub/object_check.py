@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, SegmentSizeError
+from thermocline.tiered.findings import Problem
 from thermocline.tiered.objects import FormatTooNewError, SegmentFormatError
-from thermocline.tiered.scrub.findings import Problem
 from thermocline.tiered.wrappers import SpooledObject
 
 

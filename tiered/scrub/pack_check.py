@@ -16,9 +16,9 @@ from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
 from thermocline.tiered.catalog import PackPieces
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
 from thermocline.tiered.packs import PackEntry, PieceExtent, extent_of, frame_groups, piece_groups_of, piece_log_starts
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
 from thermocline.tiered.scrub.segment_check import SegmentCheck
 from thermocline.tiered.segments import MAGIC_BYTES, SegmentEntry

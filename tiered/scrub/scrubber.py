@@ -21,11 +21,11 @@ from typing import TypeAlias
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.index_format import IndexEntry
 from thermocline.tiered.objects import ObjectStore, run_all
 from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.scrub.fencing_check import FencingCheck, FencingState
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.index_check import IndexCheck
 from thermocline.tiered.scrub.ledger_check import LedgerCheck, LedgerState, rescue_catalog
 from thermocline.tiered.scrub.listing_check import ListingState, check_listing

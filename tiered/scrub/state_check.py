@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.objects import ObjectStore, StateCorruptError
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state import KEPT_COUNT, StateName, StateSnapshot, decode_state

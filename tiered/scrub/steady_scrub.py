@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from thermocline.tiered.budgets import RequestBudget
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.scrub.findings import Finding, ScrubReport
+from thermocline.tiered.cost import RequestBudget
+from thermocline.tiered.findings import Finding, ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, SegmentName, named_sizes, parse_cursor
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from thermocline.tiered.budgets import RequestBudget
+from thermocline.tiered.cost import RequestBudget
 
 logger = logging.getLogger(__name__)
 

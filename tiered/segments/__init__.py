@@ -15,12 +15,7 @@ from thermocline.tiered.segments.key_index import (
 from thermocline.tiered.segments.known_frames import body_end
 from thermocline.tiered.segments.object_keys import BrokerKeys, escape_name, is_pack_key, keeps_history, segment_id_of
 from thermocline.tiered.segments.part_kind import PartKind
-from thermocline.tiered.segments.queue_columns import (
-    ColumnsFooter,
-    decode_columns_footer,
-    from_planes,
-    to_planes,
-)
+from thermocline.tiered.segments.queue_columns import ColumnsFooter, decode_columns_footer, from_planes, to_planes
 from thermocline.tiered.segments.segment_block import Longs
 from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segments.segment_format import (

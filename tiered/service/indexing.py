@@ -26,8 +26,8 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
-from thermocline.tiered.budgets import RequestBudget
 from thermocline.tiered.catalog import Catalog, LedgerChanges
+from thermocline.tiered.cost import RequestBudget
 from thermocline.tiered.indexes import (
     BloomCache,
     FreshIndex,

@@ -170,6 +170,6 @@ async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
         return FileObjectStore(root, disk=options.disk or await _open_directory(root, options.directory_access))
     if parts.scheme == "memory":
         return MemoryObjectStore(parts.netloc + parts.path)
-    from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
+    from thermocline.tiered.s3 import S3ObjectStore
 
     return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))

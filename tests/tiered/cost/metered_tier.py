@@ -20,10 +20,10 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.broker.state.state_documents import PoppedOffsets
 from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, queue_ends
 from thermocline.broker.tier_process.state_rounds import StateRounds
-from thermocline.tiered.budgets.cost_meter import CostMeter
 from thermocline.tiered.budgets.tier_budgets import TierBudgets
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.cost.cost_meter import CostMeter
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
-from thermocline.tiered.budgets.cost_meter import HOUR_MS, Purpose
-from thermocline.tiered.budgets.request_budget import RequestBudget, counted_requests, state_requests_per_hour
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
+from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
+from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests, state_requests_per_hour
 from thermocline.tiered.packs.piece_table import QueueRange
 from thermocline.tiered.sealing.seal_admission import SealAdmission
 

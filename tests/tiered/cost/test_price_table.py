@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.budgets.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.price_table import EXAMPLE_PATH, GIB, HOURS_PER_MONTH, PriceTable
+from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.wrappers.wrapping import Verb
 
 TEXT = """

@@ -10,8 +10,8 @@ from aiohttp import web
 from tests.fixtures_s3 import S3Bucket
 from tests.s3_proxy import Forward, ProxiedRequest, S3Proxy, s3_error
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.tiered.budgets.cost_meter import CostMeter, Purpose
-from thermocline.tiered.budgets.request_kind import requests_by_kind
+from thermocline.tiered.cost.cost_meter import CostMeter, Purpose
+from thermocline.tiered.cost.request_kind import requests_by_kind
 from thermocline.tiered.objects.errors import AlreadyExistsError
 from thermocline.tiered.s3 import S3ObjectStore, S3Options
 from thermocline.tiered.s3.s3_options import MIB

@@ -7,7 +7,7 @@ from random import Random
 
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.rig import ScrubRig
-from thermocline.tiered.scrub.findings import ObjectKind
+from thermocline.tiered.findings.findings import ObjectKind
 from thermocline.tiered.stores.memory import MemoryObjectStore
 
 

@@ -22,6 +22,7 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.findings.findings import ScrubReport
 from thermocline.tiered.healing.healer import Healer
 from thermocline.tiered.healing.hot_records import HotRecords
 from thermocline.tiered.healing.index_healer import IndexHealer
@@ -43,7 +44,6 @@ from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
 from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.reading.cold_reader import ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.view import BucketView, WriterView
 from thermocline.tiered.sealing.due_changes import TopicReport

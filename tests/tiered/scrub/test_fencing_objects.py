@@ -19,10 +19,10 @@ from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import ScrubRig
 from thermocline.remoting.errors import FencedError
 from thermocline.tiered.catalog.ledger_entry import LedgerEntry, decode_entry, encode_entry
+from thermocline.tiered.findings.findings import ObjectKind, Outcome, Problem
 from thermocline.tiered.ledger.fencing import BALLOT_BYTES, BallotArbiter, FencingMode
 from thermocline.tiered.ledger.ledger_writer import LedgerWriter
 from thermocline.tiered.objects.errors import LedgerCorruptError
-from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem
 
 OLD_BALLOT = f"{0:020}-{7:032x}"
 """Of a writer whom the rig's has fenced."""

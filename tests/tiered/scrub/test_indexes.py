@@ -15,13 +15,13 @@ from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import ScrubRig
 from thermocline.remoting.message_record import decode_record
+from thermocline.tiered.findings.findings import ObjectKind, Outcome, Problem
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.objects.errors import QuarantinedError
 from thermocline.tiered.reading.cold_reader import ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem
 from thermocline.tiered.segments.segment_format import SegmentId
 
 TOPICS = ("orders", "audits")

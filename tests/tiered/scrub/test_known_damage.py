@@ -10,7 +10,7 @@ import pytest
 
 from tests.tiered.scrub.damage import flip_bit, objects_of
 from tests.tiered.scrub.rig import ScrubRig
-from thermocline.tiered.scrub.findings import Finding, ObjectKind
+from thermocline.tiered.findings.findings import Finding, ObjectKind
 from thermocline.tiered.scrub.known_damage import broken_now, damage_after
 
 

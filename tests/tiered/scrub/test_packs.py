@@ -17,13 +17,13 @@ from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
 from thermocline.tiered.catalog.pack_pieces import PackPieces
+from thermocline.tiered.findings.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.objects.errors import QuarantinedError
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.reading.cold_pull import ColdPull
 from thermocline.tiered.reading.cold_reader import ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.segments.segment_entry import SegmentEntry
 from thermocline.tiered.segments.segment_format import SegmentId
 

@@ -14,12 +14,12 @@ from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.catalog.catalog import TopicEntry
+from thermocline.tiered.findings.findings import Outcome, Problem
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.objects.errors import QuarantinedError
 from thermocline.tiered.reading.cold_pull import ColdPull
 from thermocline.tiered.reading.cold_reader import Boundary, ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.scrub.findings import Outcome, Problem
 from thermocline.tiered.segments.segment_entry import SegmentEntry
 from thermocline.tiered.segments.segment_reader import read_log_footer
 

@@ -20,11 +20,11 @@ from tests.tiered.ledger_data import IDENTITY, KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import START_MS, ScrubRig
 from thermocline.store.disk import RealDisk
+from thermocline.tiered.findings.findings import ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.healing.ledger_healer import restore_damaged
 from thermocline.tiered.ledger.ledger_reader import LedgerReader, open_catalog
 from thermocline.tiered.ledger.pins import Pin, create_pin, list_pins
 from thermocline.tiered.objects.errors import LedgerCorruptError, StateCorruptError
-from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.segments.segment_format import SegmentId
 from thermocline.tiered.state.newest_state import find_newest
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state

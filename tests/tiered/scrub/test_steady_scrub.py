@@ -18,7 +18,7 @@ from thermocline.broker.helpers.helper_protocol import ScrubRequest
 from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.budgets.request_budget import RequestBudget
+from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.objects.object_store import ObjectSuffix
 from thermocline.tiered.scrub.scrubber import named_sizes
 from thermocline.tiered.scrub.steady_scrub import DAY_MS, HOUR_MS, PASS_DAYS, READ_WITHIN_DAYS

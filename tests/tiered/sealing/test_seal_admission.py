@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.tiered.budgets.test_request_budget import Spender
+from tests.tiered.cost.test_request_budget import Spender
 from thermocline.tiered.sealing.seal_admission import Admitted, DueTopic, SealAdmission
 
 MINUTE_MS = 60_000

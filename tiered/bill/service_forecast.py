@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thermocline.tiered.budgets import HOUR_MS, Purpose, Recent, RequestKind, TierConfig, requests_by_kind
-from thermocline.tiered.catalog import Catalog, stored_by_topic
-from thermocline.tiered.cost.bill_forecast import (
+from thermocline.tiered.bill.bill_forecast import (
     GETS_PER_STATE,
     BillForecast,
     ForecastSettings,
     Requests,
     forecast_bill,
 )
-from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
+from thermocline.tiered.bill.seal_forecast import SealRules, TopicLoad
+from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.catalog import Catalog, stored_by_topic
+from thermocline.tiered.cost import HOUR_MS, Purpose, Recent, RequestKind, requests_by_kind
 from thermocline.tiered.garbage import COLLECTIONS_PER_GRACE
 from thermocline.tiered.ledger import FencingMode
 from thermocline.tiered.sealing import TrafficWindow

@@ -30,11 +30,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from thermocline.tiered.budgets import HOUR_MS, Purpose, RequestKind
-from thermocline.tiered.cost.arrivals import Arrivals, points_per_minute
-from thermocline.tiered.cost.index_forecast import forecast_indexes
-from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merges
-from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
+from thermocline.tiered.bill.arrivals import Arrivals, points_per_minute
+from thermocline.tiered.bill.index_forecast import forecast_indexes
+from thermocline.tiered.bill.merge_forecast import MergeForecast, forecast_merges
+from thermocline.tiered.bill.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
+from thermocline.tiered.cost import HOUR_MS, Purpose, RequestKind
 from thermocline.tiered.ledger import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, CHECKPOINT_INTERVAL, PACKS_BUCKET, bucket_of
 from thermocline.tiered.packs import PUTS_PER_SEGMENT
 from thermocline.tiered.sealing import MINUTE_MS, SWEEPS_WAITED_MAX

@@ -17,8 +17,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from thermocline.tiered.budgets import HOUR_MS
-from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
+from thermocline.tiered.bill.seal_forecast import ForecastSeals, SealRules, TopicLoad
+from thermocline.tiered.cost import HOUR_MS
 from thermocline.tiered.merging import MERGE_COUNT_MIN, buffer_bytes_of, own_bytes_of
 from thermocline.tiered.packs import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.budgets.cost_meter import HOUR_MS
+from thermocline.tiered.cost.cost_meter import HOUR_MS
 from thermocline.tiered.wrappers import StoreCounters, Verb
 
 REQUESTS_PER_HOUR_MIN = 40

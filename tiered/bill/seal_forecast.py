@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from thermocline.tiered.cost.arrivals import Arrivals
+from thermocline.tiered.bill.arrivals import Arrivals
 from thermocline.tiered.merging import own_bytes_of
 from thermocline.tiered.packs import ttl_class
 from thermocline.tiered.sealing import ENTRY_BYTES_MAX, TopicTraffic

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thermocline.tiered.cost.seal_forecast import ForecastSeals, TopicLoad
+from thermocline.tiered.bill.seal_forecast import ForecastSeals, TopicLoad
 from thermocline.tiered.index_format import PLACES
 from thermocline.tiered.indexes import ITEMS_MIN, RECORDS_MAX, SLOTS, choose_of_class
 from thermocline.tiered.merging import MERGE_COUNT_MIN

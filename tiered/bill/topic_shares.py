@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from thermocline.tiered.budgets import OTHER_TOPICS, TOPICS_MAX, CostMeter, Purpose, RequestKind, requests_by_kind
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cost import OTHER_TOPICS, TOPICS_MAX, CostMeter, Purpose, RequestKind, requests_by_kind
 from thermocline.tiered.segments import escape_name, segment_id_of
 from thermocline.tiered.wrappers import StoreCounters
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
-from thermocline.tiered.budgets.request_kind import requests_by_kind
+from thermocline.tiered.bill.service_forecast import forecast_requests, forecast_storage, loads_of
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.stored_bytes import stored_by_topic
-from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
+from thermocline.tiered.cost.request_kind import requests_by_kind
 
 KIB = 1 << 10
 MINUTE_MS = 60_000

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.budgets.cost_meter import HOUR_MS
-from thermocline.tiered.budgets.request_budget import REQUESTS_PER_HOUR_MIN, RequestBudget, counted_requests
 from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.cost.cost_meter import HOUR_MS
+from thermocline.tiered.cost.request_budget import REQUESTS_PER_HOUR_MIN, RequestBudget, counted_requests
 from thermocline.tiered.wrappers import StoreCounters, Verb
 
 
