@@ -46,8 +46,12 @@ def with_time_to_start(check: Callable[[Path, int], None], folder: Path, *, invi
     raise AssertionError("no broker starts that late")
 
 
-def leave_in_flight(cluster: Cluster, *, invisible_ms: int) -> None:
-    """Pop two topics, one of them in order, and acknowledge the messages of even number."""
+def leave_in_flight(cluster: Cluster, *, popped_ms: int, invisible_ms: int) -> None:
+    """Pop two topics, one of them in order, and acknowledge the messages of even number.
+
+    Raises:
+        TooSlowError: They were visible again before that was done.
+    """
     cluster.make_topic(TOPIC)
     cluster.make_topic(ORDERED_TOPIC, queue_count=1)
     for topic, group, in_order in ((TOPIC, GROUP, False), (ORDERED_TOPIC, ORDERED_GROUP, True)):
@@ -56,7 +60,10 @@ def leave_in_flight(cluster: Cluster, *, invisible_ms: int) -> None:
         count = SENT // 2 if in_order else SENT
         for message in popping.pop_all(count, invisible_ms=invisible_ms, order=in_order):
             if int(message.properties["index"]) % 2 == 0:
-                assert popping.ack(message) == OK
+                answer = popping.ack(message)
+                if wall_clock_ms() >= popped_ms + invisible_ms:
+                    raise TooSlowError
+                assert answer == OK
 
 
 def check_in_flight(cluster: Cluster, *, popped_ms: int, acked_come_again: bool, invisible_ms: int) -> None:
@@ -93,7 +100,7 @@ def test_the_official_broker_goes_on_where_our_broker_ended(
     def check(folder: Path, invisible_ms: int) -> None:
         with thermocline_cluster(java_agent_process, folder / "ours") as cluster:
             popped_ms = wall_clock_ms()
-            leave_in_flight(cluster, invisible_ms=invisible_ms)
+            leave_in_flight(cluster, popped_ms=popped_ms, invisible_ms=invisible_ms)
             store_directory, sizes = store_directory_of(cluster)
             if ending == "killed":
                 interval_ms = int(broker_config(cluster)["flushConsumerOffsetInterval"])
@@ -117,7 +124,7 @@ def test_our_broker_goes_on_where_it_ended(ending: str, java_agent_process: Java
     def check(folder: Path, invisible_ms: int) -> None:
         with thermocline_cluster(java_agent_process, folder) as cluster:
             popped_ms = wall_clock_ms()
-            leave_in_flight(cluster, invisible_ms=invisible_ms)
+            leave_in_flight(cluster, popped_ms=popped_ms, invisible_ms=invisible_ms)
             if ending == "killed":
                 cluster.process.kill()
         with thermocline_cluster(java_agent_process, folder) as cluster:
@@ -142,7 +149,7 @@ def test_our_broker_goes_on_where_the_official_one_ended(
             ends_cleanly=True,
         ) as cluster:
             popped_ms = wall_clock_ms()
-            leave_in_flight(cluster, invisible_ms=invisible_ms)
+            leave_in_flight(cluster, popped_ms=popped_ms, invisible_ms=invisible_ms)
         with thermocline_cluster(java_agent_process, folder / "ours", settings=sizes) as cluster:
             check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False, invisible_ms=invisible_ms)
 
