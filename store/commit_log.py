@@ -95,6 +95,7 @@ class CommitLog:
         self._tail_base_offset = self._tail.base_offset
         assert self._tail_base_offset <= append_offset < self._tail.end_offset
         self.min_offset = self.files.start_offset
+        assert self.min_offset <= append_offset
         self.append_offset = self.flush_offset = append_offset
         self.room_bytes = self._tail.end_offset - append_offset - BLANK.size
         self._refusal = None
@@ -174,6 +175,7 @@ class CommitLog:
             raise self._refused()
         assert size_bytes <= self.room_bytes
         physical_offset = self.append_offset
+        assert self.flush_offset <= physical_offset, "only appended bytes are durable"
         if self._torn_end:
             data = self._over_torn(data)
         try:
@@ -216,6 +218,7 @@ class CommitLog:
         if self._refusal is not None or tail is None:
             raise self._refused()
         following = self._allocator.take(tail.end_offset)
+        assert following.base_offset == tail.end_offset, "files have no gap between them"
         blank = BLANK.pack(tail.end_offset - self.append_offset, MAGIC_BLANK)
         try:
             tail.write(self._over_torn(blank), self.append_offset)
@@ -242,6 +245,7 @@ class CommitLog:
         """
         with self._flush_lock:
             end_offset = self.append_offset
+            assert self.min_offset <= self.flush_offset <= end_offset
             if self.flush_offset < end_offset:
                 if self.is_failed:
                     raise self._refused()
@@ -281,6 +285,7 @@ class CommitLog:
         """
         file = self.files.find(physical_offset)
         position = physical_offset - file.base_offset
+        assert position + size_bytes <= self.file_bytes, "a record is in one file"
         return file.view[position : position + size_bytes]
 
     def record_at(self, physical_offset: int) -> memoryview:

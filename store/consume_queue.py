@@ -99,6 +99,8 @@ class ConsumeQueue:
         """
         tail = self.tail
         if tail:
+            assert len(tail) % _UNIT_BYTES == 0
+            assert self.tail_offset >= 0
             self._files.write(self, self.tail_offset, bytes(tail))
             tail.clear()
 
@@ -170,6 +172,7 @@ class ConsumeQueue:
         if not self._has_record(self._min_offset, log_min_offset):
             start = max(self._min_offset, self._files.first_offset(self))
             self._min_offset = self.first_at_or_behind(log_min_offset, start=min(start, self.next_offset))
+        assert self._min_offset <= self.next_offset
         self._min_log_offset = log_min_offset
 
     def _has_record(self, offset: int, log_min_offset: int) -> bool:

@@ -409,6 +409,7 @@ class Recovery:
             store_timestamp_ms=record.store_timestamp_ms,
             delay_levels_ms=self._delay_levels_ms,
         )
+        assert record.queue_offset == queue.next_offset, "a unit is at its record's queue offset"
         queue.append_unit(record.physical_offset, record.size_bytes, tags_code)
         self._placed.add(queue)
         self._tail_bytes += UNIT.size
@@ -434,7 +435,9 @@ class Recovery:
     def _finish(self, outcome: _Outcome, *, must_cut: bool) -> None:
         """Make log and queues end where the scan ended."""
         end_offset = outcome.end_offset
+        assert outcome.scan_start_offset <= end_offset
         self._remove_later_files(end_offset)
+        assert not len(self._files) or self._files.start_offset <= end_offset <= self._files.end_offset
         if outcome.may_be_ahead:
             self._take_back_units(end_offset)
         for queue in self._queues:
@@ -464,6 +467,7 @@ class Recovery:
                 last = queue.unit(queue.next_offset - 1)
                 if last.is_empty or last.physical_offset + RECORD_BYTES_MIN > end_offset:
                     queue.restart_at(queue.first_at_or_behind(end_offset, start=queue.min_offset))
+            assert queue.min_offset <= queue.next_offset
 
     def _settle_log(self, start_offset: int, end_offset: int) -> None:
         """Make the tail file zero from the end on, write what was scanned once more, and sync both."""

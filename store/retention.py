@@ -149,6 +149,7 @@ class Retention:
         """Choose what goes, and raise the minimums. `hour`: of the day, for `delete_when_hours`."""
         used_ratio = self.used_ratio()
         min_offset = self._new_minimum(gate, used_ratio, now_ms=now_ms, hour=hour)
+        assert min_offset <= max(self._log.min_offset, gate.offset), "no part of the gate needs what goes"
         files = self._log.raise_minimum(min_offset) if min_offset > self._log.min_offset else []
         self._pause_or_resume(used_ratio, freed_bytes=(len(files) + len(self._doomed)) * self._log.file_bytes)
         if files:
@@ -216,6 +217,7 @@ class Retention:
         """
         with self._executing:
             while self._doomed:
+                assert self._doomed[0].end_offset <= self._log.min_offset, "no reader finds the file"
                 self._log.delete_file(self._doomed[0])
                 self._doomed.popleft()
             for queue, path in plan.queue_files:

@@ -156,7 +156,7 @@ class GarbageCollector:
             )
         if plan.checkpoint_heads or plan.entries:
             assert writer.checkpoint is not None
-            assert plan.readable_from <= writer.checkpoint.version
+            assert plan.readable_from <= writer.checkpoint.version <= writer.version
             assert max(plan.entries, default=0) < min(plan.readable_from, writer.version - 1)
             # Whoever opens the ledger from now on must not start from a checkpoint that is about to go.
             await write_hint(store, keys, HeadHint(version=writer.version, checkpoint=writer.checkpoint.version))

@@ -332,6 +332,9 @@ class LedgerWriter:
             after = msgspec.structs.replace(checked, nonce=entry.nonce, committed_ms=entry.committed_ms)
         else:
             after = apply(catalog, entry)
+        assert (after.version, after.epoch) == (entry.version, entry.epoch)
+        assert catalog.readable_from <= after.readable_from <= after.version, "what is readable ends with the newest"
+        assert catalog.indexed_to <= after.indexed_to
         return _Pending(entry=entry, data=encode_entry(entry), after=after)
 
     def _check_changes(self, changes: LedgerChanges) -> Catalog:
