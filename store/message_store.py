@@ -139,33 +139,14 @@ class MessageStore:
             DiskFullError: There is no room for a log file.
         """
         with ExitStack() as resources:
-            if not disk.exists(config.identity_path):
-                # Also when the folder exists: a start before this one may have died between making and syncing it.
-                make_durable_directory(disk, config.root_path, site=SyncSite.ROOT_DIRECTORY)
-                disk.sync_directory(parent_of(config.root_path), site=SyncSite.ROOT_DIRECTORY)
-            for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
-                disk.make_directory(path)
+            _make_folders(disk, config)
             resources.callback(disk.lock(config.lock_path))
             was_clean = not disk.exists(config.abort_path)
             # What is read from now on stays, also where a process died between a rename and its sync.
             disk.sync_directory(config.config_path, site=SyncSite.INCARNATION_DIRECTORY)
             disk.sync_directory(config.own_path, site=SyncSite.QUEUE_ENDS_DIRECTORY)
             identity = load_or_make_identity(disk, config.identity_path, make_id=make_id)
-            if allocator_executor is None:
-                allocator_executor = make_allocator_executor()
-                resources.callback(allocator_executor.shutdown)
-            files = MappedFileQueue(disk, config.commit_log_path, file_bytes=config.log_file_bytes)
-            resources.callback(files.close)
-            allocator = FileAllocator(
-                disk,
-                directory=config.commit_log_path,
-                staging=config.staging_path,
-                file_bytes=config.log_file_bytes,
-                executor=allocator_executor,
-            )
-            allocator.clear_staging()
-            log = CommitLog(disk, files, allocator)
-            resources.callback(log.close)
+            log = _make_log(disk, config, allocator_executor, resources)
             queue_files = ConsumeQueueFiles(
                 disk,
                 config.consume_queue_path,
@@ -181,7 +162,7 @@ class MessageStore:
             incarnations = TopicIncarnations.load(disk, config.incarnation_path)
             born_topics = take_births(births, incarnations)
             recovery = Recovery(
-                disk, config, files=files, queues=queues, incarnations=incarnations, was_clean=was_clean
+                disk, config, files=log.files, queues=queues, incarnations=incarnations, was_clean=was_clean
             )
             # Before anything is changed: a recovery that is cut off has not ended cleanly either.
             _mark_open(disk, config, process_id if process_id is not None else os.getpid())
@@ -525,6 +506,36 @@ class MessageStore:
             committed = True
         finally:
             self.end_derived_sync(sync, committed=committed)
+
+
+def _make_folders(disk: Disk, config: StoreConfig) -> None:
+    """Make what folders are missing, the store's own durably."""
+    if not disk.exists(config.identity_path):
+        # Also when the folder exists: a start before this one may have died between making and syncing it.
+        make_durable_directory(disk, config.root_path, site=SyncSite.ROOT_DIRECTORY)
+        disk.sync_directory(parent_of(config.root_path), site=SyncSite.ROOT_DIRECTORY)
+    for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
+        disk.make_directory(path)
+
+
+def _make_log(disk: Disk, config: StoreConfig, allocator_executor: Executor | None, resources: ExitStack) -> CommitLog:
+    """Make the log, not started; `resources` closes it. Its allocator has a thread of its own when none is given."""
+    if allocator_executor is None:
+        allocator_executor = make_allocator_executor()
+        resources.callback(allocator_executor.shutdown)
+    files = MappedFileQueue(disk, config.commit_log_path, file_bytes=config.log_file_bytes)
+    resources.callback(files.close)
+    allocator = FileAllocator(
+        disk,
+        directory=config.commit_log_path,
+        staging=config.staging_path,
+        file_bytes=config.log_file_bytes,
+        executor=allocator_executor,
+    )
+    allocator.clear_staging()
+    log = CommitLog(disk, files, allocator)
+    resources.callback(log.close)
+    return log
 
 
 def _nobody_waits(queue: ConsumeQueue) -> None:

@@ -139,20 +139,24 @@ def catch_up(
         output=output,
         receipt=place,
         row_count=int(report["rows"]),
-        queues=tuple(
-            SnapshotQueue(
-                topic=queue.topic,
-                broker_name=queue.broker_name,
-                queue_id=queue.queue_id,
-                start_offset=queue.start_offset,
-                end_offset=queue.end_offset,
-            )
-            for queue in _receipt_of(read).queues
-        ),
+        queues=_queues_of(_receipt_of(read)),
         versions=read.versions,
         elapsed_ms=(time.monotonic_ns() - started_ns) // 1_000_000,
         outcome=outcome,
         notes=read.notes,
+    )
+
+
+def _queues_of(receipt: Receipt) -> tuple[SnapshotQueue, ...]:
+    return tuple(
+        SnapshotQueue(
+            topic=queue.topic,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            start_offset=queue.start_offset,
+            end_offset=queue.end_offset,
+        )
+        for queue in receipt.queues
     )
 
 

@@ -123,14 +123,7 @@ def resolve_plan(
             in_range.update((root, segment_id) for segment_id in _segments_in(entry, ranges))
             object_bytes.update({(root, key): size for key, size in _object_bytes(catalog, entry).items()})
     empty = tuple(topic for topic in options.topics if topic not in found_topics)
-    known = options.snapshot_pin.empty_topics if options.snapshot_pin is not None else ()
-    unknown = [topic for topic in empty if topic not in known and not is_known(topic, sources)]
-    if unknown:
-        raise TopicNotFoundError(
-            f"topic {unknown[0]!r} has no messages in the cold tier",
-            url=" ".join(map(masked_url, options.urls)),
-            version=" ".join(f"{source.root}:{source.version}" for source in sources),
-        )
+    _check_topics(options, sources, empty, is_known)
     _check_named(options, sources)
     if options.snapshot_pin is None and options.fail_on_data_loss:
         _check_queues(options, sources, queues, EmptyQueues(options, open_store=open_store))
@@ -147,6 +140,18 @@ def resolve_plan(
         object_bytes=object_bytes,
         empty_topics=empty,
     )
+
+
+def _check_topics(options: ReadOptions, sources: list[ColdSource], empty: tuple[str, ...], is_known: IsKnown) -> None:
+    """TopicNotFoundError for a topic of `empty`, of which nothing is cold, that does not exist."""
+    pinned = options.snapshot_pin.empty_topics if options.snapshot_pin is not None else ()
+    for topic in empty:
+        if topic not in pinned and not is_known(topic, sources):
+            raise TopicNotFoundError(
+                f"topic {topic!r} has no messages in the cold tier",
+                url=" ".join(map(masked_url, options.urls)),
+                version=" ".join(f"{source.root}:{source.version}" for source in sources),
+            )
 
 
 def pinned_options(plan: ReadPlan, *, pin_id: str | None = None) -> dict[str, str]:
