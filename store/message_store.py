@@ -147,14 +147,7 @@ class MessageStore:
             disk.sync_directory(config.own_path, site=SyncSite.QUEUE_ENDS_DIRECTORY)
             identity = load_or_make_identity(disk, config.identity_path, make_id=make_id)
             log = _make_log(disk, config, allocator_executor, resources)
-            queue_files = ConsumeQueueFiles(
-                disk,
-                config.consume_queue_path,
-                file_bytes=config.queue_file_bytes,
-                open_files_max=config.open_queue_files_max,
-            )
-            resources.callback(queue_files.close)
-            queues = ConsumeQueueTable(queue_files, log)
+            queues = _make_queues(disk, config, log, resources)
             origin = load_origin(disk, config.origin_path)
             if origin is not None:
                 queues.first_offset = origin.first_offset
@@ -170,7 +163,7 @@ class MessageStore:
             if incarnations.begin_at_latest(report.append_offset):
                 incarnations.save(disk, config.incarnation_path)
             log.start(report.append_offset)
-            queue_files.log_min_offset = log.min_offset
+            queues.files.log_min_offset = log.min_offset
             store_clock = StoreClock(clock)
             store_clock.restore(report.store_timestamp_ms)
             store = cls(
@@ -516,6 +509,18 @@ def _make_folders(disk: Disk, config: StoreConfig) -> None:
         disk.sync_directory(parent_of(config.root_path), site=SyncSite.ROOT_DIRECTORY)
     for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
         disk.make_directory(path)
+
+
+def _make_queues(disk: Disk, config: StoreConfig, log: CommitLog, resources: ExitStack) -> ConsumeQueueTable:
+    """Make an empty table of queues; `resources` closes its files."""
+    files = ConsumeQueueFiles(
+        disk,
+        config.consume_queue_path,
+        file_bytes=config.queue_file_bytes,
+        open_files_max=config.open_queue_files_max,
+    )
+    resources.callback(files.close)
+    return ConsumeQueueTable(files, log)
 
 
 def _make_log(disk: Disk, config: StoreConfig, allocator_executor: Executor | None, resources: ExitStack) -> CommitLog:
