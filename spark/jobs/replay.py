@@ -84,9 +84,9 @@ def catch_up(
     """Write the messages of `topic` (one or several, comma separated) under `url` to the new directory `output`.
 
     `options` are those of the data source: offsets, times, tags, columns, s3.*, and `engine` as for `read_cold`;
-    `from_group`, `seal` and `namesrv` those of `thermocline.spark.open`. The receipt goes to `receipt`, a path or URL, or beside the output. Returns when
-    the files are complete. A run that was interrupted is continued with the same arguments; work is kept in chunks of
-    `chunk_bytes` of records.
+    `from_group`, `seal` and `namesrv` those of `thermocline.spark.open`. The receipt goes to `receipt`, a path or URL,
+    or beside the output. Returns when the files are complete. A run that was interrupted is continued with the same
+    arguments; work is kept in chunks of `chunk_bytes` of records.
 
     Raises:
         InvalidRequestError: An option is wrong, a topic is not there, or `output` holds something else.
