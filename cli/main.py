@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 import click
 
-from thermocline.cli.broker import broker
-from thermocline.cli.cluster import cluster
-from thermocline.cli.cold import cold
-from thermocline.cli.dev import dev
-from thermocline.cli.group import group
-from thermocline.cli.message import message
-from thermocline.cli.namesrv import namesrv
-from thermocline.cli.producer import producer
-from thermocline.cli.spark import spark
-from thermocline.cli.store import store
-from thermocline.cli.tier import tier
-from thermocline.cli.topic import topic
-from thermocline.cli.ttl import ttl
+from thermocline.cli.brokers.broker import broker
+from thermocline.cli.brokers.cluster import cluster
+from thermocline.cli.brokers.dev import dev
+from thermocline.cli.brokers.namesrv import namesrv
+from thermocline.cli.groups.group import group
+from thermocline.cli.messages.message import message
+from thermocline.cli.messages.producer import producer
+from thermocline.cli.spark.spark import spark
+from thermocline.cli.tier.cold import cold
+from thermocline.cli.tier.store import store
+from thermocline.cli.tier.tier import tier
+from thermocline.cli.tier.ttl import ttl
+from thermocline.cli.topics.topic import topic
 from thermocline.remoting.errors import MQError, SettingError
 
 __all__ = ["command_line", "main"]

@@ -255,14 +255,21 @@ ALLOWED: dict[str, frozenset[str]] = {
     "client.trace": edges(CODEC, "client client.producer"),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table
-    "cli": edges(
-        CODEC,
-        "remoting.bodies remoting.name_server_source client client.admin client.producer client.trace",
-        "broker.main broker.process namesrv.main spark.handoff.hand_off spark.jobs.compare spark.jobs.counts",
-        "spark.jobs.key_history spark.jobs.lag spark.jobs.replay spark.jobs.republish spark.session",
-        "tiered.bucket.bucket_contents tiered.bucket.bucket_messages tiered.bucket.bucket_verify",
-        "tiered.cost.price_table tiered.cost.request_kind tiered.doctor.examination tiered.scrub.bucket_scrub",
+    "cli.common": edges(CODEC, "broker.process client client.admin client.producer remoting.name_server_source"),
+    "cli.spark": edges(
+        "cli.common spark.handoff.hand_off spark.jobs.compare spark.jobs.counts spark.jobs.key_history",
+        "spark.jobs.lag spark.jobs.replay spark.jobs.republish spark.session",
     ),
+    "cli.tier": edges(
+        "cli.common client.admin tiered.bucket.bucket_contents tiered.bucket.bucket_messages",
+        "tiered.bucket.bucket_verify tiered.cost.price_table tiered.cost.request_kind",
+        "tiered.doctor.examination tiered.scrub.bucket_scrub",
+    ),
+    "cli.groups": edges(CODEC, "cli.common client client.admin remoting.bodies"),
+    "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
+    "cli.topics": edges("cli.common client.admin"),
+    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main"),
+    "cli": edges(CODEC, "cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
         CODEC,
@@ -486,10 +493,10 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("client.testing.fake_filters", "filters", True),
         ("client.testing.fake_filters", "filters.compiled_filter", True),
         ("client.testing.fake_node", "filters", False),
-        ("cli.dev", "broker.main", True),
-        ("cli.store", "tiered.doctor.examination", True),
-        ("cli.store", "tiered.ledger.ledger_writer", False),
-        ("cli.dev", "broker.hot_process", False),
+        ("cli.brokers.dev", "broker.main", True),
+        ("cli.tier.store", "tiered.doctor.examination", True),
+        ("cli.tier.store", "tiered.ledger.ledger_writer", False),
+        ("cli.brokers.dev", "broker.hot_process", False),
         ("spark.reading.cold_plan", "tiered.catalog.catalog", True),
         ("spark.reading.cold_plan", "tiered.segments.segment_writer", False),
         ("spark.reading.cold_plan", "tiered.service.tier_service", False),

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.cli.shell import Shell
-from thermocline.cli.broker_operations import CLEANINGS
+from thermocline.cli.brokers.broker_operations import CLEANINGS
 from thermocline.client import (
     AsyncPullConsumer,
     ConsumeContext,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.spark.handoff.cluster import Cluster
-from thermocline.cli.spark_hand_off import hand_off as hand_off_command
+from thermocline.cli.spark.spark_hand_off import hand_off as hand_off_command
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.consumer.options import ConsumeFromWhere
 from thermocline.client.consumer.pull_consumer import PullConsumer

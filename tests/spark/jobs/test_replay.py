@@ -116,7 +116,7 @@ def test_an_unknown_topic_writes_nothing(
 def test_the_command_reports_the_ends_and_keeps_a_session_that_was_there(
     spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
-    from thermocline.cli.spark import spark
+    from thermocline.cli.spark.spark import spark
 
     tier, log = orders
     output = tmp_path / "lines"
@@ -131,7 +131,7 @@ def test_the_command_reports_the_ends_and_keeps_a_session_that_was_there(
 
 
 def test_the_command_refuses_options_that_are_no_pairs() -> None:
-    from thermocline.cli.spark import spark
+    from thermocline.cli.spark.spark import spark
 
     result = CliRunner().invoke(
         spark, ["catch-up", "orders", "--from", "file:///x", "--to", "y", "--option", "fetchBytes"]

@@ -1,0 +1,1 @@
+"""Brokers: commands that start and administer brokers and NameServers."""

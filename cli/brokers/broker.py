@@ -1,0 +1,96 @@
+"""`thermocline broker`: run a broker; `config`, `runtime`, `stats` and `clean` are for one that runs."""
+
+from __future__ import annotations
+
+import click
+
+from thermocline.cli.brokers.broker_config import config, runtime
+from thermocline.cli.brokers.broker_operations import clean, stats
+from thermocline.cli.common.daemon_options import broker_flags, log_level_option
+
+__all__ = ["broker"]
+
+
+@click.group(invoke_without_command=True, short_help="Run a broker, or look at one that runs.")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="broker.conf or a TOML file.")
+@click.option("--data", metavar="DIR", help="Where the store is [~/store].")
+@click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers to register with [$NAMESRV_ADDR].")
+@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:10911].")
+@click.option("--advertise", metavar="ADDRESS", help="The IP address that clients connect to, if not the one bound.")
+@click.option("--name", metavar="NAME", help="The broker's name [broker-a].")
+@click.option("--cold", metavar="URL", help="The cold tier: file:///dir or s3://bucket/prefix?endpoint=...")
+@click.option(
+    "--recover-from",
+    metavar="URL",
+    help="Make the store, if it is empty, from this cold tier, whose broker has lost its disk; then run on it.",
+)
+@click.option(
+    "--read-only-from",
+    metavar="URL",
+    help="Serve the history of another broker from its cold tier, beside it; take no message.",
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
+@click.option("--single-process", is_flag=True, help="Run the helpers in this process, for debugging.")
+@log_level_option("INFO")
+@click.pass_context
+def broker(
+    context: click.Context,
+    config_path: str | None,
+    data: str | None,
+    namesrv: str | None,
+    listen: str | None,
+    advertise: str | None,
+    name: str | None,
+    cold: str | None,
+    recover_from: str | None,
+    read_only_from: str | None,
+    settings: tuple[str, ...],
+    single_process: bool,
+    log_level: str,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C; without a subcommand.
+
+    Settings come from the file, the environment and these options; the later wins. Prints one line
+    `ready broker=HOST:PORT cold=URL` when it serves.
+
+    With --recover-from, lines before it say what came back, and for each topic what did not. A store that came from
+    there before is started as it is. Name and cluster are those of the broker that was lost.
+
+    With --read-only-from, the broker needs a directory of its own, and registers under a name of its own: its source's
+    with `-read-only` behind it, unless the settings name another.
+
+    \b
+    Example:
+      thermocline broker --data ./store --namesrv 127.0.0.1:9876 --cold file:///var/lib/thermocline/cold
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from thermocline.broker.main import BrokerArguments, run
+
+    if len({url for url in (cold, recover_from, read_only_from) if url is not None}) > 1:
+        raise click.UsageError("--cold, --recover-from and --read-only-from name more than one cold tier.")
+    if recover_from is not None and read_only_from is not None:
+        raise click.UsageError("A broker either takes its cold tier over or serves it read-only.")
+    cold = recover_from or read_only_from or cold
+    flags = broker_flags(
+        data=data, namesrv=namesrv, listen=listen, advertise=advertise, name=name, cold=cold, settings=settings
+    )
+    arguments = BrokerArguments(
+        config_path=config_path,
+        flags=flags,
+        log_level=log_level,
+        single_process=single_process,
+        recover_from=recover_from,
+        read_only_from=read_only_from,
+    )
+    run(
+        arguments,
+        on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}"),
+        on_recovered=click.echo,
+    )
+
+
+broker.add_command(config)
+broker.add_command(runtime)
+broker.add_command(stats)
+broker.add_command(clean)

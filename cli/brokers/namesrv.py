@@ -1,0 +1,71 @@
+"""`thermocline namesrv`: run a NameServer; its subcommands are for those that run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from thermocline.cli.brokers.namesrv_administration import add_write_perm, config, kv, wipe_write_perm
+from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings
+
+__all__ = ["namesrv"]
+
+
+@click.group(invoke_without_command=True, short_help="Run a NameServer, or change those that run.")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="namesrv.conf or a TOML file.")
+@click.option(
+    "--data",
+    metavar="DIR",
+    help="Where changed settings and the KV configuration are kept [nowhere].",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:9876].")
+@click.option(
+    "--broker-expiry-ms", type=click.IntRange(min=100), help="Silence after which a broker is forgotten [120000]."
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
+@log_level_option("INFO")
+@click.pass_context
+def namesrv(
+    context: click.Context,
+    config_path: str | None,
+    data: str | None,
+    listen: str | None,
+    broker_expiry_ms: int | None,
+    settings: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """Run a NameServer until SIGTERM or Ctrl-C; without a subcommand. It tells clients where the brokers are: run two.
+
+    Settings come from the file, the environment and these options; the later wins. Prints one line
+    `ready namesrv=HOST:PORT` when it serves.
+
+    \b
+    Example:
+      thermocline namesrv --listen 0.0.0.0:9876
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from thermocline.broker.process import configure_logging
+    from thermocline.namesrv.main import load_config, main, state_paths
+
+    flags: dict[str, str] = {}
+    if data is not None:
+        flags |= state_paths(Path(data).resolve())
+    if listen is not None:
+        host, port = parse_listen("--listen", listen)
+        flags |= {"bindAddress": host, "listenPort": str(port)}
+    if broker_expiry_ms is not None:
+        flags["brokerExpiryMs"] = str(broker_expiry_ms)
+    configure_logging(log_level, process_name="namesrv")
+    settings_read = load_config(
+        config_path=None if config_path is None else Path(config_path),
+        environment=os.environ,
+        flags=flags | parse_settings(settings),
+    )
+    main(settings_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+
+
+for _command in (config, kv, wipe_write_perm, add_write_perm):
+    namesrv.add_command(_command)

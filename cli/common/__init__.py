@@ -1,0 +1,1 @@
+"""Common: how commands connect, print and parse."""

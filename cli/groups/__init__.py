@@ -1,0 +1,1 @@
+"""Groups: commands on consumer groups."""

@@ -1,0 +1,1 @@
+"""Messages: commands that send, show and trace messages."""

@@ -1,0 +1,1 @@
+"""Spark: commands that run Spark jobs."""

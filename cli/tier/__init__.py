@@ -1,0 +1,1 @@
+"""Tier: commands on the cold tier, its bucket and its cost."""

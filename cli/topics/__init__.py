@@ -1,0 +1,1 @@
+"""Topics: commands on topics."""

@@ -1,0 +1,61 @@
+"""Durations and times as people write them."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from thermocline.cli.common.output import bytes_text, for_people, heading
+from thermocline.cli.common.parsing import DURATION, MOMENT, TIME, duration_text
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"), [("90s", 90_000), ("12h", 43_200_000), ("1d 12h", 129_600_000), ("5ms", 5), ("0s", 0)]
+)
+def test_durations(text: str, duration_ms: int) -> None:
+    assert DURATION.convert(text, None, None) == duration_ms
+
+
+@pytest.mark.parametrize("text", ["", "90", "1x", "h", "1h30", "-1h"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        DURATION.convert(text, None, None)
+
+
+def test_durations_are_written_back() -> None:
+    assert duration_text(129_600_000) == "1d12h"
+    assert duration_text(0) == "0s"
+    assert duration_text(None) == "for ever"
+
+
+def test_times() -> None:
+    assert TIME.convert("earliest", None, None) == 0
+    assert TIME.convert("latest", None, None) == -1
+    assert TIME.convert("1795275620696", None, None) == 1795275620696
+    assert TIME.convert("2026-05-01T12:00:00+00:00", None, None) == 1777636800000
+    assert TIME.convert("now", None, None) > 1_700_000_000_000
+    with pytest.raises(click.BadParameter):
+        TIME.convert("tomorrow", None, None)
+
+
+def test_a_moment_is_no_end_of_a_queue() -> None:
+    assert MOMENT.convert("earliest", None, None) == 0
+    assert MOMENT.convert("1795275620696", None, None) == 1795275620696
+    with pytest.raises(click.BadParameter, match="latest"):
+        MOMENT.convert("latest", None, None)
+
+
+def test_values_for_people() -> None:
+    assert for_people("x", None) == "-"
+    assert for_people("x", True) == "yes"
+    assert for_people("store_timestamp_ms", 0) == "-"
+    assert for_people("store_timestamp_ms", 1_795_275_620_696).startswith("2026-")
+    assert for_people("stored_bytes", 1536) == "1.5 KiB"
+    assert for_people("attributes", {"a": 1}) == "a=1"
+    assert for_people("names", ["a", "b"]) == "a b"
+    assert for_people("names", []) == "-"
+    assert for_people("body", "a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"
+    assert for_people("body", "grün 消息") == "grün 消息"
+    assert bytes_text(5 * 1024**6) == "5120.0 PiB"
+    assert heading("store_timestamp_ms") == "store"
+    assert heading("max_offset") == "max offset"
