@@ -79,7 +79,7 @@ def test_the_reader_in_examples_reads_what_a_broker_wrote(
     url = served["url"]
 
     def rows(*words: str) -> list[dict[str, Any]]:
-        program = Path(__file__).parents[2] / "examples" / "cold_reader.py"
+        program = Path(__file__).parents[3] / "examples" / "cold_reader.py"
         command = [sys.executable, "-I", str(program), url.removeprefix("file://"), *words]
         done = subprocess.run(command, capture_output=True, check=False, timeout=120)
         assert (done.returncode, done.stderr) == (0, b"")
@@ -147,7 +147,7 @@ def test_costs_are_counted_priced_and_forecast(
     shares = {topic["topic"]: topic["shared_put"] for topic in bill["topics"]}
     assert shares[TOPIC] > 0
     assert "(none)" in shares
-    example = Path(__file__).parents[2] / "tiered" / "cost" / "example_prices.toml"
+    example = Path(__file__).parents[3] / "tiered" / "cost" / "example_prices.toml"
     prices = tmp_path / "prices.toml"
     prices.write_text(example.read_text().replace("put = 0.005", "put = 1000000.0"))
     answer = shown(capsys, "tier", "cost", TOPIC, "--seal-age", "30m", "--ttl", "7d", "--prices", str(prices), *namesrv)
