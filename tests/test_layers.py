@@ -249,8 +249,11 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting remoting.bodies remoting.headers client.admin client.consumer client.producer client.trace"
     ),
     "client.admin": edges("remoting remoting.bodies remoting.headers client client.consumer client.trace"),
-    "client.consumer": edges("remoting remoting.bodies remoting.headers client client.producer client.trace"),
-    "client.producer": edges("remoting remoting.bodies remoting.headers client client.consumer client.trace"),
+    "client.consumer": edges(
+        "remoting remoting.bodies remoting.headers client client.consumer.dispatch client.producer client.trace"
+    ),
+    "client.consumer.dispatch": edges(CODEC, "remoting.bodies client"),
+    "client.producer": edges("remoting remoting.bodies remoting.headers client client.consumer.dispatch client.trace"),
     "client.testing": edges("remoting remoting.bodies remoting.headers client"),
     "client.trace": edges(CODEC, "client client.producer"),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log

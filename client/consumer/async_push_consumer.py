@@ -28,11 +28,11 @@ from typing import Any, Self
 from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.consumer_calls import ConsumerCalls
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
-from thermocline.client.consumer.consumer_stats import ConsumerStats
-from thermocline.client.consumer.dispatcher import Dispatcher
+from thermocline.client.consumer.dispatch.consumer_stats import ConsumerStats
+from thermocline.client.consumer.dispatch.dispatcher import Dispatcher
+from thermocline.client.consumer.dispatch.listener_runner import ListenerRunner, TaskRunner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
 from thermocline.client.consumer.listener import AsyncConcurrentListener, AsyncOrderlyListener
-from thermocline.client.consumer.listener_runner import ListenerRunner, TaskRunner
 from thermocline.client.consumer.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from thermocline.client.consumer.options import MIB, MessageModel, PushConsumerOptions
 from thermocline.client.consumer.orderly_dispatcher import OrderlyDispatcher

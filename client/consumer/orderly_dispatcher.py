@@ -14,12 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thermocline.client.consumer.consumer_calls import ConsumerCalls
-from thermocline.client.consumer.consumer_stats import ConsumerStats
-from thermocline.client.consumer.dispatcher import DispatcherHost
+from thermocline.client.consumer.dispatch.consumer_stats import ConsumerStats
+from thermocline.client.consumer.dispatch.dispatcher import DispatcherHost
+from thermocline.client.consumer.dispatch.listener_runner import (
+    ListenerJob,
+    ListenerNotRunError,
+    ListenerRunner,
+    run_directly,
+)
+from thermocline.client.consumer.dispatch.process_queue import ProcessQueue
 from thermocline.client.consumer.listener import OrderlyContext, OrderlyResult
-from thermocline.client.consumer.listener_runner import ListenerJob, ListenerNotRunError, ListenerRunner, run_directly
 from thermocline.client.consumer.options import MessageModel, PushConsumerOptions
-from thermocline.client.consumer.process_queue import ProcessQueue
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import wall_clock_ms

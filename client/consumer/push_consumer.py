@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from thermocline.client.blocking import BlockingHalf, blocking
 from thermocline.client.consumer.async_push_consumer import AsyncPushConsumer
+from thermocline.client.consumer.dispatch.listener_runner import ThreadRunner
 from thermocline.client.consumer.listener import ConcurrentListener, OrderlyListener
-from thermocline.client.consumer.listener_runner import ThreadRunner
 from thermocline.client.consumer.options import PushConsumerOptions
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.options import option_values

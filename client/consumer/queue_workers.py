@@ -22,12 +22,12 @@ from typing import Any
 
 from thermocline.client.busy_retry import BusyPauses
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
-from thermocline.client.consumer.consumer_stats import ConsumerStats
-from thermocline.client.consumer.dispatcher import Dispatcher
+from thermocline.client.consumer.dispatch.consumer_stats import ConsumerStats
+from thermocline.client.consumer.dispatch.dispatcher import Dispatcher
+from thermocline.client.consumer.dispatch.process_queue import ProcessQueue
 from thermocline.client.consumer.flow_control import FlowControl
 from thermocline.client.consumer.offset_store import OffsetStore
 from thermocline.client.consumer.options import MessageModel, PushConsumerOptions
-from thermocline.client.consumer.process_queue import ProcessQueue
 from thermocline.client.consumer.start_offset import find_start_offset
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.session import ClientSession, wall_clock_ms

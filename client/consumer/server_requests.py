@@ -15,8 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from thermocline.client.consumer.consumer_stats import ConsumerStats
-from thermocline.client.consumer.dispatcher import Dispatcher
+from thermocline.client.consumer.dispatch.consumer_stats import ConsumerStats
+from thermocline.client.consumer.dispatch.dispatcher import Dispatcher
 from thermocline.client.consumer.listener import ConsumeResult, OrderlyResult
 from thermocline.client.consumer.options import PushConsumerOptions
 from thermocline.client.consumer.queue_workers import QueueWorkers

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from thermocline.client.consumer.listener_runner import ListenerRunner, TaskRunner, run_directly
+from thermocline.client.consumer.dispatch.listener_runner import ListenerRunner, TaskRunner, run_directly
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer

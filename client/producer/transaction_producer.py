@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 
-from thermocline.client.consumer.listener_runner import ThreadRunner
+from thermocline.client.consumer.dispatch.listener_runner import ThreadRunner
 from thermocline.client.message import Message
 from thermocline.client.options import option_values
 from thermocline.client.producer.async_transaction_producer import AsyncTransactionProducer, checked_state

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from thermocline.client.consumer.process_queue import ProcessQueue
+from thermocline.client.consumer.dispatch.process_queue import ProcessQueue
 from thermocline.client.received_message import ReceivedMessage
 
 __all__ = ["Dispatcher", "DispatcherHost"]

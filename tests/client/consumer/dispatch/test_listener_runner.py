@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from thermocline.client.consumer.listener_runner import (
+from thermocline.client.consumer.dispatch.listener_runner import (
     ListenerJob,
     ListenerNotRunError,
     ListenerRunner,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thermocline.client.consumer.process_queue import LOCK_TRUSTED_MS, ProcessQueue
+from thermocline.client.consumer.dispatch.process_queue import LOCK_TRUSTED_MS, ProcessQueue
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.remoting.message_record import decode_record, encode_record
