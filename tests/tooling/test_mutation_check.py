@@ -1,0 +1,57 @@
+"""Mutations are single changes that still parse, and leave out what is not to be mutated."""
+
+from __future__ import annotations
+
+import ast
+
+from tooling.mutation_check import ROOT, choose, mutations_of, stages
+
+SOURCE = '''
+LIMIT = 7
+
+
+def first(values: list[int], end: int = 3) -> int:
+    """The first below 5."""
+    assert end < 9
+    logger.info("looking count=%d", 1)
+    for value in values:
+        if value < end and not value == 2:
+            return value + 1
+    note(values)
+    return -1
+'''
+
+
+def changed_lines(source: str) -> set[str]:
+    return {each.apply(source).splitlines()[each.line - 1].strip() for each in mutations_of("a.py", source)}
+
+
+def test_operators_literals_and_calls_are_changed_one_at_a_time() -> None:
+    assert changed_lines(SOURCE) == {
+        "if value <= end and not value == 2:",
+        "if value < end or not value == 2:",
+        "if value < end and value == 2:",
+        "if value < end and not value != 2:",
+        "if value < end and not value == 3:",
+        "return value - 1",
+        "return value + 2",
+        "pass",
+        "return -2",
+    }
+
+
+def test_what_is_chosen_is_a_seeds_and_parses() -> None:
+    chosen = choose(3, 30, ["store", "tiered"])
+    assert chosen == choose(3, 30, ["store", "tiered"]) != choose(4, 30, ["store", "tiered"])
+    for mutation in chosen:
+        source = (ROOT / mutation.path).read_text()
+        changed = mutation.apply(source)
+        ast.parse(changed)
+        assert sum(a != b for a, b in zip(source.splitlines(), changed.splitlines(), strict=True)) == 1
+
+
+def test_the_nearest_tests_run_first() -> None:
+    names = dict(stages("store/commit_log.py"))
+    assert list(names) == ["near", "folder", "broad"]
+    assert "tests/store/test_commit_log.py" in names["near"]
+    assert names["folder"] == ["tests/store"]
