@@ -5,7 +5,7 @@
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
     every 10 s         open files are counted
-    every 30 s         huge pages are asked for, for what the heap has grown by
+    every 30 s         huge pages are requested for the heap's growth
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
                        asked about (transaction_service.py)
@@ -99,7 +99,7 @@ class Housekeeping:
             self._tasks.append(loop.create_task(self._timers.run(), name="timer service"))
 
     async def close(self) -> None:
-        """End the tasks and write what they left. Idempotent.
+        """End the tasks and write their last changes. Idempotent.
 
         Raises:
             UnavailableError: The files could not be written; a group repeats messages after the next start.

@@ -7,13 +7,13 @@
     when a connection was lost                 all topics, as soon as there is a new one: a NameServer forgets a broker
                                                whose connection closes
 
-One task and one connection for each NameServer; they know nothing of each other, and one that is away holds nobody up.
+One task and one connection for each NameServer, independent of each other: an unreachable NameServer delays no other.
 Which NameServers there are is looked up again and again (name_server_watch.py). A new one is registered with at once.
-One that leaves the list is registered with for as long as clients may still ask it, then told that the broker leaves.
+A NameServer that leaves the list still gets registrations while clients may query it, then an unregistration.
 
 Rules
   - One registration is under way at a time for a NameServer, and what it did not acknowledge goes with the next one. A
-    NameServer takes a changed topic over when the data version differs from the one it knows, so a change that got lost
+    NameServer takes a changed topic over when the data version differs from the one it has, so a change that got lost
     must not be followed by a newer version without it.
   - What is sent is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
   - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
@@ -338,7 +338,7 @@ class _Link:
         try:
             await connection.request(self._registration.unregister_command(), timeout_ms=UNREGISTER_TIMEOUT_MS)
         except MQError as error:
-            logger.warning("name server not told of the leave name_server=%s error=%s", self.address, error)
+            logger.warning("unregister failed name_server=%s error=%s", self.address, error)
         self.registered.clear()
 
     async def _run(self) -> None:

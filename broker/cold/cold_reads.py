@@ -4,15 +4,14 @@ A queue offset below the queue's local minimum, and a physical offset below the 
 tier. The answers here never pass through the hot process's own disk, may take a while, and may fail.
 
 Rules
-  - `bounds` is answered from memory: what the tier last said it serves. None means that nothing is known (no tier was
-    heard of yet); then what depends on it gets a retryable answer, never the local minimum: an official client would
-    skip history.
-  - Everything else raises `UnavailableError` when there is no answer now, and may be cancelled: a client that left is
-    not worth the rest of the way.
-  - Records come byte for byte as the log held them, whole, in order of their queue offset, gapless within one answer
-    (an answer may be shorter than asked for).
-  - A record stored before `expired_before_ms` is gone: it is not returned, and minimum offsets lie behind it.
-  - How much may be on the way is bounded by the implementation (bytes) and by its callers (requests).
+  - `bounds` returns the tier's last report, from memory. None: no tier has reported yet. Requests that depend on it
+    then get a retryable answer, never the local minimum: an official client would skip history.
+  - All other calls raise `UnavailableError` when there is no answer now. They may be cancelled when the client has
+    disconnected.
+  - Records are returned byte for byte as the log held them, whole, in order of their queue offset, without gaps within
+    one answer (which may hold fewer records than requested).
+  - A record stored before `expired_before_ms` has expired: it is not returned, and minimum offsets are above it.
+  - The implementation bounds the bytes in flight, its callers the requests in flight.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ class ColdPull:
     """SQL92 expression that the properties have to fulfil; empty: all messages."""
     expired_before_ms: int
     group: str
-    """Whose pull it is: limits and read-ahead are per group."""
+    """The consumer group: limits and read-ahead are per group."""
     reader: str = ""
-    """Who waits for it (`reader_left`); empty: nobody who leaves."""
+    """The client that waits for the answer (`reader_left`); empty: none that can disconnect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class ColdHealth:
 
     @property
     def is_impaired(self) -> bool:
-        """Whether somebody should look."""
+        """Whether the operator should check the cold tier."""
         return self.state in (ColdState.DEGRADED, ColdState.AWAY)
 
     def fields(self) -> dict[str, object]:

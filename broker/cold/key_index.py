@@ -27,7 +27,7 @@ class KeyQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMatches:
-    """What the index knows, newest first; and the last record that it has taken in (zeroes for an empty index)."""
+    """The physical offsets found, newest first, and the last record indexed (zeroes for an empty index)."""
 
     physical_offsets: Sequence[int]
     last_store_timestamp_ms: int

@@ -1,8 +1,8 @@
 """Delay service: delivers messages of the delay levels when their time has come.
 
-A message with level n lies in SCHEDULE_TOPIC_XXXX, queue n - 1, with its real topic and queue in the properties
+A message with level n is stored in SCHEDULE_TOPIC_XXXX, queue n - 1, with its real topic and queue in the properties
 REAL_TOPIC and REAL_QID; the tags code of its queue unit is the time of delivery. Messages of one level come due in
-the order in which they were stored, so each level needs one offset: what lies before it has been delivered.
+the order in which they were stored, so each level needs one offset: messages below it have been delivered.
 
 File: config/delayOffset.json, Apache RocketMQ's: {"dataVersion":{...},"offsetTable":{1:64,2:20}}, integer keys
 unquoted.
@@ -119,7 +119,7 @@ class DelayService:
         }
 
     def earliest_undelivered_offset(self) -> int | None:
-        """The physical offset below which no undelivered message lies; None when none waits."""
+        """The lowest physical offset of an undelivered message; None when there is none."""
         waiting = []
         for level in range(1, self.level_count + 1):
             queue = self._queue(level)
@@ -151,11 +151,11 @@ class DelayService:
 
     def deliver_slice(self) -> bool:
         """Deliver what is due, up to a slice; True when more is due."""
-        left = SLICE_MESSAGES_MAX
+        remaining = SLICE_MESSAGES_MAX
         self._is_waiting = False
         for level in range(1, self.level_count + 1):
-            left -= self._deliver_level(level, left)
-            if left == 0:
+            remaining -= self._deliver_level(level, remaining)
+            if remaining == 0:
                 return True
         return False
 

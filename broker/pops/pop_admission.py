@@ -1,6 +1,6 @@
 """Pop admission: who may pop what, and which messages of it the group wants.
 
-Checked in RocketMQ's order: not too late; broker readable; not too many messages asked for; topic there and readable;
+Checked in RocketMQ's order: not too late; broker readable; not too many messages requested; topic exists and is readable;
 queue id; group set up (made by its first use) and enabled; the expression.
 
 The expression is the request's own, whatever heartbeats say: `*`, nothing, tags, or one of SQL92, as for pulls.

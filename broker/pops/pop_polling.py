@@ -6,12 +6,12 @@
     arrived   a watched topic grew: one waiter for that queue and one for any queue look again, of each group
 
 Rules
-  - One waiter is woken, not all: the messages can be given out only once. Who left something behind wakes the next.
+  - One waiter is woken, not all: the messages can be given out only once. A POP with remaining messages wakes the next.
   - Waking is put off to the next round of the loop, so that a producer's answer goes out before, and many messages of
     one chunk wake once.
   - First come, first served; `newest_first` serves the last one first (NOTIFICATION: one proxy asks again and again).
   - Bounds: `place_max` in one place, `total_max` in all; `park` refuses above them, and once the deadline is near.
-  - Nobody waits, nothing is watched: then a send costs one look at an empty dictionary.
+  - Without waiters no topic is watched: a send costs one lookup in an empty dictionary.
 Belongs to the hot process's loop thread.
 Source: PopLongPollingService.java, Apache RocketMQ 5.3 and 5.5 (retry topics).
 """
@@ -181,7 +181,7 @@ class PopPolling:
         return answered == SLICE_MAX
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed: nobody on it waits any more."""
+        """The connection is closed: remove its waiters."""
         for parked in self._by_connection.pop(connection, ()):
             self._leave(parked)
 

@@ -1,4 +1,4 @@
-"""POP reviver: when a check point's time is up, what nobody acknowledged is put once more (pop/revival.py).
+"""POP reviver: when a check point's time is up, its unacknowledged messages are put once more (pop/revival.py).
 
     due -> topic and group still there? -> each open message read, hot or cold -> retry or dead-letter topic
 
