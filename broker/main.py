@@ -85,7 +85,7 @@ class ReadyAddresses:
 
 OnReady = Callable[[ReadyAddresses], None]
 OnRecovered = Callable[[str], None]
-"""Told of a recovery, line by line."""
+"""Receives the report of a recovery, line by line."""
 
 
 def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:

@@ -333,9 +333,9 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class ExpiredParts(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What a cut takes of a topic: whole segments and packs, in so many objects. What has expired in others stays:
+    """What a cut deletes of a topic: whole segments and packs, in so many objects. Expired data in others stays:
     `partly_*` are segments that are deleted when the newest message in them has expired too, stored at
-    `partly_max_store_ms` at the latest; `held_bytes` (a lower bound) are in packs that stay for their other contents."""
+    `partly_max_store_ms` at the latest; `held_bytes` (at least) are in packs that stay for their other contents."""
 
     segments: int
     packs: int
@@ -558,7 +558,7 @@ class CostRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class CostAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Requests made for one purpose, by kind, and those of the last `recent_ms`. All purposes add up to all requests."""
+    """Requests made for one purpose, by kind, and those of the last `recent_ms`. Every request has one purpose."""
 
     purpose: str
     requests: dict[str, int]

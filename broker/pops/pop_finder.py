@@ -1,7 +1,9 @@
 """POP finder: finds the messages of a POP in the queues of a topic and of the group's retry topic, hot or cold.
 
     which queues    with a probability the retry topic first, else last; the topic's own from a random one on, or the
- X
+                   requested one; an ordered POP reads no retry topic
+    from where      the group's offset; a pending reset first; without an offset the queue's minimum or, if the request
+                    says so, its end (the last message, or the first one ever when that is still in memory)
     how far         until the requested number of messages is found, with the limits of a pull for each queue
 
 Queues are read by the same finder as pulls (pull_finder.py): hot and cold, expired messages and filters are as there.

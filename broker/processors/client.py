@@ -53,7 +53,7 @@ from thermocline.remoting.topic_validation import retry_topic
 
 
 class ClientProcessor:
-    """Serves what clients say of themselves, and what others ask about them."""
+    """Serves clients' heartbeats and leaves, and queries about connected clients."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class ClientProcessor:
     ) -> RemotingCommand:
         clients = self._clients
         is_second_version = data.heartbeat_fingerprint != 0
-        # A client of the first version always sends everything, and is told that things changed.
+        # A client of the first version always sends everything, and gets an answer that reports a change.
         is_changed = not is_second_version
         held: GroupHeldError | None = None
         for consumer, config in consumers:

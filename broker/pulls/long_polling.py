@@ -4,10 +4,10 @@
     arrived(queues)                             units were appended: each waiter there looks again, in the same tick
     expire(now)                                 to be called every TICK_MS: waiters past their deadline answer, a slice
                                                 at a time
-    leave(place)                                whoever waits there has been answered otherwise
-    forget(connection)                          the client is gone, and so are its waiters
-    watch(topic, watcher)                       others that wait for topics hear of them through here, and of the time
-                                                (`follow`): POP waits for more than one queue (pop_polling.py)
+    leave(place)                                the waiter there has been answered by other code
+    forget(connection)                          the client has disconnected: removes its waiters
+    watch(topic, watcher)                       calls other services when a topic grows, and at each tick (`follow`):
+                                                POP waits for more than one queue (pop_polling.py)
 
 Rules
   - A waiter is asked (`look_again`) whenever its queue grew and leaves when it says that it has answered. What does not
@@ -53,7 +53,7 @@ class Waiter(Protocol):
 
 
 TopicWatcher = Callable[[ConsumeQueue], None]
-"""Told of a queue of its topic that grew."""
+"""Called with a queue of its topic that grew."""
 
 
 class Place:
@@ -152,14 +152,14 @@ class LongPolling:
                 del self._by_connection[waiter.connection]
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed: nobody on it waits any more."""
+        """The connection is closed: remove its waiters."""
         for parked in self._by_connection.pop(connection, ()):
             self.leave(parked)
 
     # -- others that wait ----------------------------------------------------------------------------------------------
 
     def watch(self, topic: str, watcher: TopicWatcher) -> None:
-        """Tell `watcher` of each queue of a topic that grew, from now on. It does not put or get."""
+        """Call `watcher` with each queue of a topic that grows, from now on. It must not put or get messages."""
         self._watchers.setdefault(topic, []).append(watcher)
 
     def unwatch(self, topic: str, watcher: TopicWatcher) -> None:

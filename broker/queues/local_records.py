@@ -43,5 +43,5 @@ class LocalRecords:
         return record
 
     def bytes_of(self, record: MessageRecord) -> bytes:
-        """The record as it lies in the log."""
+        """The record as it is stored in the log."""
         return bytes(self._store.commit_log.record_view(record.physical_offset, record.size_bytes))

@@ -6,8 +6,8 @@
     earliest_time_ms        when the first visible message was stored
     message_time(offset)    when one message was stored
 
-A queue that never had a message has minimum and end 0 and no times. What only the cold tier knows may take a while, and
-may be unavailable; then the question is answered with an error, as a wrong offset would make a group skip or repeat.
+A queue that never had a message has minimum and end 0 and no times. Values from the cold tier may take a while or be
+unavailable; the call then raises an error, as a wrong offset would make a group skip or repeat messages.
 Belongs to the hot process's loop thread.
 """
 

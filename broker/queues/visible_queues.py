@@ -99,7 +99,7 @@ class VisibleQueues:
         return self.hot_start(queue)
 
     def near_minimum(self, queue: ConsumeQueue) -> int:
-        """The first visible offset as far as this process knows it, for the header of an answer to a pull."""
+        """The first visible offset by this process's state, for the header of an answer to a pull."""
         cold_start = self.cold_start(queue)
         if cold_start is None or cold_start >= queue.min_offset:
             return self.hot_start(queue)

@@ -1,9 +1,9 @@
-"""Log reservation: the log never gets further than the last state snapshot in the bucket allows for.
+"""Log reservation: the log never grows past the ceiling in the last state snapshot in the bucket.
 
-Whoever recovers the broker from its bucket goes on behind the snapshot's ceiling; so no offset, in the log or in a
-queue, is given out twice. The ceiling lies as far ahead as the disk is large (`coldReserveBytes`), and is raised when
-half of that is used up: it is met only when the bucket has been away for so long that the log has run through it. Then
-sends are refused until a snapshot is there again.
+A broker recovered from the bucket goes on above the snapshot's ceiling, so no offset, in the log or in a queue, is
+given out twice. The ceiling is as far ahead of the log as the disk is large (`coldReserveBytes`), and is raised when half of
+that is used up. The log reaches it only when the bucket has been unreachable for very long; sends are then refused
+until a new snapshot is saved.
 
 File: thermocline/logCeiling.json  {"logCeiling": 1099511627776}: the ceiling of a snapshot that is there, so that it
 holds after a restart too. Without it nothing was ever promised, as in a store that never had a cold tier.

@@ -9,7 +9,7 @@ Rules
     piece at a time in turns of the loop (loop_turns.py), for the first that needs it: the check when an official client
     starts (46), a heartbeat, or a pull. `find` says CompileNeeded, `compile_in_turn` does it. One at a time: `then` of
     all who wait for the same text, then the next text.
-  - A filter that was dropped, as too many others were asked for since, is compiled again.
+  - A filter that was dropped, because too many others were used since, is compiled again.
   - While `enablePropertyFilter` is off nothing is compiled and every other type than TAG is refused.
 Belongs to the hot process's loop.
 Source: ConsumerFilterManager.java, ClientManageProcessor.java (checkClientConfig), Apache RocketMQ 5.3.
@@ -29,7 +29,7 @@ from thermocline.remoting.errors import BrokerBusyError, MQError, SubscriptionPa
 logger = logging.getLogger(__name__)
 
 WAITING_MAX = 1_000
-"""Expressions that wait to be compiled; beyond that whoever asks is told that the broker is busy."""
+"""Expressions that wait to be compiled; beyond that requests get "the broker is busy"."""
 SHOWN_CHARS = 200
 
 

@@ -6,7 +6,7 @@
                                                               -> cold: ask the tier process, answer later
 
 Rules
-  - Whatever is answered from memory or the page cache is answered in the call, without a task.
+  - A pull that memory or the page cache can serve is answered in the call, without a task.
   - A pull that found nothing (code 19) and may wait is parked at its queue, for as long as its client says. It looks
     again whenever something arrives there, and answers when a tag matches; at the end of its time it answers with what
     there is. It waits once, and commits once.
@@ -17,8 +17,8 @@ Rules
     official clients ask again in 20 ms (before 5.0: in 3 s). A tier that is away is SYSTEM_BUSY (again in 3 s):
     never a corrected offset, or a client would skip history.
   - A pull of a static topic's logic queue reads one physical queue, here or on another broker, and is answered in
-    offsets of the logic queue (pulls/static_pull.py). One that waits while its queue moves away is told to ask
-    again. Ordinary pulls pay a look-up in a dictionary for it, and none while no topic is static.
+    offsets of the logic queue (pulls/static_pull.py). If its queue moves away while it waits, the answer makes the
+    client pull again. Ordinary pulls pay a dictionary lookup for this, and none while no topic is static.
   - One-way pulls make no sense and are not answered.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache RocketMQ 5.3.
 """
@@ -230,7 +230,7 @@ class PullProcessor:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """The client has left: nobody waits, and nothing is fetched for it."""
+        """The client has disconnected: cancel its waiting pulls and its fetches."""
         self._long_polling.forget(connection)
         self._limits.forget(connection)
         if connection in self._cold_readers:
@@ -391,7 +391,7 @@ class PullProcessor:
 
 
 class WaitingPull:
-    """A pull that waits at its queue. While it is busy with what has arrived, it need not be told of more."""
+    """A pull that waits at its queue. While it handles new messages, it needs no further wake-up."""
 
     __slots__ = ("_processor", "is_busy", "is_last", "place", "request")
 
@@ -405,7 +405,7 @@ class WaitingPull:
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         return self.request.connection
 
     def look_again(self) -> bool:

@@ -6,8 +6,8 @@
 
 Rules
   - A peek reads as a POP does, but claims nothing and moves no offset; a queue in the cold tier is passed over.
-  - A notification that waits is answered `hasMsg` when something is there, and with false at its deadline. It asks for
-    a hint: what it names may be popped by somebody else before.
+  - A notification that waits is answered `hasMsg` when something is there, and with false at its deadline. It is only
+    a hint: another consumer may pop the message first.
 Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProcessor.java, Apache RocketMQ 5.3.
 """
 
