@@ -81,8 +81,8 @@ async def recover_from_bucket(
         UnfitStoreError: The store would let two writers commit. Nothing was changed.
         UnavailableError: A broker has the directory open.
         ObjectStoreUnavailableError: The bucket does not answer; try again.
-        FencedError: Somebody else claims the same ledger at the same time.
-        CorruptDataError: What is in the bucket cannot be read.
+        FencedError: Another broker claims the same ledger at the same time.
+        CorruptDataError: The bucket's data cannot be read.
         OSError, DiskFullError: The directory cannot be written.
     """
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)

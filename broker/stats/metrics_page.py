@@ -113,8 +113,8 @@ class MetricsPage:
             page.add("thermocline_put_bytes_total", size_bytes, {"topic": topic})
 
     async def _add_lag(self, page: Exposition) -> None:
-        """How far groups are behind in the topics that have a label. A group with a position before the local messages
-        is left out while the cold tier has not been heard of."""
+        """The lag of groups in the topics that have a label. A group with an offset below the local minimum is left out
+        while the cold tier has not reported."""
         seen = 0
         self._minimums_asked = 0
         for topic in self._labelled.names:

@@ -70,7 +70,7 @@ class MessageFilters:
 
         Raises:
             CompileNeeded: It is not compiled.
-            SubscriptionParseError: It is no expression, or of a type that nobody knows.
+            SubscriptionParseError: The expression is invalid, or its type is unknown.
             MQError: Only tags are served.
         """
         if not self._is_enabled():
@@ -127,7 +127,7 @@ class MessageFilters:
             logger.warning("filter refused expression=%r reason=%s", text[:SHOWN_CHARS], error)
             return
         if compiled.ignored_position is not None:
-            # RocketMQ's grammar ends where an expression is complete; whoever wrote it may have meant more.
+            # RocketMQ's grammar ends where an expression is complete; the text after that is ignored.
             logger.warning(
                 "filter is not read to its end position=%d expression=%r", compiled.ignored_position, text[:SHOWN_CHARS]
             )

@@ -128,7 +128,9 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
-        self._known = KnownHeaders(PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"])
+        self._known_headers = KnownHeaders(
+            PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"]
+        )
         self._static_details = static_topics.details
         self._remote = RemotePull(peers)
         static_topics.add_listener(self._mapping_changed)
@@ -199,7 +201,7 @@ class PullProcessor:
 
     def pull_binary(self, connection: Connection, header: bytes) -> bool:
         """The same with a binary header."""
-        decoded = self._known.decode(header)
+        decoded = self._known_headers.decode(header)
         if decoded is None:
             return False
         typed, opaque, flag = decoded
