@@ -127,7 +127,7 @@ def parse_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Step
     names: list[str] = []
     ignored_position: int | None = None
     try:
-        for token in parser.iter_parse():  # fed to the parser when the next one is asked for
+        for token in parser.iter_parse():  # fed to the parser when the next token is requested
             bounds.check(token)
             if token.type == "NAME":
                 names.append(str(token))

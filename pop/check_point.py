@@ -56,7 +56,7 @@ class CheckPoint:
 
     @property
     def revive_time_ms(self) -> int:
-        """When what is not acknowledged by then goes to somebody else."""
+        """When messages not acknowledged by then go to another consumer."""
         return self.pop_time_ms + self.invisible_ms
 
     def unique_key(self) -> str:

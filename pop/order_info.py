@@ -1,7 +1,7 @@
-"""Order info: the last batch that a group popped in order from one queue, and what has become of it.
+"""Order info: the last batch that a group popped in order from one queue, and the state of its messages.
 
-Nobody of the group gets more of the queue while a message of the batch is neither acknowledged nor visible again: so
-the order holds, and a message that fails holds its queue up. JSON, in consumerOrderInfo.json and in order records:
+No member of the group gets more of the queue while a message of the batch is neither acknowledged nor visible again: so
+the order holds, and a failing message blocks its queue. JSON, in consumerOrderInfo.json and in order records:
 
     popTime   ms              o   offsets: the first, then distances from it     cm  bits of those acknowledged
     i   invisible time, ms    ot  {offset: when it is visible again, ms}         l   when the batch was popped, ms
@@ -40,7 +40,7 @@ class OrderInfo:
     acked_behind: frozenset[int] = frozenset()
 
     def is_blocking(self, now_ms: int, *, attempt_id: str | None = None) -> bool:
-        """Whether nobody may get more of the queue now; the same attempt may get the batch again."""
+        """Whether the queue is blocked now; the same attempt may get the batch again."""
         if attempt_id is not None and attempt_id == self.attempt_id:
             return False
         return now_ms < self.free_ms

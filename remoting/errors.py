@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by what the caller can do about it.
+"""Errors, sorted by the caller's possible reaction.
 
 MQError
   InvalidRequestError   change the request, then try again
@@ -100,7 +100,7 @@ class SubscriptionParseError(InvalidRequestError):
 
 
 class SubscriptionNotFoundError(InvalidRequestError):
-    """The group is not subscribed to the topic, as far as this broker knows."""
+    """The group is not subscribed to the topic on this broker."""
 
 
 class SubscriptionNotLatestError(InvalidRequestError):
@@ -236,7 +236,7 @@ class RecordChecksumError(CorruptDataError):
 
 
 class SegmentSizeError(CorruptDataError):
-    """An object or file ends before the range that was asked for."""
+    """An object or file ends before the requested range."""
 
 
 # -- what the other side answered ----------------------------------------------------------------------------------

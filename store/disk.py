@@ -171,7 +171,7 @@ class Disk(Protocol):
         """Lock a file against other processes (as Apache RocketMQ locks it) and ourselves; gives the release.
 
         Raises:
-            UnavailableError: Somebody holds it.
+            UnavailableError: Another process, or this one, holds it.
         """
         ...
 

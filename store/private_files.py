@@ -141,7 +141,7 @@ def apply_modes(root: str, trees: Iterable[str], modes: FileModes) -> None:
 
 
 class _Changed:
-    """Counts what was changed, and what could not be."""
+    """Counts of changed files, and of files that could not be changed."""
 
     def __init__(self) -> None:
         self.count = 0

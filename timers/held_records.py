@@ -7,9 +7,9 @@ the record of the first entry without a unit, is where retention has to stop; th
 Release: what is pending below a physical offset is put into the timer topic again at once, with a new unit in the same
 slot, and the cursor passes the old one, which then counts no more. Units of the open slot are not released: they are
 about to go by themselves.
-  - Pace: copies are records, too, and may be asked for again. So what was asked for counts as far as the log reached
-    at that time; beyond that it counts when as much was appended by others since as by the release. However full the
-    disk is, and however much waits, releases write no more than everybody else.
+  - Pace: copies are records too, and may have to be released again. So a request counts up to the log's end at that
+    time; beyond that it counts once other writers have appended as much as the release. However full the disk is, and
+    however much waits, releases write no more than all other writers together.
 Owner: the loop thread.
 """
 

@@ -1,6 +1,6 @@
 """TimerMessageStore: messages that wait for their time.
 
-    schedule    what a sender asked for -> the message to store instead            timer_request.py
+    schedule    a sender's request -> the message to store instead                 timer_request.py
     step        queue -> units and slots; due ticks -> messages to put             timer_enqueue.py, timer_dequeue.py
     confirm     they are in the store
     rounds      progress made durable                                              timer_round.py
@@ -348,7 +348,7 @@ class TimerMessageStore:
 
     @property
     def is_release_wanted(self) -> bool:
-        """Whether something holds the log that `release_below` has asked for: then every put helps to make room.
+        """Whether messages still hold log files that `release_below` has requested: then every put helps to make room.
 
         Raises:
             CorruptDataError: The timer log is damaged.

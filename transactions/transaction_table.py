@@ -6,7 +6,7 @@ megabyte, and looking for the open ones is a search for a zero byte.
     base   everything below it is finished, and so said by op messages in the log
     end    the half queue's end, as far as it was looked at
 
-Copies. A half message that was asked for is put again at the end of the queue. `moved` says of a transaction that has
+Copies. A half message whose producers were asked is put again at the end of the queue. `moved` says of a transaction that has
 copies, by its origin (the offset of its first half message), which one is the last; only that one can be open. Entries
 stay until `base` has passed the last copy, so a decision that names an early copy finds the transaction's end.
 
@@ -73,7 +73,7 @@ class TransactionTable:
             self._states += bytes(end - self.end)
 
     def state(self, half_offset: int) -> TransactionState:
-        """Of one half message. What lies below the window is ENDED; the offset must lie below `end`."""
+        """The state of one half message. ENDED below the window; the offset must be below `end`."""
         assert half_offset < self.end
         if half_offset < self.base:
             return TransactionState.ENDED
