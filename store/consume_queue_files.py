@@ -39,7 +39,7 @@ class DirtyQueues:
     A queue is on exactly while its tail holds something; who makes that so calls `add`, `discard` or `take_first`.
     """
 
-    __slots__ = ("_left", "_queues", "add")
+    __slots__ = ("_discarded", "_queues", "add")
 
     def __init__(self) -> None:
         self._queues: deque[ConsumeQueue] = deque()
