@@ -4,7 +4,7 @@ made     not bound yet
 start    the port is taken; requests are answered "the broker is starting", so that ports and addresses are known
          before the parts that show them are made
 serve    requests are served
-close    no new connections; those that are there are answered what is in flight and closed
+close    no new connections; open ones get the answers to requests in flight and are closed
 """
 
 from contextlib import AsyncExitStack

@@ -1,10 +1,10 @@
-"""Pops: what consumers have popped and not acknowledged, and the requests that pop.
+"""Pops: popped messages without acknowledgement, and the requests that pop.
 
-made     the store of what is in flight, its files registered
+made     the store of messages in flight, its files registered
 load     the order infos; consumer offsets are loaded with the tables
 open     reads the check points in the log from where the offsets file says
 start    popped messages that are due come back, from now on
-close    nothing more comes back; what is in flight is in the log
+close    no more messages come back; those in flight are in the log
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""NameServerWatch: looks up which NameServers this broker registers with, again and again, and tells its registration.
+"""NameServerWatch: looks up the NameServers that this broker registers with, repeatedly, and informs its registration.
 
     namesrvAddr                                      these addresses
     namesrvAddr, fetchNameSrvAddrByDnsLookup         every address of these names

@@ -1,4 +1,4 @@
-"""Peer brokers: asks other brokers of the cluster, by their names, about physical queues that they hold.
+"""Peer brokers: sends requests about physical queues to other brokers of the cluster, by broker name.
 
 A name's address comes from a NameServer, which is queried for a new name and after a failed call, at most once in
 ASK_AGAIN_MS. Connections are kept open as long as the peers keep them.

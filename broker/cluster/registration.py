@@ -1,4 +1,4 @@
-"""Registration: tells every NameServer which topics this broker has, and that it is alive.
+"""Registration: registers this broker and its topics with every NameServer, and keeps the registration alive.
 
     at start, after 10 s, then every 30 s      all topics
     at each change of topics                   the topics that changed, many changes in one message; with
@@ -8,14 +8,14 @@
                                                whose connection closes
 
 One task and one connection for each NameServer, independent of each other: an unreachable NameServer delays no other.
-Which NameServers there are is looked up again and again (name_server_watch.py). A new one is registered with at once.
+The list of NameServers is looked up repeatedly (name_server_watch.py). The broker registers with a new one at once.
 A NameServer that leaves the list still gets registrations while clients may query it, then an unregistration.
 
 Rules
-  - One registration is under way at a time for a NameServer, and what it did not acknowledge goes with the next one. A
+  - One registration is under way at a time for a NameServer; changes that it did not acknowledge go with the next. A
     NameServer takes a changed topic over when the data version differs from the one it has, so a change that got lost
     must not be followed by a newer version without it.
-  - What is sent is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
+  - The request is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
   - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
   - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
 Owner: the hot process's event loop.

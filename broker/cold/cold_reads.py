@@ -1,7 +1,7 @@
-"""Cold reads: what the hot process asks of the tier process, as the request processors see it.
+"""Cold reads: the interface through which request processors read from the tier process.
 
 A queue offset below the queue's local minimum, and a physical offset below the log's, may still be held by the cold
-tier. The answers here never pass through the hot process's own disk, may take a while, and may fail.
+tier. Answers never use the hot process's own disk, may take a while, and may fail.
 
 Rules
   - `bounds` returns the tier's last report, from memory. None: no tier has reported yet. Requests that depend on it
@@ -113,16 +113,16 @@ class ColdRecord:
 
 
 class ColdReads(Protocol):
-    """The tier process as a client sees it. Belongs to the hot process's event loop."""
+    """The interface of the tier process. Belongs to the hot process's event loop."""
 
     def health(self) -> ColdHealth:
-        """How the cold tier is."""
+        """The state of the cold tier."""
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
-        """What the tier serves of a queue; both bounds equal when it serves nothing. None: not known."""
+        """The tier's range of a queue; both bounds equal when it serves nothing. None: unknown."""
 
     def held(self, pull: ColdPull) -> ColdPullResult | None:
-        """The answer to a pull when it is in memory: records that came with an earlier one, some expired by now."""
+        """The answer to a pull if it is in memory: records that came with an earlier one; some may have expired."""
 
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Messages of a queue.
@@ -132,7 +132,7 @@ class ColdReads(Protocol):
         """
 
     def reader_left(self, reader: str) -> None:
-        """Let go of what is kept or fetched for this reader alone; its pulls are cancelled by their caller."""
+        """Drop the records kept or fetched for this reader alone; its pulls are cancelled by their caller."""
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
         """The first offset whose record is stored in the tier and has not expired; None when there is none.

@@ -1,4 +1,4 @@
-"""Cold runs: records that the tier process has sent beyond what one pull took, kept for the pulls that follow.
+"""Cold runs: records that the tier process has sent beyond the limit of one pull, kept for the pulls that follow.
 
     first pull, or a jump                sent to the tier process unchanged
     a pull where the last one ended      requests a run of `RUN_BYTES`; the client's part is cut off its front
@@ -8,10 +8,11 @@ Clients pull 32 messages at a time, a few KiB when messages are small: one round
 cost more than all other work.
 
 Rules
-  - A reader is a group on one queue of one incarnation of a topic, without any filter. What an incarnation holds at an
-    offset never changes, so a run is never out of date. The caller cuts off records that expire while it is kept.
-  - One run a reader, and one question at a time: a pull that is written before the answer to the one before waits for
-    that. A pull elsewhere (another member of the group) is asked on its own meanwhile.
+  - A reader is a group on one queue of one incarnation of a topic, without any filter. The message at an offset
+    never changes within an incarnation, so a run is never out of date. The caller cuts off records that expire
+    while it is kept.
+  - One run a reader, and one request at a time: the next pull of the same run waits for the answer to the one before. A
+    pull at another offset (of another member of the group) is requested on its own meanwhile.
   - When the client that requested a run disconnects, the run is deleted (`forget`).
   - Bounded: `bytes_max` in all and `READERS_MAX` readers; those used longest ago are forgotten.
 Belongs to the hot process's loop.

@@ -1,4 +1,4 @@
-"""Dropped ranges: messages that were given up because the disk was full and the bucket did not take them.
+"""Dropped ranges: messages that were deleted uncommitted because the disk was full and the bucket failed.
 
 Under `drop-oldest` (drop_oldest.py) the oldest local files are deleted although some of their messages were not
 committed. The offsets of these messages are durable here before the first file is deleted. The tier process declares

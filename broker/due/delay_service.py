@@ -9,13 +9,13 @@ unquoted.
 
 Rules
   - Delivery appends the message to its real queue, with the property text as it was stored (RocketMQ leaves
-    REAL_TOPIC and DELAY in it) and a new store time. At least once: what was delivered since the file was written
-    last is delivered again after a crash; a clean stop repeats nothing.
+    REAL_TOPIC and DELAY in it) and a new store time. At least once: messages delivered since the file was written
+    last are delivered again after a crash; a clean stop repeats nothing.
   - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
-  - A time of delivery further away than the level's delay (a clock that was set back) means now.
+  - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
   - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
-    when the name was made again since: it belongs to the topic's earlier life.
-  - Records of undelivered messages must stay in the local log: `earliest_undelivered_offset` is for retention to ask.
+    when the name was made again since: it belongs to the topic's earlier incarnation.
+  - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`.
 Owner: the hot process's event loop.
 Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
 """

@@ -1,4 +1,4 @@
-"""Transaction service: what transactions need done beside requests, on the event loop.
+"""Transaction service: the recurring work of transactions beside requests, on the event loop.
 
     every transactionCheckInterval   a round of checks, in slices; its questions go to one living producer of the group,
                                      each in its turn
@@ -8,10 +8,10 @@
                                      with those of all groups
     transactionMetricFlushInterval   the counts of open transactions are written, if they changed
 
-Nothing of this costs anything while no transaction is open: a round looks at two numbers.
+While no transaction is open this costs nothing: a round compares two numbers.
 
-Bounds: a round gives up after a minute; before a producer that does not take what it is sent, it waits for a second.
-A round that fails, since the log takes no writes, is tried again as the next one.
+Bounds: a round gives up after a minute; it waits a second for a producer whose connection accepts no data. A round that
+fails, because the log takes no writes, is tried again as the next one.
 Owner: the hot process's event loop.
 Source: TransactionalMessageCheckService.java, TransactionalOpBatchService.java,
 AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.

@@ -1,4 +1,4 @@
-"""Index link: the hot process's way to ask the index process, and its knowledge of how far the index is durable."""
+"""Index link: sends the hot process's queries to the index process, and keeps the index's durable offset."""
 
 import logging
 from collections.abc import Awaitable, Callable

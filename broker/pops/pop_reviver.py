@@ -5,10 +5,11 @@
 Rules
   - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
   - A message that is acknowledged while its record is being fetched is not put. One that is gone (expired, its topic
-    deleted) is done with.
-  - What cannot be read or put now is tried again after 10, 20, 30, 60 s and so on, up to two hours; the rest goes on.
-  - Messages of one check point are put together, up to PUT_BYTES_MAX at a time: each in the log with the note that it
-    is, so that a crash repeats none.
+    deleted) counts as finished.
+  - A message that cannot be read or put now is tried again after 10, 20, 30, 60 s and so on, up to two hours; others
+    go on.
+  - Messages of one check point are put together, up to PUT_BYTES_MAX at a time: each in one write with its
+    acknowledgement, so that a crash repeats none.
 Owner: the hot process's event loop.
 Source: PopReviveService.java, Apache RocketMQ 5.3.
 """

@@ -1,6 +1,6 @@
 """Message reader: one message by its topic, queue and offset, hot or cold.
 
-A message that has expired is not there any more, nor is one whose record was given up with its log file.
+An expired message is not found, nor is one whose record was dropped with its log file.
 Belongs to the hot process's loop thread.
 """
 

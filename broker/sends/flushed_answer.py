@@ -1,4 +1,4 @@
-"""Flushed answers: an answer leaves when what it promises is as safe as the broker makes messages.
+"""Flushed answers: sends an answer when its records are as durable as the broker makes messages.
 
     ASYNC_FLUSH   at once
     SYNC_FLUSH    when the log is durable up to `end_offset`; with another code when that fails or takes too long

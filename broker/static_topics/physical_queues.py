@@ -1,4 +1,4 @@
-"""Physical queues: what is asked of the queues that logic queues consist of, here or on another broker.
+"""Physical queues: the interface of the queues that logic queues consist of, here or on another broker.
 
 Both kinds answer alike: `LocalQueues` from this broker's tables, hot and cold, `RemoteQueues` by requests that say
 `lo=false`, so that no broker takes a physical queue for a logic one.

@@ -1,4 +1,4 @@
-"""Hot state: the tier process's question to the hot process, what no state file says. Belongs to the tier process."""
+"""Hot state: the tier process's request to the hot process for state that no file has. Belongs to the tier process."""
 
 from __future__ import annotations
 
