@@ -105,7 +105,7 @@ class HotProcess:
 
     @property
     def missing_parts(self) -> list[str]:
-        """What a helper process serves and does not serve yet: the key index, the cold tier."""
+        """The services of helper processes that are not ready yet: the key index, the cold tier."""
         are_missing = {"key index": not self._helpers.is_index_connected, "cold tier": self._tier.is_missing}
         return [name for name, is_missing in are_missing.items() if is_missing]
 

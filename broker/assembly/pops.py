@@ -29,7 +29,7 @@ from thermocline.remoting.pop_topics import normal_topic
 
 
 class Pops:
-    """What is in flight. On the loop."""
+    """The messages in flight. On the loop."""
 
     def __init__(self, base: Base, tables: Tables) -> None:
         """Registers the file of consumer offsets too: it says how far check points were read, so it is written only
@@ -55,7 +55,7 @@ class Pops:
         )
 
     def load(self) -> None:
-        """Take the order infos over.
+        """Load the order infos.
 
         Raises:
             CorruptDataError: The file cannot be read.

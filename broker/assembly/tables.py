@@ -95,7 +95,7 @@ class Tables:
         persister.register(static_topic_table.FILE_NAME, path, self.static_topics.encode)
 
     def load(self) -> None:
-        """Take the files over.
+        """Load the files.
 
         Raises:
             CorruptDataError: A file cannot be read.

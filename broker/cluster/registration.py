@@ -111,7 +111,7 @@ class Registration:
         self._watch.look_soon()
 
     def request_full(self) -> None:
-        """Send all topics anew, as something about all of them changed."""
+        """Send all topics again, as a setting of all of them changed."""
         for link in self._all_links():
             link.request_full()
 

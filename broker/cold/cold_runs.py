@@ -29,7 +29,7 @@ from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
 from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 
 RUN_BYTES = 256 * 1024
-"""What one answer to a client may hold by default; more would keep the loop from sends for longer."""
+"""The most bytes of one answer to a client by default; more would block the loop for longer."""
 RUN_RECORDS_MAX = 8192
 RUNS_BYTES_MAX = 16 * 1024 * 1024
 READERS_MAX = 4096
@@ -56,7 +56,7 @@ class _Reader:
         self.data, self.position, self.next_offset = data, 0, next_offset
 
     def cut(self, count_max: int, bytes_max: int) -> tuple[memoryview, int]:
-        """Take records off the front, at least one; those, and how many they are."""
+        """Cut records off the front, at least one; return them and their number."""
         data, start, data_end, unpack_from = self.data, self.position, len(self.data), INT.unpack_from
         end, stop, count = start, start + bytes_max, 0
         while count < count_max and end < data_end:

@@ -240,7 +240,7 @@ class DelayService:
         return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (self._version.text(), pairs.encode())
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content.
+        """Load the file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

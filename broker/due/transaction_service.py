@@ -114,14 +114,14 @@ class TransactionService:
         return check_round.asked_count
 
     def step(self, now_ms: int) -> None:
-        """Let the consumer offsets know of progress; have the counts written when they are due."""
+        """Write progress to the consumer offsets; have the counts written when they are due."""
         self.publish()
         if self._transaction_counts.changes.is_unsaved and now_ms >= self._counts_due_ms:
             self._counts_due_ms = now_ms + self._settings.broker.transaction_counts_interval_ms
             self._persister.request(transaction_counts.FILE_NAME)
 
     def publish(self) -> None:
-        """Let the consumer offsets know of progress that is durable."""
+        """Write durable progress to the consumer offsets."""
         if self._coordinator.publish():
             half_offset, op_offset = self._coordinator.progress
             offsets = self._offsets

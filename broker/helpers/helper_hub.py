@@ -28,7 +28,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class HelperRole(Protocol):
-    """What the hot process does for one role."""
+    """The hot process's part for one role."""
 
     def helper_connected(self) -> None:
         """A helper of this role has sent HELLO."""

@@ -39,10 +39,10 @@ class IndexLink:
         return self._index_timestamp_ms
 
     def helper_connected(self) -> None:
-        """It resumes from its own checkpoint and tells how far it is."""
+        """Needs nothing: it resumes from its own checkpoint and reports its progress."""
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        """Take in its progress."""
+        """Handle its progress report."""
         assert code == HelperRequestCode.INDEX_PROGRESS
         progress = decode_body(body, IndexProgress)
         self._durable_offset = progress.durable_offset

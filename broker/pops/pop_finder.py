@@ -71,7 +71,7 @@ class FoundQueue:
 
     @property
     def retry_flag(self) -> RetryFlag:
-        """What kind of topic it belongs to."""
+        """The kind of its topic."""
         return retry_flag(self.topic)
 
 
@@ -86,7 +86,7 @@ class SteppedQueue:
 
 
 class PopHarvest:
-    """What one POP has found so far, and which queues are still to be read."""
+    """The messages that one POP has found so far, and the queues that are still to be read."""
 
     __slots__ = (
         *("found", "free_ms", "message_count", "plan", "rest_count"),
@@ -206,7 +206,7 @@ class PopFinder:
                 continue
 
     def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> int:
-        """Where the group is in a queue; one that is nowhere yet starts there from now on.
+        """The group's offset in a queue; without one, the start offset, which is committed.
 
         Raises:
             UnavailableError: The queue's minimum is not known now.
@@ -343,7 +343,7 @@ class PopFinder:
             return 0
         if init_mode == INIT_MODE_MIN or retry_flag(topic) is not RetryFlag.NORMAL:
             if self._visible.cold_start(queue) is None:
-                raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+                raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
             return self._visible.near_minimum(queue)
         if self._settings.broker.pop_init_in_memory and self._first_messages.is_in_memory(topic, queue_id):
             return 0

@@ -55,7 +55,7 @@ class PopWaiter(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         ...
 
     def look_again(self) -> bool:
@@ -135,19 +135,19 @@ class PopPolling:
         return Parking.PARKED
 
     def wake(self, place: Place) -> None:
-        """Let one waiter of a place look again, a moment later."""
+        """Wake one waiter of a place, a moment later."""
         if place in self._places:
             if not self._to_wake:
                 self._call_soon(self._wake_marked)
             self._to_wake[place] = None
 
     def wake_group(self, topic: str, group: str) -> None:
-        """Let one waiter of each place of a group look again."""
+        """Wake one waiter of each place of a group."""
         for queue_id in self._queue_ids.get((topic, group), ()):
             self.wake(Place(topic, group, queue_id))
 
     def wake_at(self, place: Place, time_ms: int) -> None:
-        """Let one waiter of a place look again at a time, one tick later at most."""
+        """Wake one waiter of a place at a time, one tick later at most."""
         if time_ms < self._recheck_ms.get(place, time_ms + 1):
             self._recheck_ms[place] = time_ms
             heapq.heappush(self._rechecks, (time_ms, place))
@@ -162,7 +162,7 @@ class PopPolling:
                 self.wake_group(topic, group)
 
     def expire(self, now_ms: int) -> bool:
-        """Let those answer whose deadline has come, at most SLICE_MAX; True when there are more."""
+        """Answer the waiters whose deadline has come, at most SLICE_MAX; True when there are more."""
         rechecks = self._rechecks
         while rechecks and rechecks[0][0] <= now_ms:
             time_ms, place = heapq.heappop(rechecks)

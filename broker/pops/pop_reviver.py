@@ -48,7 +48,7 @@ QUEUES = 1
 
 
 class PopReviver:
-    """Brings back what was popped and not acknowledged. `run` is its task; `step` is what the task does."""
+    """Puts unacknowledged popped messages again. `run` is its task; `step` is what the task does."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class PopReviver:
             await self._ensure(retry_topic, check_point.group)
         if any(dead):
             await self._topics.ensure(dlq_topic(check_point.group), queue_count=QUEUES)
-        # From here on nothing waits: what is open now is put.
+        # No await from here on: the messages open now are put.
         drafts: list[MessageDraft] = []
         offsets: list[int] = []
         buried: list[MessageRecord] = []

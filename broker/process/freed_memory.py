@@ -9,7 +9,7 @@ import gc
 
 
 def give_memory_back() -> None:
-    """Let go of what was freed; nothing where the C library has no such call."""
+    """Give freed memory back; does nothing where the C library has no such call."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -38,7 +38,7 @@ PROPERTY_FILTER = "enablePropertyFilter"
 BROKER_PERMISSION = "brokerPermission"
 DEFAULT_REMARK = "not set any response code"
 CHECK_IN_PROGRESS = 2
-"""What RocketMQ answers at once, whatever comes of it later."""
+"""RocketMQ's answer, sent at once and independent of the outcome."""
 
 
 class AdminProcessor:

@@ -1,4 +1,4 @@
-"""Client requests: heartbeats, leaving, and who is connected.
+"""Client requests: heartbeats, unregistration, and lists of connected clients.
 
     34 HEART_BEAT             38 GET_CONSUMER_LIST_BY_GROUP        203 GET_CONSUMER_CONNECTION_LIST
     35 UNREGISTER_CLIENT      46 CHECK_CLIENT_CONFIG               204 GET_PRODUCER_CONNECTION_LIST
@@ -210,7 +210,7 @@ class ClientProcessor:
                 filters.find(subscription.expression_type, subscription.sub_string)
         return RemotingCommand.response(command)
 
-    # -- who is connected ----------------------------------------------------------------------------------------------
+    # -- connected clients ---------------------------------------------------------------------------------------------
 
     def get_consumer_ids(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """38: the ids of a group's members, among which its queues are shared out."""

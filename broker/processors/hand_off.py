@@ -263,7 +263,7 @@ class HandOffProcessor:
                 )
 
     async def _targets(self, plan: HandOffBody) -> list[MovedQueue]:
-        """Where the group goes on in every queue.
+        """The group's next offset in every queue.
 
         Raises:
             OffsetOutOfRangeError: An offset is none of its queue's.

@@ -314,7 +314,7 @@ class StatsProcessor:
         stats.consume_tps += self._stats.group_get_per_second(topic, group)
 
     async def _content(self, topic: str, queue_id: int, offset: int) -> QueueContent | None:
-        """What a group at `offset` has before it; None for a queue without messages, and while that is not known."""
+        """The lag of a group at `offset`; None for a queue without messages, and while it is unknown."""
         queue = self._lookup.find(topic, queue_id)
         return None if queue is None else await self._remaining.nearest(queue, offset)
 

@@ -27,7 +27,7 @@ SHOWN_MS = 60_000
 
 @dataclass(slots=True, kw_only=True)
 class GroupReads:
-    """What one group reads: in this window, since when it is shown, and when last."""
+    """The reads of one group: bytes in this window, since when it is shown, and the last read."""
 
     window_bytes: int
     first_ms: int
@@ -52,7 +52,7 @@ class ColdReadQuota:
 
     @property
     def all_bytes(self) -> int:
-        """What all groups have read in this window."""
+        """The bytes that all groups have read in this window."""
         self._roll()
         return self._all_bytes
 
@@ -66,7 +66,7 @@ class ColdReadQuota:
         self._thresholds[group] = bytes_
 
     def remove_threshold(self, group: str) -> None:
-        """Let the common threshold count for a group; one that had no other is fine."""
+        """Remove a group's own threshold; the common one then applies. No error without one."""
         self._thresholds.pop(group, None)
 
     def add(self, group: str, bytes_: int) -> None:

@@ -40,7 +40,7 @@ class Waiter(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         ...
 
     def look_again(self) -> bool:
@@ -113,7 +113,7 @@ class LongPolling:
                     watcher(queue)
 
     def expire(self, now_ms: int) -> bool:
-        """Let those answer whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
+        """Answer the waiters whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
         bucket_end = now_ms // TICK_MS
         if bucket_end > self._expired_bucket:
             # After a long sleep most buckets do not exist: go through those that do.
@@ -135,7 +135,7 @@ class LongPolling:
         return has_more
 
     def leave(self, parked: Place) -> None:
-        """Take a waiter out; one that has left already is passed over."""
+        """Remove a waiter; one that was removed already is ignored."""
         waiter = parked.waiter
         if waiter is None:
             return  # its answer closed the connection, which forgot it

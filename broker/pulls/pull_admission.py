@@ -52,7 +52,7 @@ class PullForbiddenError(PermissionDeniedError):
 
 
 class Admission:
-    """What an admitted pull may see, and the flags that go into its answer."""
+    """The filter of an admitted pull, and the flags that go into its answer."""
 
     __slots__ = ("group_sys_flag", "topic_sys_flag", "wanted")
 

@@ -122,7 +122,7 @@ class PullFinder:
         self._known_limits = PullLimits.of(self._config, near_bytes=near_bytes)
 
     def find(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
-        """What the pull finds now.
+        """Read the queue for the pull now.
 
         Raises:
             ColdNeeded: The cold tier has to be asked.
@@ -183,7 +183,7 @@ class PullFinder:
         queue = self._store.queues.find(header.topic, header.queue_id)
         bounds = self._cold.bounds(header.topic, header.queue_id)
         if bounds is None:
-            raise UnavailableError("the cold tier has not been heard of yet")
+            raise UnavailableError("the cold tier has not reported yet")
         if queue is None or request.offset >= queue.min_offset or bounds.min_offset >= bounds.end_offset:
             raise UnavailableError("the queue has changed")  # asked again, the pull takes another way
         offset = request.offset
@@ -199,7 +199,7 @@ class PullFinder:
         return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
 
     def search_answer(self, runs: FilteredRuns) -> PullAnswer:
-        """What a search has found that has ended."""
+        """The answer with the result of a finished search."""
         if not runs.message_count:
             return self._stepped(runs.queue, runs.next_offset)
         return PullAnswer(

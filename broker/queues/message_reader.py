@@ -39,7 +39,7 @@ class MessageReader:
             return self._local(queue, offset)
         cold_start = self._visible.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+            raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
         if offset < cold_start or cold_start == queue.min_offset:
             return None
         expired_before_ms = self._visible.expired_before_ms(topic)

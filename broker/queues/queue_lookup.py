@@ -64,7 +64,7 @@ class QueueLookup:
             return local  # a visible local message is older, or everything in the cold tier has expired
         cold_start = self._visible.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+            raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
         if cold_start < queue.min_offset:
             found = await self._cold.offset_by_time(
                 ColdTimeSearch(
@@ -153,7 +153,5 @@ class QueueLookup:
             return False  # even a local message has expired, and with it whatever is older
         cold_start = self._visible.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError(
-                "the cold tier has not been heard of yet", topic=queue.topic, queue_id=queue.queue_id
-            )
+            raise UnavailableError("the cold tier has not reported yet", topic=queue.topic, queue_id=queue.queue_id)
         return cold_start < queue.min_offset

@@ -24,7 +24,7 @@ from thermocline.tiered.catalog import QueueGaps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueContent:
-    """Where a queue has messages: in [minimum, end), but for the gaps. `is_exact`: the minimum is not too low."""
+    """The ranges of a queue with messages: [minimum, end), except the gaps. `is_exact`: the minimum is not too low."""
 
     minimum: int
     end: int

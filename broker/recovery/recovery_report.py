@@ -39,7 +39,7 @@ class RecoveryReport:
     skipped: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """What is printed."""
+        """The printed text."""
         age_s = max(0, self.recovered_ms - self.captured_ms) / 1_000
         yield f"recovered root={self.root} epoch={self.epoch} version={self.version} state_age_s={age_s:.0f}"
         for key in self.skipped:

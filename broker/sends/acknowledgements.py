@@ -163,7 +163,7 @@ class Acknowledgements:
     def answer(
         self, connection: Connection, response: RemotingCommand | None, *, append_end: int, waits: bool
     ) -> RemotingCommand | None:
-        """What to answer now for a put that ordinary code made; None when it is answered later, or never (one-way)."""
+        """The answer to send now for a put of ordinary code; None when it is answered later, or never (one-way)."""
         if response is None or not waits or not self.waits_for_flush:
             return response
 

@@ -190,7 +190,7 @@ class BrokerConfig:
     query_count_max: int = setting(64, "maxMsgsNumBatch", least=1, most=1_024, live=True)
     """Messages in the answer to a query, whatever the client asks for."""
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
-    """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""
+    """The part of the log that counts as in memory, back from its end, as a share of the machine's memory."""
     pull_bytes_max: int = setting(262_144, "maxTransferBytesOnMessageInMemory", least=1, live=True)
     pull_count_max: int = setting(32, "maxTransferCountOnMessageInMemory", least=1, live=True)
     disk_pull_bytes_max: int = setting(65_536, "maxTransferBytesOnMessageInDisk", least=1, live=True)
@@ -235,7 +235,7 @@ class BrokerConfig:
 
     @property
     def name_server_source(self) -> NameServerSource | None:
-        """Where the NameServers are; None: this broker registers nowhere."""
+        """The source of the NameServers' addresses; None: this broker registers nowhere."""
         texts = split_addresses(self.name_server_addresses)
         if not texts:
             url = address_server_url(self.name_server_domain, self.name_server_subgroup)

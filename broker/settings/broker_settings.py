@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "settings"
 BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir"})
-"""What no remote caller may change, whatever `configBlackList` says."""
+"""Settings that no remote caller may change, independent of `configBlackList`."""
 
 HOUR_MS = 3_600_000
 
@@ -246,7 +246,7 @@ SETTINGS: Mapping[str, Setting] = _all_settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChange:
-    """What an update did: names that count from now on, and names that count from the next start on."""
+    """The result of an update: names in effect now, and names in effect from the next start on."""
 
     live: tuple[str, ...]
     at_restart: tuple[str, ...]

@@ -57,7 +57,7 @@ class LogReservation:
         self.ceiling: int | None = None
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content.
+        """Load the file's content.
 
         Raises:
             CorruptDataError: It is none.

@@ -51,7 +51,7 @@ class StateLink:
     def told(self, code: int, body: bytes | memoryview) -> None:
         """Handle a message of the tier process: it asks for state, or reports a snapshot in the bucket."""
         if self._is_closed:
-            return  # the broker stops: what was saved is known again when it starts
+            return  # the broker stops: it reads the saved state when it starts
         if code == HelperRequestCode.STATE_SAVED:
             self._reservation.saved(decode_body(body, StateSaved).log_ceiling)
             return
@@ -69,7 +69,7 @@ class StateLink:
 
     async def _answer(self, ask: StateAsk) -> None:
         try:
-            await self._save_files()  # before the look at what was popped: what is popped behind it is in that
+            await self._save_files()  # before reading the pops in flight, so that later pops are included
         except (UnavailableError, ClosedError) as error:
             logger.debug("state files not written, the snapshot has those before: %s", error)
         popped = await popped_offsets(self._in_flight)

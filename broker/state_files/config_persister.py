@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConfigSyncSite(StrEnum):
-    """Where state files are made durable; what is lost without it stands beside it (see store/sync_site.py)."""
+    """Where state files are made durable; beside each: what is lost without it (see store/sync_site.py)."""
 
     CONFIG_FILE = "config file"
     """A state file's content: an empty file in its place."""
@@ -50,7 +50,7 @@ class StateFile(Protocol):
         """Return the file's content. Has no effect on the table: it may be called to show the table."""
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content at the start; None: there is no file.
+        """Load the file's content at the start; None: there is no file.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
@@ -68,7 +68,7 @@ class Changes(Protocol):
         """The table is encoded now."""
 
     def end_save(self) -> None:
-        """What was encoded since `begin_save` is durable."""
+        """The state encoded since `begin_save` is durable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class StaticOffsets:
         await self._queues_of(led, item).commit(led.topic, item.queue_id, group, at)
 
     async def committed(self, led: LedQueue, group: str) -> int | None:
-        """Where a group goes on; None when that was never said."""
+        """The group's offset; None when it has none."""
         for item in reversed(led.items):
             offset = await self._queues_of(led, item).committed(led.topic, item.queue_id, group)
             if offset is not None and is_decided(item):

@@ -177,7 +177,7 @@ class BrokerStats:
                 meters.remove(key)
 
     def sample(self, now_ms: int) -> None:
-        """Take what samples are due, and note the totals at midnight (UTC)."""
+        """Take the samples that are due, and note the totals at midnight (UTC)."""
         self.rates.sample(now_ms)
         for meters in (
             self._topic_put,

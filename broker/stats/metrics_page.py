@@ -132,7 +132,7 @@ class MetricsPage:
                     page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
 
     async def _remaining_of(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """The messages that a group at `offset` has before it; None while the cold tier has not been heard of."""
+        """The messages that a group at `offset` has still to consume; None while the cold tier has not reported."""
         remaining = self._remaining
         content = remaining.near(queue, offset)
         if content is not None and not content.is_exact and self._minimums_asked < MINIMUMS_ASKED_MAX:

@@ -39,7 +39,7 @@ ALL_ACTIVE = 0b111
 
 
 class Sample(NamedTuple):
-    """What a meter showed at a time."""
+    """The values of a meter at a time."""
 
     time_ms: int
     times: int

@@ -116,7 +116,7 @@ class ClientRegistry:
             client.seen_ms = self._clock()
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
-        """A producer takes its leave."""
+        """Remove a producer."""
         members = self._producers.get(group)
         client = None if members is None else members.pop(connection, None)
         if members is None or client is None:
@@ -188,7 +188,7 @@ class ClientRegistry:
         return has_joined or has_new_topics
 
     def unregister_consumer(self, group_name: str, connection: Connection, *, is_notified: bool = True) -> None:
-        """A consumer takes its leave."""
+        """Remove a consumer."""
         group = self._consumers.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return
@@ -211,7 +211,7 @@ class ClientRegistry:
         return next((client for client in found.members.values() if client.client_id == client_id), None)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What an online group wants of a topic; None when it is offline or not subscribed."""
+        """An online group's subscription to a topic; None when it is offline or not subscribed."""
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
@@ -235,7 +235,7 @@ class ClientRegistry:
             self.unregister_consumer(group, connection)
 
     def expire(self, expiry_ms: int) -> None:
-        """Let go of clients that were silent for longer than `expiry_ms`, and close their connections."""
+        """Remove clients that were silent for longer than `expiry_ms`, and close their connections."""
         oldest_ms = self._clock() - expiry_ms
         silent = {client.connection: client for client in self._clients() if client.seen_ms < oldest_ms}
         for connection, client in silent.items():

@@ -93,10 +93,10 @@ class ConsumerFilterTable:
         filters = self._by_topic.get(topic)
         return None if filters is None else filters.group_filter_data.get(group)
 
-    # -- what groups do ------------------------------------------------------------------------------------------------
+    # -- groups --------------------------------------------------------------------------------------------------------
 
     def group_wants(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
-        """Take note of what a group wants of each topic, by its last heartbeat; of nothing when it is offline."""
+        """Record a group's subscriptions by topic, from its last heartbeat; none when it is offline."""
         for place in self._forgotten():
             self._remove(*place)
         wanted = {
@@ -127,7 +127,7 @@ class ConsumerFilterTable:
         return msgspec.json.encode(_FilterFile(filter_data_by_topic=kept))
 
     def load(self, data: bytes | None) -> None:
-        """Take over a file's content. One that cannot be read is passed over: nothing depends on it."""
+        """Load a file's content. One that cannot be read is passed over: nothing depends on it."""
         if data is None:
             return
         try:

@@ -70,7 +70,7 @@ class ConsumerOffsets:
         self.pop_log_offset: int | None = None
         """The log offset up to which the loaded file includes pops: 0 without a file; None when RocketMQ wrote it."""
 
-    # -- what consumers do ---------------------------------------------------------------------------------------------
+    # -- consumers -----------------------------------------------------------------------------------------------------
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Store where the group goes on. The hot path: two dictionary look-ups. Below 0 means that there is none."""
@@ -84,7 +84,7 @@ class ConsumerOffsets:
         self._changed(key)
 
     def query(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Where the group goes on: a pending reset first, then what was committed; None when it never was."""
+        """The group's next offset: a pending reset first, then the committed one; None without either."""
         key = f"{topic}@{group}"
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
@@ -149,7 +149,7 @@ class ConsumerOffsets:
         """Whether this receipt has been applied to the group."""
         return receipt_id in self._hand_offs.get(group, ())
 
-    # -- what tools ask ------------------------------------------------------------------------------------------------
+    # -- tools ---------------------------------------------------------------------------------------------------------
 
     def topics_of(self, group: str) -> set[str]:
         """The topics of which the group has an offset."""
@@ -214,7 +214,7 @@ class ConsumerOffsets:
         )
 
     def load(self, data: bytes | None) -> None:
-        """Take over a file's content.
+        """Load a file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

@@ -45,7 +45,7 @@ class GroupHolds:
         self._holds[plan.group] = Hold(plan, self._clock() + HOLD_MS)
 
     def find(self, group: str, receipt_id: str) -> HandOffBody | None:
-        """What this receipt has prepared for the group; None when it holds it no more."""
+        """The plan that this receipt has prepared for the group; None when the hold has ended."""
         present = self._find(group)
         return present.plan if present is not None and present.plan.receipt_id == receipt_id else None
 

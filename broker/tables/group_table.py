@@ -184,7 +184,7 @@ class GroupTable:
     # -- start and file ------------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content, and make the system's groups where they are missing.
+        """Load the file's content, and make the system's groups where they are missing.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

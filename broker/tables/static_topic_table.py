@@ -194,7 +194,7 @@ class StaticTopicTable:
     # -- start and file ------------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None, topics: Mapping[str, object]) -> None:
-        """Take over the content of the file; to be called once. `topics`: those that exist.
+        """Load the content of the file; to be called once. `topics`: those that exist.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

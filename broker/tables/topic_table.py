@@ -70,7 +70,7 @@ TopicListener = Callable[[str, TopicConfig | None], None]
 
 @dataclass(slots=True)
 class _Turn:
-    """Who changes a topic now, and how many wait to."""
+    """The lock of a topic's changes, and how many callers wait for it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     callers: int = 0
@@ -321,7 +321,7 @@ class TopicTable:
     # -- start and files -----------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over the content of topics.json, and the topics that were made since; to be called once, before `boot`.
+        """Load the content of topics.json, and the topics that were made since; to be called once, before `boot`.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
@@ -455,7 +455,7 @@ class TopicTable:
         return self._window_births <= SINGLE_BIRTHS_MAX
 
     def _fold_later(self) -> None:
-        """Let the tables follow the journal; both are written once for many births."""
+        """Write the journal's topics to the tables, once for many births."""
         if self._folding is not None or not len(self._journal):
             return  # under way, or this birth is in the tables
         if len(self._journal) >= max(FOLD_LINES_MIN, len(self._topics) // 2):

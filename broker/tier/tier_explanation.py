@@ -66,7 +66,7 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierCondition:
-    """What holds up all topics, as the tier process says. `oldest_waiting`: whose message holds back the log;
+    """The conditions of all topics, from the tier process. `oldest_waiting`: the topic that holds back the log;
     `fenced_by`: see `fenced_by`, empty while this broker is the one that commits. `is_yielding`: the request budget is
     passed because local files have to go."""
 
@@ -180,7 +180,7 @@ def _why_local(
     *,
     now_ms: int,
 ) -> str:
-    """What keeps the queue's first local message in the log."""
+    """Why the queue's first local message is still in the log."""
     if queue.local_min >= queue.local_end:
         return "nothing is local"
     if condition.fenced_by:
@@ -192,7 +192,7 @@ def _why_local(
 
 
 def why_file_stays(verdict: FileVerdict, *, now_ms: int, whose: str = "") -> str:
-    """What keeps a log file, or when it goes. `whose`: the topic whose message waits to be put into the bucket."""
+    """Why a log file is kept, or when it is deleted. `whose`: the topic whose message waits for its commit."""
     file = f"log file {int(verdict.file_name)}"
     if verdict.old_at_ms is None:
         return f"{file} is the newest, which always stays"

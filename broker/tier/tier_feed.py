@@ -102,7 +102,7 @@ class TierFeed:
             self._wake.set()
 
     async def tell_cuts(self) -> None:
-        """Let the next tables say what has expired by now.
+        """Report the present cuts of topics with the next tables.
 
         Raises:
             UnavailableError: The time could not be kept; they say what had expired when it was last.

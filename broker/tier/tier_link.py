@@ -124,7 +124,7 @@ class TierLink:
         self._on_connected()
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        """Take in a catalog table, or the news that another writer has taken over."""
+        """Handle a catalog table, or the report that another writer has taken over."""
         if code == HelperRequestCode.FENCED:
             self._on_fenced(decode_body(body, Fenced))
             return
@@ -169,7 +169,7 @@ class TierLink:
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
-        """What the tier serves of a queue; None before it has said anything in this boot."""
+        """The tier's range of a queue; None before its first report in this boot."""
         if self._version < 0:
             return None
         cold_range = self._ranges.get((topic, queue_id))
@@ -244,7 +244,7 @@ class TierLink:
 
     async def _ask(self, code: HelperRequestCode, request: msgspec.Struct) -> RemotingCommand:
         if self._version < 0:
-            raise UnavailableError("the cold tier has not been heard of yet")
+            raise UnavailableError("the cold tier has not reported yet")
         return await self._hub.ask(TIER_ROLE, code, request, timeout_ms=self._timeout_ms)
 
 

@@ -19,7 +19,7 @@ class HotState:
         self._answer: asyncio.Future[StateAnswer] | None = None
 
     async def popped(self, link: HelperLink) -> PoppedOffsets:
-        """The first offset of each queue that is in a popping group's hands.
+        """The first offset in flight of each queue and popping group.
 
         Raises:
             UnavailableError: The hot process did not answer in time.

@@ -184,7 +184,7 @@ class StateRounds:
         return await asyncio.to_thread(self._capture.capture, self._ends(), popped=popped)
 
     async def _last_saved(self) -> StateSnapshot | None:
-        """What the bucket says; None when neither of the two can be read: what the broker is stands on its own disk."""
+        """The newest state in the bucket; None when neither snapshot can be read: the disk has the state then."""
         try:
             found = await self._log.newest()
             self._is_carried = found.is_carried

@@ -38,7 +38,7 @@ def expired_parts(
 async def prove(
     service: TierService, writer: LedgerWriter, cache: FrameCache, request: TtlProofRequest
 ) -> TtlProofReply:
-    """What the catalog names, the bucket holds and memory keeps of a topic's expired messages.
+    """A topic's expired messages: named by the catalog, stored in the bucket, kept in memory.
 
     Raises:
         ObjectStoreUnavailableError: The bucket does not answer.

@@ -189,7 +189,7 @@ class TierWork:
         return await prove(self.service, self._writer, self._cache, request)
 
     async def close(self) -> None:
-        """Stop what runs, and let go of caches and files; idempotent."""
+        """Stop all work, and drop caches and files; idempotent."""
         await self.scrub.close()
         await self._reader.close()
         await self._cache.close()

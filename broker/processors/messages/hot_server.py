@@ -122,7 +122,7 @@ class HotServer:
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
 
     def tick(self, now_ms: int) -> bool:
-        """Let those answer whose time is up; True when there are more of them than one call should serve."""
+        """Answer waiters whose time is up; True when there are more of them than one call should serve."""
         self._acknowledgements.expire(now_ms)
         return self._long_polling.expire(now_ms)
 

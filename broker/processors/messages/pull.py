@@ -365,11 +365,11 @@ class PullProcessor:
         )
 
     def _mapping_changed(self, topic: str) -> None:
-        """Let those who wait at the topic's queues see it."""
+        """Wake the pulls that wait at the topic's queues."""
         self._long_polling.arrived(self._store.queues.of_topic(topic).values())
 
     def _look_on(self, waiting: WaitingPull) -> None:
-        """What a waiting pull was busy with is done; something else may have arrived since."""
+        """A waiting pull has finished its search; more messages may have arrived since."""
         waiting.is_busy = False
         if self.look_again(waiting):
             self._leave(waiting)

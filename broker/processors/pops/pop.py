@@ -336,7 +336,7 @@ class WaitingPop:
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         return self._request.connection
 
     def look_again(self) -> bool:
