@@ -1,4 +1,4 @@
-"""What an expression is made of, once it is parsed.
+"""The nodes of a parsed expression.
 
     operand     Property, Constant, Negate, or any condition
     condition   IsTrue, IsNull, Equal, Ordered, Between, TextTest, OneOf, Not, AllOf, AnyOf,

@@ -123,7 +123,7 @@ class ChildProcess:
 
 
 def die_with_parent() -> Callable[[], None]:
-    """What a new process has to call before it executes its program, so that it cannot outlive the calling thread."""
+    """The function that a new process calls before it executes its program, so that it ends with the calling thread."""
     parent = os.getpid()
 
     def prepare() -> None:

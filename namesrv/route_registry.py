@@ -49,7 +49,7 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """What a broker says of itself. `enable_acting_master` None: a broker older than the notion."""
+    """A broker's registration. `enable_acting_master` None: a broker older than the notion."""
 
     cluster: str
     broker_name: str

@@ -37,7 +37,7 @@ _MASK = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPoint:
-    """What one record says. `offsets` ascend and begin at or behind `start_offset`; `acked_bits` counts from 0."""
+    """The content of one record. `offsets` ascend and begin at or behind `start_offset`; `acked_bits` counts from 0."""
 
     topic: str
     group: str

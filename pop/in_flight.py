@@ -58,7 +58,7 @@ class Pending:
 
     @property
     def key(self) -> Key:
-        """What receipts name it by."""
+        """Its key in receipts."""
         return key_of(self.check_point)
 
     def is_acked(self, offset: int) -> bool | None:
@@ -75,7 +75,7 @@ class Pending:
 
 
 def key_of(check_point: CheckPoint) -> Key:
-    """What receipts name a check point by."""
+    """The key of a check point in receipts."""
     return (
         check_point.topic,
         check_point.group,
@@ -189,7 +189,7 @@ class InFlight:
         return heapq.heappop(self._heap)
 
     def put_off(self, pending: Pending, due_ms: int) -> None:
-        """Let a check point that was taken as due be due again later."""
+        """Set a later due time of a check point that was returned as due."""
         if not pending.is_finished:
             pending.due_ms = due_ms
             heapq.heappush(self._heap, pending)

@@ -71,7 +71,7 @@ class OrderInfo:
         return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]
 
     def acked_from(self, offset: int) -> frozenset[int]:
-        """What needs not be given out again when the group goes on at `offset`: nothing when it was moved back."""
+        """Acknowledged offsets to skip when the group goes on at `offset`: none when it was moved back."""
         if offset < self.next_offset:
             return frozenset()
         acked = {each for index, each in enumerate(self.offsets) if self.acked_bits >> index & 1}
@@ -148,7 +148,7 @@ def make_order_info(
     attempt_id: str | None,
     previous: OrderInfo | None,
 ) -> OrderInfo:
-    """What a batch that is popped now leaves behind. `offsets`: all that were read, acknowledged before or not."""
+    """The order info of a batch that is popped now. `offsets`: all that were read, acknowledged before or not."""
     info = OrderInfo(
         pop_time_ms=pop_time_ms,
         invisible_ms=invisible_ms,

@@ -76,7 +76,7 @@ class Take:
 
     @property
     def start_offset(self) -> int:
-        """What receipts name the check point by."""
+        """The key of the check point in receipts."""
         return self.offsets[0]
 
 
@@ -204,7 +204,7 @@ class PopStore:
         return results[-1].end_offset
 
     def renew(self, pending: Pending, offset: int, *, invisible_ms: int, is_suspended: bool) -> Claim:
-        """Let a message that is in flight be due `invisible_ms` from now; its receipt is another one from now on.
+        """Set the due time of a message in flight to `invisible_ms` from now; it gets a new receipt.
 
         Raises:
             BrokerBusyError: Too much is in flight; nothing has changed.

@@ -80,7 +80,7 @@ class OffsetOutOfRangeError(InvalidRequestError):
 
 
 class ObjectNotFoundError(InvalidRequestError):
-    """What was named does not exist."""
+    """The named thing does not exist."""
 
 
 class TopicNotFoundError(ObjectNotFoundError):
@@ -108,7 +108,7 @@ class SubscriptionNotLatestError(InvalidRequestError):
 
 
 class FilterDataNotFoundError(InvalidRequestError):
-    """What the group subscribed with is no filter: its expression is wrong, or of an unknown type."""
+    """The group's subscription has no valid filter: its expression is wrong, or of an unknown type."""
 
 
 class PermissionDeniedError(InvalidRequestError):
@@ -140,7 +140,7 @@ class TopicChangedError(IllegalOperationError):
 
 
 class NotPreparedError(IllegalOperationError):
-    """What is to be applied is not prepared, or not any more: prepare it again."""
+    """The plan to apply is not prepared, or no longer: prepare it again."""
 
 
 class NotLeaderForQueueError(InvalidRequestError):

@@ -197,7 +197,7 @@ def _structure_converter(described: inspect.StructType, structures: dict[type, C
 
 
 def _lenient_converter(inner: Converter) -> Converter:
-    """What does not fit counts as not sent."""
+    """A value of another type counts as not sent."""
 
     def lenient(value: Any) -> Any:
         try:

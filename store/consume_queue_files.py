@@ -239,7 +239,7 @@ class ConsumeQueueFiles:
         self._making.add((queue, base_position))
 
     def end_making(self, queue: ConsumeQueue, base_position: int, file: DiskFile | None, *, is_live: bool) -> None:
-        """It was made, or not; `is_live`: the queue is still in use."""
+        """The file was made, or not; `is_live`: the queue is still in use."""
         key = (queue, base_position)
         self._making.discard(key)
         if file is None:

@@ -112,7 +112,7 @@ class SendTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastPathSettings:
-    """What the fast path needs to know of its broker. `store_host` is the address that clients reach the broker at."""
+    """The broker's values for the fast path. `store_host` is the address that clients reach the broker at."""
 
     store_host: tuple[str, int]
     region_id: str
@@ -123,7 +123,7 @@ class FastPathSettings:
 
 
 class FeedResult:
-    """What one call took: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
+    """The result of one call: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
     whole frames consumed, and the replies, whole frames in order. Of frames: the answer to each, empty for a one-way
     send, None when it was not taken. The rest is for the fast path itself."""
 
@@ -163,7 +163,7 @@ class FeedResult:
         self.fields = b""
 
     def end_run(self, target: SendTarget | None) -> None:
-        """What was taken since the last call is one put; what follows belongs to `target`."""
+        """Messages since the last call are one put; the next ones belong to `target`."""
         count = len(self.queues)
         if count > self.run_start and self.run_target is not None:
             self.puts.append((self.run_target, count - self.run_start, self.append_end - self.run_append_start))

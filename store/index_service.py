@@ -233,7 +233,7 @@ class IndexService:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _leave_pages(self, end_offset: int) -> None:
-        """Let go of the log's pages below this offset, now and then."""
+        """Drop the log's pages below this offset, now and then."""
         files = self._log_files.between(self._left_offset, end_offset)
         if end_offset - self._left_offset < LEAVE_BYTES and len(files) == 1:
             return

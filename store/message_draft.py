@@ -64,7 +64,7 @@ class MessageDraft(msgspec.Struct, frozen=True, kw_only=True):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     tags_code: int | None = None
-    """What the queue unit holds; None: worked out from the properties, as recovery does."""
+    """The tags code of the queue unit; None: computed from the properties, as recovery does."""
 
 
 class PutResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ TAILS_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What recovery did."""
+    """The result of a recovery."""
 
     was_clean: bool
     used_queue_ends: bool

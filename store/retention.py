@@ -94,7 +94,7 @@ class FileVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """What is to be unlinked; nothing reads it any more."""
+    """The files to unlink; they have no readers any more."""
 
     log_file_count: int
     queue_files: tuple[QueueFile, ...]

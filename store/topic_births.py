@@ -47,7 +47,7 @@ class TopicBirth(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BornTopic:
-    """What births leave of one topic. `is_newer`: its configuration stands above that of topics.json."""
+    """One topic after its births. `is_newer`: its configuration stands above that of topics.json."""
 
     config: bytes
     is_newer: bool

@@ -38,7 +38,7 @@ from thermocline.timers.timer_wheel import TimerWheel
 logger = logging.getLogger(__name__)
 
 DELAY_MS_MAX = (1 << 31) - 1
-"""What the unit's delay field holds."""
+"""The content of the unit's delay field."""
 
 topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 

@@ -257,7 +257,7 @@ class TimerLog:
         return file
 
     def take_unsynced(self) -> UnsyncedTimerLog:
-        """What changed since the last call, to be made durable."""
+        """The files changed since the last call, to be made durable."""
         unsynced = UnsyncedTimerLog(
             self._disk, self.directory, tuple(self._unsynced.values()), has_new_name=self._has_new_name
         )

@@ -108,7 +108,7 @@ class TimerMessageStore:
     ) -> None:
         """Use `open`."""
         self.config = config
-        """What limits are decided by; see `follow`."""
+        """The settings of the limits; see `follow`."""
         self.metrics = TimerMetrics.load(disk, config.metrics_path)
         self.has_more = True
         """Whether the last step has left work that can be done at once."""
@@ -448,7 +448,7 @@ class TimerMessageStore:
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """What is durable."""
+        """The durable progress."""
         return self._durable
 
     def status(self) -> TimerStatus:

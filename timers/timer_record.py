@@ -63,7 +63,7 @@ _QUEUE_ID = re.compile(r"[0-9]{1,9}")
 
 
 class TimerRecord(msgspec.Struct, frozen=True, gc=False):
-    """What enqueueing needs to know."""
+    """The fields that enqueueing needs."""
 
     out_ms: int
     """TIMER_OUT_MS."""
@@ -97,7 +97,7 @@ def read_record(log: CommitLog, physical_offset: int, size_bytes: int) -> Messag
 
 
 def read_timer_record(log: CommitLog, physical_offset: int, size_bytes: int, *, precision_ms: int) -> TimerRecord:
-    """What enqueueing needs of a record; a large body is not read.
+    """The fields of a record that enqueueing needs; a large body is not read.
 
     Raises:
         OffsetOutOfRangeError: See `read_bytes`.

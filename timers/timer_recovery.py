@@ -52,7 +52,7 @@ class RecoveredTimers:
     wheel: TimerWheel
     read_time_ms: int
     progress: SlotProgress
-    """What of the tick at the read time has gone out."""
+    """The delivered part of the tick at the read time."""
     queue_offset: int
     held_position: int
     wheel_position: int

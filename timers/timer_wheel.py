@@ -194,7 +194,7 @@ class TimerWheel:
         self._file.sync(site=TimerSyncSite.WHEEL_FILE)
 
     def end_round(self) -> None:
-        """What was written is durable."""
+        """The written slots are durable."""
         assert not self._unwritten
         self._writing = {}
 

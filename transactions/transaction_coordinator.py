@@ -151,7 +151,7 @@ class TransactionCoordinator:
         return self.table.end
 
     def publish(self) -> bool:
-        """Let `progress` follow what is durable by now; whether it moved. To be called now and then."""
+        """Move `progress` up to the durable ends; True if it moved. To be called now and then."""
         flush_offset = self._store.commit_log.flush_offset
         before = self.progress
         while self._unflushed and self._unflushed[0][0] <= flush_offset:

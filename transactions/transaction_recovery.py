@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredTransactions:
-    """What a start found."""
+    """The transactions found at a start."""
 
     table: TransactionTable
     open_counts: dict[str, int]

@@ -181,7 +181,7 @@ class TtlProcessor:
         return count, oldest_ms
 
     async def _expired_parts(self, topic: str, cut_ms: int) -> ExpiredParts | None:
-        """The data of the cold tier that the cut would delete; None while the tier process is away, or without a tier."""
+        """The cold data that the cut would delete; None while the tier process is away, or without a tier."""
         if not self._hub.is_connected(TIER_ROLE):
             return None
         request = TierReportRequest(topic=topic, visible_from_ms=cut_ms)
