@@ -48,7 +48,7 @@ COPY_BYTES = len(
         }
     )
 )
-"""The most room that a copy's property text adds to that of the half message."""
+"""The most bytes that a copy's property text adds to that of the half message."""
 
 
 def is_half_request(properties: Mapping[str, str], *, reconsume_times: int, delay_level: int) -> bool:
