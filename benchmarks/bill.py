@@ -38,7 +38,7 @@ class RangeRead:
 
 class KindMeter(WrappingObjectStore):
     """Counts PUTs and their bytes by kind, and notes ranges that were read. `work` goes before the kind: it sets
-    merging and indexing apart. `called` is told of each call that has been answered."""
+    merging and indexing apart. `called` is called after each answered call."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -68,8 +68,8 @@ class KindMeter(WrappingObjectStore):
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """One topic read back from its first offset to its end: sizes of the ranges of records that were asked for, and of
-    those of footers alone; and what is stored of it."""
+    """One topic read back from its first offset to its end: sizes of the requested ranges of records, and of those of
+    footers alone; and its stored bytes."""
 
     record_sizes: tuple[int, ...]
     footer_sizes: tuple[int, ...]
@@ -112,7 +112,7 @@ class TopicRead:
 
 @dataclass(slots=True)
 class Bill:
-    """What was counted. `expires`: one of the classes lives so shortly that packs die meanwhile. `sealed_per_record`:
+    """The counts. `expires`: one class has so short a TTL that packs expire meanwhile. `sealed_per_record`:
     how often each record was written, merges apart. `merged_part`: bytes that merges wrote, to those of messages."""
 
     topics: int
@@ -170,7 +170,7 @@ class Bill:
             f" all {self.all_puts:.1f}",
             f"  oldest message outside the bucket {self.oldest_ms / 1000:.1f} s;"
             f" longest round {self.longest_round_s:.1f} s",
-            f"  packs a topic lives in, at most {self.packs_per_topic_max}; merges wrote {self.merged_part:.2f} bytes a"
+            f"  packs of one topic, at most {self.packs_per_topic_max}; merges wrote {self.merged_part:.2f} bytes a"
             f" byte; packs that died by TTL {self.expired_packs}",
             f"  largest ledger entry {self.largest_entry_bytes} bytes, state snapshot {self.largest_state_bytes};"
             f" checkpoints {100 * self.checkpoint_part:.2f} % of the messages",

@@ -210,7 +210,7 @@ def _puts(status: Mapping[str, Any]) -> int:
 def _data_keys(url: str) -> set[str]:
     """The keys of segments, packs and ledger entries. So soon none of them has been deleted: each was one PUT."""
 
-    async def look() -> set[str]:
+    async def read() -> set[str]:
         store = await open_object_store(url)
         try:
             prefixes = (KEYS.topics_prefix, KEYS.packs_prefix, KEYS.ledger_prefix)
@@ -218,7 +218,7 @@ def _data_keys(url: str) -> set[str]:
         finally:
             await store.close()
 
-    return run(look())
+    return run(read())
 
 
 def _wait_until_idle(broker: BrokerUnderTest) -> None:
@@ -319,7 +319,7 @@ async def _get(store: ObjectStore, key: str, start: int, end: int) -> int:
 def _what_is_served(url: str, topic: str, queues: int) -> Served:
     """The offsets that all of the first queues hold, and what holds them."""
 
-    async def look() -> Served:
+    async def read() -> Served:
         store = await open_object_store(url)
         try:
             entry = await entry_of(store, topic)
@@ -337,7 +337,7 @@ def _what_is_served(url: str, topic: str, queues: int) -> Served:
         finally:
             await store.close()
 
-    return run(look())
+    return run(read())
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def start_brokers(
     directory: Path,
     options: argparse.Namespace,
 ) -> Iterator[BrokerUnderTest]:
-    """Both brokers, or the one that was asked for, until `stack` is closed."""
+    """Both brokers, or the requested one, until `stack` is closed."""
     if options.broker != OFFICIAL:
         ours = start_thermocline(
             directory / THERMOCLINE, properties=properties, cold_url=None if options.cold else "none"

@@ -144,13 +144,13 @@ def _by_sdk(broker: BrokerUnderTest, topic: str, count: int) -> float:
         return _wait(progress, lambda: None)
 
 
-def _wait(progress: Progress, look: Callable[[], None]) -> float:
+def _wait(progress: Progress, check: Callable[[], None]) -> float:
     deadline_s = time.monotonic() + TIMEOUT_S
     while progress.rate_per_s is None:
         if time.monotonic() > deadline_s:
             raise SystemExit("the messages were not consumed in time")
         time.sleep(POLL_S)
-        look()
+        check()
     return progress.rate_per_s
 
 

@@ -198,7 +198,7 @@ def _memory_mb(pid: int) -> dict[str, int]:
     lines = (Path(f"/proc/{pid}/smaps_rollup").read_text() + Path(f"/proc/{pid}/status").read_text()).splitlines()
     fields = {line.split(":", 1)[0]: line.split()[1] for line in lines if line.endswith(" kB")}
     names = {"Pss": "proportional", "Rss": "resident", "VmHWM": "resident_most"}
-    return {told: int(fields[name]) * 1_024 // 1_000_000 for name, told in names.items()}
+    return {label: int(fields[name]) * 1_024 // 1_000_000 for name, label in names.items()}
 
 
 def _in_a_process(*arguments: str) -> Any:

@@ -1,6 +1,6 @@
 """What do index objects store for a key, and how long are they in the making? `python -m benchmarks.index_objects`
 
-Workload: records of two keys each (an id and a key, hashes that nobody can foresee), sizes of 300 to 1 700 bytes, of
+Workload: records of two keys each (an id and a key, unpredictable hashes), sizes of 300 to 1 700 bytes, of
 some topics with eight queues each, between each other in the log. Of each topic the `.idx` parts of its segments; of
 each half a million keys the objects of the lowest level; then merges by four until there is one of each kind a slot. In
 memory or in `--folder`, without records: what is counted are bytes stored for a key, and seconds.
@@ -9,8 +9,8 @@ memory or in `--folder`, without records: what is counted are bytes stored for a
 expired, one after another. Without it a few million are made, and the rest is extrapolated: the same bytes a key, and
 blooms for one slot more.
 
-In the end it is counted of which objects all blooms are in memory: in the cache that whoever makes objects keeps beside
-them, and in that of a process which begins then and loads them (`lookup_memory.py`), the one with fewer. Both are of
+In the end it is counted of which objects all blooms are in memory: in the cache of the process that makes them, and in
+that of a process which begins then and loads them (`lookup_memory.py`), the one with fewer. Both are of
 the default size, or with `--scale` of that for as many keys as are made.
 
 Wanted: at most 14 bytes a key stored, at most 128 MB of blooms, all of them resident. Exit status 1 when one is missed.

@@ -119,7 +119,7 @@ def run_load(
 
     `cpus` pins the generator (a list as `taskset -c` takes it). `is_real_time`: it runs when it wants to (SCHED_FIFO),
     whatever else is on its cores, so that what it measures is never its own wait for a core. `gives_way`: it is the
-    load beside a measurement and runs when nobody else wants to (nice 19).
+    load beside a measurement and runs only on idle processors (nice 19).
     """
     host, _, port = address.rpartition(":")
     command = [

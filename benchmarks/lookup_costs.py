@@ -3,7 +3,7 @@
 Workload: six topics of three queues, between each other in the log, two of them larger than the others, ids that tell
 when they were made; 120 messages a round, six hours between rounds; sealed into segments of topics' own (56 rounds) or
 into packs (72), merged and indexed as soon as that is due. Then SAMPLES messages are looked for in each way, half of
-them among the newest, each by somebody who has just opened the catalog and loaded what lookups keep in memory, and once
+them among the newest, each by a reader that has just opened the catalog and loaded the memory of lookups, and once
 more. The metering wrapper counts GETs; nothing is timed. `tests/tiered/lookups/test_lookup_costs.py` and
 `tests/tiered/reading/test_first_byte_costs.py` hold the bounds.
 """
@@ -29,7 +29,7 @@ Costs = dict[str, list[tuple[int, int]]]
 
 
 async def measure(*, is_packed: bool) -> tuple[str, Costs]:
-    """What the history has become, and what looking into it cost."""
+    """The history's objects, and the cost of lookups in it."""
     history, costs = History(hours_between_rounds=HOURS_BETWEEN_ROUNDS), Costs()
     async with tier_of(history) as tier:
         await history.write(tier, rounds=ROUNDS[is_packed], is_packed=is_packed, is_indexed=True)

@@ -119,8 +119,8 @@ def metered_by(tier: SyntheticColdTier) -> int:
 
 
 class LaterReader:
-    """Somebody who opens the catalog when everything has been written: a tier process that begins, or a read-only
-    broker. `request_count`: what has been asked since the catalog was there."""
+    """A reader that opens the catalog when everything has been written: a starting tier process, or a read-only
+    broker. `request_count`: requests since the catalog was opened."""
 
     def __init__(
         self, store: MemoryObjectStore, catalog: Catalog, *, blooms: BloomCache | None, fresh: FreshIndex | None

@@ -101,7 +101,7 @@ class Outcome:
 
     @property
     def resident_mb(self) -> float:
-        """At most, while anybody read."""
+        """The maximum while any reader ran."""
         return max((*self.all_read.resident, *self.half_read.resident))
 
     @property

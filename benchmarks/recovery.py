@@ -83,7 +83,7 @@ def topic_name(number: int) -> str:
 
 
 def make_entry(writer: LedgerWriter, topic: str, number: int) -> SegmentEntry:
-    """The catalog's entry of the topic's segment `number`, whose objects nobody reads."""
+    """The catalog's entry of the topic's segment `number`, whose objects are never read."""
     segment_id = writer.next_segment_id()
     keys = KEYS.segment(topic, segment_id)
     time_ms = 1_790_000_000_000 + number * 60_000

@@ -5,7 +5,7 @@ topics get much, most get little (weights 1 / (rank + 10), so that eight of 2 00
 to when the loop of the tier service would run its next round, and by what the round takes here: in real time, or with
 `--cpu` in processor time, for a machine with other work on it. A hot tier is simulated (`synthetic_hot_tier.py`);
 everything from the seal backlog to the object store, and what saves the broker's state, is the real part. `--classes`
-spreads the topics over so many TTL classes, the second of which lives for ten minutes.
+spreads the topics over so many TTL classes, the second of which has ten minutes.
 
 Judged, of `--gib` GiB: PUTs a GiB by kind; the greatest age of a message when it was committed; how often a record was
 written, and what merges wrote; of each topic with 1 % or more of the bytes, read back as a consumer group reads it,
@@ -69,7 +69,7 @@ class Sealed:
 
     def __init__(self, meter: KindMeter) -> None:
         self._meter = meter
-        self._known: set[str] = set()
+        self._counted: set[str] = set()
         self._packs: set[str] = set()
         self.records = 0
         self.expired_packs = 0
@@ -81,9 +81,9 @@ class Sealed:
             entry = catalog.topics.get(topic)
             records |= {each.segment_id: each.record_count for each in (entry.segments if entry is not None else ())}
         if not self._meter.work:
-            self.records += sum(count for name, count in records.items() if name not in self._known)
+            self.records += sum(count for name, count in records.items() if name not in self._counted)
             self.expired_packs += len(self._packs - catalog.packs.keys())
-        self._known |= records.keys()
+        self._counted |= records.keys()
         self._packs = set(catalog.packs)
 
 
@@ -196,8 +196,8 @@ async def measure(
     """One workload. State files and spools lie in `folder`. `put_ms`, `timer`: see Traffic."""
     meter, hot = KindMeter(store), SyntheticHotTier(seed=seed)
     chosen = config or TierConfig(cold_url="memory://bill", grace_ms=GRACE_MS, cache_bytes=64 * MIB)
-    lives = [None, SHORT_LIFE_MS, *(HOUR_MS * 2**number for number in range(1, classes))][:classes]
-    reported = {f"topic-{number:05}": SyntheticTopic(ttl_ms=lives[number % classes]) for number in range(topics)}
+    ttls_ms = [None, SHORT_LIFE_MS, *(HOUR_MS * 2**number for number in range(1, classes))][:classes]
+    reported = {f"topic-{number:05}": SyntheticTopic(ttl_ms=ttls_ms[number % classes]) for number in range(topics)}
     bill, sealed = Bill(topics, queues, classes, size_bytes / GIB, expires=classes > 1), Sealed(meter)
     spool_folder = folder / "spool"
     spool_folder.mkdir()
@@ -274,7 +274,7 @@ async def _read_topic(reader: ColdReader, topic: str, queues: int) -> int:
 
 
 def _measured(options: argparse.Namespace, *, topics: int, queues: int, classes: int) -> Bill:
-    """One workload on disk; what it asked for is printed."""
+    """Run one workload on disk; its requests are printed."""
     with tempfile.TemporaryDirectory(prefix="bill-", dir=options.folder) as name, MemoryWatch() as memory:
         bill = asyncio.run(
             measure(

@@ -356,7 +356,7 @@ class _Content:
 
 
 def _look_at(url: str, topic: str) -> _Content:
-    async def look() -> _Content:
+    async def read() -> _Content:
         store = await open_object_store(url)
         try:
             entry = await entry_of(store, topic)
@@ -368,7 +368,7 @@ def _look_at(url: str, topic: str) -> _Content:
         finally:
             await store.close()
 
-    return asyncio.run(look())
+    return asyncio.run(read())
 
 
 def _report(topics: list[Topic], rounds: int, options: argparse.Namespace) -> int:

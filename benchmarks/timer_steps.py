@@ -7,7 +7,7 @@ Processor time of each step, per message:
     store        the record of a timed message put, a batch at a time
     enqueue      queue -> unit and slot
     release      put into the log once more, with a new unit, as for a log file that is to go
-    delivery     two days pass: what falls due goes to its topic, what is due beyond the wheel is rolled
+    delivery     two days pass: due messages go to their topics, those due beyond the wheel are rolled
 
 How a whole broker fares with a million of them: `python -m benchmarks.timers`.
 """

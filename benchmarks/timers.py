@@ -9,8 +9,8 @@ One broker (`thermocline dev`), its hot process on the first core, everything el
     idle       the share of a core that all of them use while these wait and nothing else happens
     restart    seconds from the start of the processes to their being ready, after `kill -9` and after a clean stop, and
                to the broker's having counted again what waits
-    lateness   `rate` messages fall due in each of so many seconds, spread evenly, while the others wait: from the time
-               asked for to the message in its queue, and to a consumer that pulls by long polling
+    lateness   `rate` messages fall due in each of so many seconds, spread evenly, while the others wait: from the
+               requested time to the message in its queue, and to a consumer that pulls by long polling
 
 Every message is looked for: the exit status is 1 when one is missing, early, or came twice. What a message costs the
 loop, step by step: `python -m benchmarks.timer_steps`.
@@ -125,7 +125,7 @@ def wait_for_count(broker: BrokerUnderTest, count: int) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Deliveries:
-    """What a consumer saw. Milliseconds after the time asked for, by unique key."""
+    """What a consumer saw. Milliseconds after the requested time, by unique key."""
 
     stored_ms: list[int] = field(default_factory=list)
     received_ms: list[int] = field(default_factory=list)

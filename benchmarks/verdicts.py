@@ -1,4 +1,4 @@
-"""Verdicts: what a benchmark has measured beside what is wanted of it, one line each, and an exit status."""
+"""Verdicts: a benchmark's measured values beside the wanted ones, one line each, and an exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Verdict:
 
     @property
     def is_met(self) -> bool:
-        """Whether what was measured is what is wanted."""
+        """Whether the measured value meets the wanted one."""
         return self.measured >= self.wanted if self.at_least else self.measured <= self.wanted
 
     def __str__(self) -> str:

@@ -156,7 +156,7 @@ async def fill_year(url: str, *, segments: int, topics: int, now_ms: int) -> Yea
         )
         topic_entries[name] = TopicEntry(topic=name, incarnation=1, segments=SegmentList.of(own))
     catalog = msgspec.structs.replace(writer.catalog, topics=topic_entries)
-    # The same catalog as its last entry makes, as far as anybody reads it: from this checkpoint on.
+    # For readers the same catalog as its last entry makes: they start from this checkpoint.
     head = await write_checkpoint(store, KEYS, catalog, previous=None, previous_catalog=None)
     writer.catalog, writer.checkpoint = catalog, head
     await save_state(writer, names=names, end=segments // topics * 17_000 + 1_000, log_offset=log_bytes, groups=2)

@@ -6,7 +6,7 @@ is pushed on one stack at once, so a stop is the start in reverse, and a start t
     start   descriptor limit -> store (lock, recovery) -> shared page -> helpers' socket -> port -> parts from their
             files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served -> recurring work
             -> health -> helper processes -> NameServers
-    stop    no new connections -> NameServers told -> requests in flight answered -> registration ends -> health
+    stop    no new connections -> NameServers notified -> requests in flight answered -> registration ends -> health
             -> recurring work ends, offsets written -> feed -> store rounds, with the timers' last -> POP -> messages,
             with a last flush -> state -> clock kept -> peers, topics, persister, timers -> helpers end -> socket, page
             -> log flushed, queues synced, checkpoint, abort mark last (store.close)
@@ -105,7 +105,7 @@ class HotProcess:
 
     @property
     def missing_parts(self) -> list[str]:
-        """What a helper process serves and does not serve yet: the key index, the cold tier."""
+        """The services of helper processes that are not ready yet: the key index, the cold tier."""
         are_missing = {"key index": not self._helpers.is_index_connected, "cold tier": self._tier.is_missing}
         return [name for name, is_missing in are_missing.items() if is_missing]
 

@@ -43,7 +43,7 @@ HELPERS_READY_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyPolicy:
-    """What a started broker waits for before it says that it is ready, in seconds.
+    """How long a started broker waits for its parts before it reports that it is ready, in seconds.
 
     `helpers_timeout_s`: for its helper processes to serve; 0: it waits for neither them nor the store.
     `store_timeout_s`: for an object store that is reached over a network, from when the tier process is there.
@@ -61,7 +61,7 @@ WITH_HISTORY = ReadyPolicy(helpers_timeout_s=300, store_timeout_s=300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerArguments:
-    """What a command line says. `flags`: settings by property name; they stand above everything else."""
+    """The values of a command line. `flags`: settings by property name; they stand above everything else."""
 
     config_path: str | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class BrokerArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyAddresses:
-    """Where a started broker serves. `name_server` is that of `run_with_name_server`, else the configured ones;
+    """The addresses of a started broker. `name_server` is that of `run_with_name_server`, else the configured ones;
     `cold_url` has no keys in it."""
 
     name_server: str
@@ -85,7 +85,7 @@ class ReadyAddresses:
 
 OnReady = Callable[[ReadyAddresses], None]
 OnRecovered = Callable[[str], None]
-"""Told of a recovery, line by line."""
+"""Receives the report of a recovery, line by line."""
 
 
 def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:
@@ -131,7 +131,7 @@ def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecove
     if arguments.recover_from is not None:
         is_recovered = run_loop(_recover(settings, arguments.recover_from, on_recovered))
         give_memory_back()
-        settings = load_broker_settings(arguments, os.environ)  # what was changed on the lost broker counts here too
+        settings = load_broker_settings(arguments, os.environ)  # settings changed on the lost broker count here too
     source = None
     if arguments.read_only_from is not None:
         source = run_loop(_follow(settings, arguments.read_only_from))

@@ -1,4 +1,4 @@
-"""SQL92 message filters: which messages of a topic a group wants, by their properties.
+"""SQL92 message filters: select the messages of a topic for a group, by their properties.
 
     compiled = compile_expression("TAGS IN ('red', 'blue') AND price BETWEEN 10 AND 20")
     compiled.matches({"TAGS": "red", "price": "12"})     True
@@ -22,7 +22,7 @@ from thermocline.remoting.properties import decode_properties, find_property
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFilter:
-    """An expression, ready to be asked about messages; belongs to no thread, holds no state."""
+    """A compiled expression; belongs to no thread, holds no state."""
 
     text: str
     property_names: frozenset[str]
@@ -40,7 +40,7 @@ class CompiledFilter:
             return False
 
     def matches_text(self, properties_text: bytes) -> bool:
-        """The same, from the property text as it lies in a record."""
+        """The same, from the property text as it is stored in a record."""
         if self._only_name is None:
             return self.matches(decode_properties(properties_text))
         # One property is found in half the time; two take as long as decoding all.

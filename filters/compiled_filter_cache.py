@@ -1,7 +1,7 @@
-"""Compiled filters by their text, the most recently asked for.
+"""Cache of compiled filters by their text, the most recently used ones.
 
-Consumers repeat their expression with every heartbeat, and some with every pull. A text that is no expression is
-remembered too, so that repeating it costs nothing.
+Consumers repeat their expression with every heartbeat, and some with every pull. The error of an invalid
+text is cached too, so that repeating it costs nothing.
 Source: filter/parser/SelectorParser.java (its cache of 100), Apache RocketMQ 5.5.
 """
 
@@ -17,7 +17,7 @@ from thermocline.filters.steps import Steps, run_steps
 
 
 class CompiledFilterCache:
-    """At most `count_max` texts, of `chars_max` characters together; the one not asked for the longest is dropped.
+    """At most `count_max` texts, of `chars_max` characters together; the least recently used one is dropped.
 
     A character costs up to 60 bytes once it is compiled. Belongs to one thread.
     """
@@ -37,7 +37,7 @@ class CompiledFilterCache:
         return len(self._entries)
 
     def find(self, text: str) -> CompiledFilter | None:
-        """What compiling gave the last time; None when that is not known.
+        """The cached result of compiling; None when there is none.
 
         Raises:
             ExpressionTooLargeError: It has too many characters.
@@ -54,7 +54,7 @@ class CompiledFilterCache:
         return entry
 
     def compile(self, text: str) -> CompiledFilter:
-        """`compile_expression(text)`, or what it gave the last time.
+        """The cached result, else that of `compile_expression(text)`.
 
         Raises:
             ExpressionTooLargeError: It is beyond one of the limits.
@@ -63,7 +63,7 @@ class CompiledFilterCache:
         return run_steps(self.compile_steps(text))
 
     def compile_steps(self, text: str) -> Steps[CompiledFilter]:
-        """The same in steps. What is found is known to `find` after the last one."""
+        """The same in steps. After the last one `find` returns the result."""
         found = self.find(text)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""What can be wrong with an expression.
+"""Errors of an expression.
 
 Both leave the broker as SUBSCRIPTION_PARSE_FAILED (23), like every `SubscriptionParseError`.
 """

@@ -1,11 +1,11 @@
-"""What an expression is made of, once it is parsed.
+"""The nodes of a parsed expression.
 
     operand     Property, Constant, Negate, or any condition
     condition   IsTrue, IsNull, Equal, Ordered, Between, TextTest, OneOf, Not, AllOf, AnyOf,
                 and the constants TRUE, FALSE and NULL
 
-Nodes are built bottom-up by the functions at the end, which hold the rules about what may be combined with what. They
-are RocketMQ's rules: odd as some are, an expression means the same on both brokers. `position` is where a node begins
+Nodes are built bottom-up by the functions at the end, which hold the rules about allowed combinations. They are
+RocketMQ's rules: odd as some are, an expression means the same on both brokers. `position` is where a node begins
 in the text, for errors about it. `depth` and `term_count` bound what is done with a tree later.
 Source: ComparisonExpression.java, UnaryExpression.java, LogicExpression.java, ConstantExpression.java
 in filter/expression, Apache RocketMQ 5.5.
@@ -178,7 +178,7 @@ ConditionNode: TypeAlias = Condition | Constant
 """Where a condition is wanted; a Constant is TRUE, FALSE or NULL there."""
 
 
-# -- what may be combined with what --------------------------------------------------------------------------------
+# -- allowed combinations ------------------------------------------------------------------------------------------
 
 
 def property_value(name: str, position: int) -> Property:

@@ -105,7 +105,7 @@ _COMMENT_WITHOUT_END = re.compile(r"--[^\n\r]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """What a text says."""
+    """The result of parsing a text."""
 
     root: ConditionNode
     property_names: frozenset[str]
@@ -127,7 +127,7 @@ def parse_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Step
     names: list[str] = []
     ignored_position: int | None = None
     try:
-        for token in parser.iter_parse():  # fed to the parser when the next one is asked for
+        for token in parser.iter_parse():  # fed to the parser when the next token is requested
             bounds.check(token)
             if token.type == "NAME":
                 names.append(str(token))
@@ -157,7 +157,7 @@ def parse_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Step
 
 
 class _TokenBounds:
-    """What can be seen to be too much from the tokens alone, before anything is built of them."""
+    """Checks limits on the tokens alone, before any node is built."""
 
     def __init__(self, limits: ExpressionLimits) -> None:
         self._limits = limits

@@ -2,7 +2,7 @@
 
 Rules
   - The kernel kills the child when the thread that started it ends (PR_SET_PDEATHSIG), however it ends: start children
-    from a thread that lives as long as they should, such as the main one.
+    from a thread that runs as long as they should, such as the main one.
   - It runs in a session of its own: Ctrl-C in a terminal reaches the parent alone, and stopping signals the group, so
     that no grandchild stays behind.
   - Its output goes to a file, never to a pipe that a reader would have to empty.
@@ -123,7 +123,7 @@ class ChildProcess:
 
 
 def die_with_parent() -> Callable[[], None]:
-    """What a new process has to call before it executes its program, so that it cannot outlive the calling thread."""
+    """The function that a new process calls before it executes its program, so that it ends with the calling thread."""
     parent = os.getpid()
 
     def prepare() -> None:

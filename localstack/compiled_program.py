@@ -22,7 +22,7 @@ LAST_WORDS_CHARACTERS_MAX = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """A command that compiles, from which version on it will do, and how it is asked for its version.
+    """A command that compiles, its lowest usable version, and the arguments that print its version.
 
     `version_pattern` finds major and minor number in what `version_arguments` print. `directories` are searched after
     the PATH.

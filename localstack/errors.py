@@ -1,4 +1,4 @@
-"""What can go wrong with a server that is started for development or a test."""
+"""Errors of a server that is started for development or a test."""
 
 from __future__ import annotations
 

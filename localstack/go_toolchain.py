@@ -82,7 +82,7 @@ def build_go_program(module: str, version: str, target: Path, *, cache_directory
     """Build `module`@`version` and put the program at `target`, atomically.
 
     Raises:
-        LocalStackError: Go cannot be had, or the build failed; the message ends with what was said.
+        LocalStackError: Go cannot be had, or the build failed; the message ends with the command's output.
     """
     if target.is_file():
         return

@@ -56,5 +56,5 @@ class RcloneRecipe:
         ]
 
     def environment(self, launch: Launch) -> Mapping[str, str]:
-        """Nobody's configuration."""
+        """An empty configuration instead of the user's."""
         return {"RCLONE_CONFIG": str(launch.scratch_directory / "rclone.conf")}

@@ -35,7 +35,7 @@ RECIPES: dict[str, ServerRecipe] = {
 }
 SERVER_KINDS = tuple(RECIPES)
 UNFIT_RECIPES: dict[str, ServerRecipe] = {recipe.kind: recipe for recipe in (RcloneRecipe(), S3sFsRecipe())}
-"""Servers that let two writers commit: for the tests of what finds that out and of what lives with it."""
+"""Servers that let two writers commit: for tests of the fencing check, and of code that works without fencing."""
 ACCESS_KEY = "thermocline"
 SECRET_KEY = "thermocline+secret/key"
 """Real ones often hold these characters, which not every way of writing a URL keeps."""

@@ -1,4 +1,4 @@
-"""What a launcher has to know about one S3 server: how it is installed, started, and seen to be ready.
+"""Recipe of one S3 server for the launcher: how to install and start it, and when it is ready.
 
 One module per server implements this; `s3_server` does everything that is the same for all of them.
 """
@@ -57,4 +57,4 @@ class ServerRecipe(Protocol):
         """The command line."""
 
     def environment(self, launch: Launch) -> Mapping[str, str]:
-        """What is added to the environment."""
+        """Variables added to the environment."""

@@ -124,7 +124,7 @@ def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
 
 def _unknown(name: str, place: str) -> SettingError:
     if name.startswith(ENVIRONMENT_PREFIX):
-        near = difflib.get_close_matches(name, [environment_variable(known) for known in _FIELDS], n=2)
+        near = difflib.get_close_matches(name, [environment_variable(field) for field in _FIELDS], n=2)
     else:
         near = difflib.get_close_matches(name, [*_FIELDS, *NAME_SERVER_SETTINGS], n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""

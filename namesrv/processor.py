@@ -176,12 +176,12 @@ class NameServerProcessor:
         """322: whether a broker's topics are newer than what is known; a sign of life too."""
         header = command.header(QueryDataVersionRequestHeader)
         asked = DataVersion.decode(command.body) if command.body else None
-        known = self._registry.data_version(cluster=header.cluster_name, address=header.broker_addr)
+        version = self._registry.data_version(cluster=header.cluster_name, address=header.broker_addr)
         self._registry.heartbeat(cluster=header.cluster_name, address=header.broker_addr)
         return RemotingCommand.response(
             command,
-            header=QueryDataVersionResponseHeader(changed=known is None or known != asked),
-            body=b"" if known is None else known.encode(),
+            header=QueryDataVersionResponseHeader(changed=version is None or version != asked),
+            body=b"" if version is None else version.encode(),
         )
 
     def register_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

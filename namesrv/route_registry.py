@@ -1,7 +1,6 @@
 """Route registry: which brokers are alive, which topics they have, how clients reach them.
 
-Everything a NameServer knows, in memory, as plain tables changed by plain calls: no socket, no task, no clock of its
-own.
+All state of a NameServer, in memory, as plain tables changed by plain calls: no socket, no task, no clock of its own.
 
     clusters   cluster name -> broker names
     brokers    broker name  -> cluster, zone, {broker id: address}; id 0 is the master
@@ -16,8 +15,8 @@ Rules
     without one is an ordinary one.
   - A broker is known from its first *full* registration on: one that carries a single topic is an update, and refused
     from a broker whose other topics are not known.
-  - A broker leaves when it says so, when its connection closes, or when it was silent for its time; with its last
-    address go its name, its queue data and its place in the cluster. Nobody else's data is touched.
+  - A broker is removed when it unregisters, when its connection closes, or after its time of silence. With its last
+    address its name, its queue data and its place in the cluster are deleted. Other brokers' data is not touched.
   - Topics come from the master, or from the slave with the lowest id while there is no master, and then without write
     permission if acting masters are allowed.
 Owner: the NameServer's event loop.
@@ -50,7 +49,7 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """What a broker says of itself. `enable_acting_master` None: a broker older than the notion."""
+    """A broker's registration. `enable_acting_master` None: a broker older than the notion."""
 
     cluster: str
     broker_name: str
@@ -124,7 +123,7 @@ class RouteRegistry:
         broker = self._brokers.get(name)
         known_addresses = {} if broker is None else broker.addresses
         # The same address under another id: a slave became master or the reverse. One address has one entry.
-        moved_ids = [other for other, known in known_addresses.items() if known == address and other != broker_id]
+        moved_ids = [id_ for id_, present in known_addresses.items() if present == address and id_ != broker_id]
         if broker is not None and self._is_outdated(broker, registration):
             for other in moved_ids:
                 del broker.addresses[other]
@@ -187,7 +186,7 @@ class RouteRegistry:
         broker = self._brokers.get(broker_name)
         if broker is None:
             return
-        for broker_id in [known for known, other in broker.addresses.items() if other == address]:
+        for broker_id in [id_ for id_, present in broker.addresses.items() if present == address]:
             del broker.addresses[broker_id]
             logger.info("broker unregistered broker=%s id=%d address=%s", broker_name, broker_id, address)
         if broker.addresses:

@@ -24,7 +24,7 @@ class StateFile:
         self.path = path
 
     def load(self) -> bytes | None:
-        """What was saved last; None when nothing was.
+        """The state saved last; None when none was.
 
         Raises:
             UnavailableError: The file cannot be read.

@@ -37,7 +37,7 @@ _MASK = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPoint:
-    """What one record says. `offsets` ascend and begin at or behind `start_offset`; `acked_bits` counts from 0."""
+    """The content of one record. `offsets` ascend and begin at or behind `start_offset`; `acked_bits` counts from 0."""
 
     topic: str
     group: str
@@ -56,7 +56,7 @@ class CheckPoint:
 
     @property
     def revive_time_ms(self) -> int:
-        """When what is not acknowledged by then goes to somebody else."""
+        """When messages not acknowledged by then go to another consumer."""
         return self.pop_time_ms + self.invisible_ms
 
     def unique_key(self) -> str:

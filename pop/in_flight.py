@@ -6,8 +6,8 @@
 
 Rules
   - A check point is found by (topic, group, queue id, start offset, pop time); who adds one sees that this is free.
-  - Each lies at a revive offset of a revive queue. What a restart has to read of that queue begins at the first check
-    point in it that is not finished (`first`).
+  - Each is at a revive offset of a revive queue. A restart reads that queue from its first unfinished check point on
+    (`first`).
   - Finished ones are dropped from the order of due times when they are the greater part of it.
 Memory: half a kilobyte each.
 Belongs to the loop thread.
@@ -58,7 +58,7 @@ class Pending:
 
     @property
     def key(self) -> Key:
-        """What receipts name it by."""
+        """Its key in receipts."""
         return key_of(self.check_point)
 
     def is_acked(self, offset: int) -> bool | None:
@@ -75,7 +75,7 @@ class Pending:
 
 
 def key_of(check_point: CheckPoint) -> Key:
-    """What receipts name a check point by."""
+    """The key of a check point in receipts."""
     return (
         check_point.topic,
         check_point.group,
@@ -109,7 +109,7 @@ class InFlight:
         return self._by_key.get(key)
 
     def message_count(self, topic: str, group: str, queue_id: int) -> int:
-        """How many messages of a queue are in a group's hands."""
+        """How many messages of a queue a group has in flight."""
         return self._message_counts.get((topic, group, queue_id), 0)
 
     def add(
@@ -189,7 +189,7 @@ class InFlight:
         return heapq.heappop(self._heap)
 
     def put_off(self, pending: Pending, due_ms: int) -> None:
-        """Let a check point that was taken as due be due again later."""
+        """Set a later due time of a check point that was returned as due."""
         if not pending.is_finished:
             pending.due_ms = due_ms
             heapq.heappush(self._heap, pending)

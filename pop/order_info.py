@@ -1,7 +1,7 @@
-"""Order info: the last batch that a group popped in order from one queue, and what has become of it.
+"""Order info: the last batch that a group popped in order from one queue, and the state of its messages.
 
-Nobody of the group gets more of the queue while a message of the batch is neither acknowledged nor visible again: so
-the order holds, and a message that fails holds its queue up. JSON, in consumerOrderInfo.json and in order records:
+No member of the group gets more of the queue while a message of the batch is neither acknowledged nor visible again: so
+the order holds, and a failing message blocks its queue. JSON, in consumerOrderInfo.json and in order records:
 
     popTime   ms              o   offsets: the first, then distances from it     cm  bits of those acknowledged
     i   invisible time, ms    ot  {offset: when it is visible again, ms}         l   when the batch was popped, ms
@@ -40,7 +40,7 @@ class OrderInfo:
     acked_behind: frozenset[int] = frozenset()
 
     def is_blocking(self, now_ms: int, *, attempt_id: str | None = None) -> bool:
-        """Whether nobody may get more of the queue now; the same attempt may get the batch again."""
+        """Whether the queue is blocked now; the same attempt may get the batch again."""
         if attempt_id is not None and attempt_id == self.attempt_id:
             return False
         return now_ms < self.free_ms
@@ -71,7 +71,7 @@ class OrderInfo:
         return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]
 
     def acked_from(self, offset: int) -> frozenset[int]:
-        """What needs not be given out again when the group goes on at `offset`: nothing when it was moved back."""
+        """Acknowledged offsets to skip when the group goes on at `offset`: none when it was moved back."""
         if offset < self.next_offset:
             return frozenset()
         acked = {each for index, each in enumerate(self.offsets) if self.acked_bits >> index & 1}
@@ -148,7 +148,7 @@ def make_order_info(
     attempt_id: str | None,
     previous: OrderInfo | None,
 ) -> OrderInfo:
-    """What a batch that is popped now leaves behind. `offsets`: all that were read, acknowledged before or not."""
+    """The order info of a batch that is popped now. `offsets`: all that were read, acknowledged before or not."""
     info = OrderInfo(
         pop_time_ms=pop_time_ms,
         invisible_ms=invisible_ms,

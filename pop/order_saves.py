@@ -1,4 +1,4 @@
-"""OrderSaves: from which order record on the log must be kept, because the order table's file does not know it yet.
+"""OrderSaves: from which order record on the log must be kept, because the order table's file lacks it.
 
 Follows the saves of the table: see store/table_changes.py. Belongs to the loop thread.
 """
@@ -11,7 +11,7 @@ from thermocline.store.table_changes import TableChanges
 
 
 class OrderSaves:
-    """Per revive queue, the first order record that no durable file knows, as (revive offset, physical offset)."""
+    """Per revive queue, the first order record that no durable file has, as (revive offset, physical offset)."""
 
     def __init__(self, changes: TableChanges) -> None:
         self._changes = changes

@@ -5,7 +5,7 @@ File: config/consumerOrderInfo.json, Apache RocketMQ's:
 with one member more, `popLogOffset`: the end of the log when the file was made. Order records behind it are newer than
 the file (order_record.py). RocketMQ passes it over, and leaves it out when it writes the file.
 
-Entries that blocked nobody for a day are dropped, and those of topics, groups and queues that are gone.
+Entries that have not blocked a POP for a day are dropped, and those of topics, groups and queues that are gone.
 Belongs to the loop thread. The persister calls `encode`; entries that did not change stay encoded.
 Source: ConsumerOrderInfoManager.java, Apache RocketMQ 5.3.
 """
@@ -42,7 +42,7 @@ class OrderTable:
         self._infos: dict[Key, dict[int, OrderInfo]] = {}
         self._encoded: dict[tuple[str, str, int], bytes] = {}
         self.log_offset: int | None = None
-        """Up to where in the log the loaded file knows everything: 0 without a file; None when RocketMQ wrote it."""
+        """The log offset up to which the loaded file is complete: 0 without a file; None when RocketMQ wrote it."""
         self.changes = TableChanges()
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Pop store: which messages are in whose hands, durable before any answer.
+"""Pop store: which group has which messages in flight, durable before any answer.
 
     claim    messages of some queues, for one group: check points -> revive topic, the group's offsets move on
     ack      acknowledgement -> revive topic; with the last one the check point is finished
@@ -16,9 +16,9 @@ message nor an acknowledgement is forgotten. A state file must not be written be
 
 Bounds
   - Check points in flight: `pending_max`, then BrokerBusyError.
-  - What a restart has to read: when much more lies behind a queue's first check point than is in flight (WINDOW_...),
-    the oldest are put anew (`maintain`). They are as well when they get old, since the local log files from the first
-    one on cannot be deleted (`held_offset`).
+  - Records that a restart has to read: when many more follow a queue's first check point than are in flight
+    (WINDOW_...), the oldest check points are put anew (`maintain`). So are old ones, since the local log files from the
+    first one on cannot be deleted (`held_offset`).
 Belongs to the loop thread.
 Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java, Apache RocketMQ 5.3.
 """
@@ -76,13 +76,13 @@ class Take:
 
     @property
     def start_offset(self) -> int:
-        """What receipts name the check point by."""
+        """The key of the check point in receipts."""
         return self.offsets[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Messages that are in a group's hands now. `end_offset` is 0 when nothing was put."""
+    """Messages that a group has in flight now. `end_offset` is 0 when nothing was put."""
 
     pop_time_ms: int
     revive_queue_id: int
@@ -117,13 +117,13 @@ class PopStore:
         self._read_offsets: dict[int, int] = {}
         self.order_saves = OrderSaves(orders.changes)
         """Follows the saves of the order table, whose file's content is `encode_orders`."""
-        # While records are read again: where the newest order record of a queue lies in the log.
+        # While records are read again: the physical offset of each queue's newest order record.
         self._order_places: dict[tuple[str, str, int], int] = {}
 
     def open(self, *, offsets_log_offset: int | None) -> None:
-        """Read what was left in flight; once, before anything else.
+        """Read the check points in flight; once, before anything else.
 
-        `offsets_log_offset`: up to where in the log the group offsets' file knew everything; None: not known.
+        `offsets_log_offset`: the log offset up to which the group offsets' file is complete; None: unknown.
         """
         append_offset = self._store.commit_log.append_offset
         # After a power cut the log may end before what the files have seen: new records begin there.
@@ -155,34 +155,34 @@ class PopStore:
             BrokerBusyError: Too much is in flight; nothing has changed.
             MQError: The store refuses the check points; nothing has changed.
         """
-        taken = [take for take in takes if take.offsets]
+        taken = [each for each in takes if each.offsets]
         revive_queue_id = self._log.next_queue_id()
         claim = Claim(pop_time_ms=self._clock(), revive_queue_id=revive_queue_id, end_offset=0)
         if taken:
             if len(self.in_flight) + len(taken) > self.pending_max:
                 raise BrokerBusyError("too many popped messages are not acknowledged", count_max=self.pending_max)
             pop_time_ms = self._free_time(
-                [(take.topic, group, take.queue_id, take.start_offset) for take in taken], claim.pop_time_ms
+                [(each.topic, group, each.queue_id, each.start_offset) for each in taken], claim.pop_time_ms
             )
             check_points = [
                 CheckPoint(
-                    topic=take.topic,
+                    topic=each.topic,
                     group=group,
-                    queue_id=take.queue_id,
-                    start_offset=take.start_offset,
-                    offsets=tuple(take.offsets),
+                    queue_id=each.queue_id,
+                    start_offset=each.start_offset,
+                    offsets=tuple(each.offsets),
                     pop_time_ms=pop_time_ms,
                     invisible_ms=invisible_ms,
                     broker_name=self._log.broker_name,
                 )
-                for take in taken
+                for each in taken
             ]
             results = self._put([self._log.check_point_draft(each, revive_queue_id) for each in check_points])
             for check_point, result in zip(check_points, results, strict=True):
                 self._add(check_point, revive_queue_id, result)
             claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset)
-        for take in takes:
-            self._offsets.commit(take.topic, group, take.queue_id, take.next_offset)
+        for each in takes:
+            self._offsets.commit(each.topic, group, each.queue_id, each.next_offset)
         return claim
 
     def ack(self, acks: Iterable[tuple[Pending, Sequence[int]]]) -> int:
@@ -204,7 +204,7 @@ class PopStore:
         return results[-1].end_offset
 
     def renew(self, pending: Pending, offset: int, *, invisible_ms: int, is_suspended: bool) -> Claim:
-        """Let a message that is in flight be due `invisible_ms` from now; its receipt is another one from now on.
+        """Set the due time of a message in flight to `invisible_ms` from now; it gets a new receipt.
 
         Raises:
             BrokerBusyError: Too much is in flight; nothing has changed.
@@ -301,7 +301,7 @@ class PopStore:
                 self._offsets.commit(self._log.topic, REVIVE_GROUP, revive_queue_id, done)
 
     def catch_up(self) -> None:
-        """Read records that somebody else has put: a timer, what RocketMQ left to it. Nothing to do mostly."""
+        """Read records that another part has put: timers that RocketMQ started. Mostly there are none."""
         for queue in self._log.queues():
             start = self._read_offsets.get(queue.queue_id, 0)
             if start < queue.next_offset:
@@ -310,17 +310,17 @@ class PopStore:
                 self._read_offsets[queue.queue_id] = queue.next_offset
 
     def maintain(self) -> bool:
-        """Read what somebody else has put, and put the oldest check points anew where too much lies behind them; True
-        when there is more to do. To be called every second or so: nobody else sees what a timer has put meanwhile.
+        """Read records that another part has put, and put the oldest check points anew where too many records follow
+        them; True when there is more to do. To be called every second or so: only this call sees records of timers.
 
         Raises:
             MQError: The store refuses them; nothing has changed.
         """
         self.catch_up()
-        left = MAINTAIN_MAX
+        remaining = MAINTAIN_MAX
         for queue in self._log.queues():
-            left -= self._maintain_queue(queue.queue_id, queue.next_offset, left)
-        return not left
+            remaining -= self._maintain_queue(queue.queue_id, queue.next_offset, remaining)
+        return not remaining
 
     def _maintain_queue(self, revive_queue_id: int, end: int, count_max: int) -> int:
         in_flight = self.in_flight
@@ -454,9 +454,9 @@ class PopStore:
             "revive_offset": record.revive_offset,
             "physical_offset": record.physical_offset,
         }
-        known = self.in_flight.find((entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms))
-        if known is not None:
-            self.in_flight.moved(known, **place)
+        pending = self.in_flight.find((entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms))
+        if pending is not None:
+            self.in_flight.moved(pending, **place)
         elif entry.acked_bits != (1 << len(entry.offsets)) - 1:
             grace_ms = TIMED_GRACE_MS if record.is_timed else 0
             self.in_flight.add(entry, **place, due_ms=entry.revive_time_ms + grace_ms)

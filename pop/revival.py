@@ -2,13 +2,13 @@
 
     tried less often than the group allows    %RETRY%group_topic (or +topic), queue 0: it is popped from there like any
                                               other, one try more; from a retry topic it comes back to the same one
-    else                                      %DLQ%group, queue 0: the dead letters, for people to look at
+    else                                      %DLQ%group, queue 0: the dead letters, for operators
 
 Body, tag, keys, properties and birth stay. 1ST_POP_TIME is when it was popped first, ORIGIN_GROUP whose it is. Coming
 back after a suspension counts as no try.
 
-Dead letters are this broker's own: RocketMQ puts a message that nobody acknowledges into the retry topic for ever, and
-official clients acknowledge what was tried too often without showing it to anybody.
+Dead letters are this broker's own: RocketMQ puts an unacknowledged message into the retry topic for ever, and official
+clients acknowledge a message that was tried too often without delivering it to their listener.
 Source: PopReviveService.java (reviveRetry), AbstractSendMessageProcessor.java, Apache RocketMQ 5.3 and 5.5.
 """
 

@@ -147,7 +147,7 @@ class RemotingClient:
     """Connections by address, opened when needed and kept; one an address.
 
     A broken connection is forgotten, so that the next call opens another. Bound: as many connections as there are
-    addresses; the caller knows them from routes, and drops those it does not need by `disconnect`.
+    addresses; the caller gets them from routes, and drops those it does not need by `disconnect`.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class RemotingClient:
     def _opened(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
         self._opening.pop(address, None)
         if not task.cancelled():
-            task.exception()  # whoever waits gets it; when all have left, nobody is to be told
+            task.exception()  # the waiting callers get it; without any, asyncio must not report it
 
     def _forget(self, connection: Connection) -> None:
         assert isinstance(connection, ClientConnection)

@@ -65,7 +65,7 @@ _JOIN_BYTES_MAX = 64 * 1024  # below, copying into one piece is cheaper than han
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one connection may make this process hold."""
+    """Limits on the memory that one connection may use."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     unsent_bytes_high: int = 1024 * 1024

@@ -16,7 +16,7 @@ from thermocline.remoting.errors import InvalidRequestError
 logger = logging.getLogger(__name__)
 
 DESCRIPTORS_MOST = 1 << 20
-"""What Linux allows a process at most by default (fs.nr_open)."""
+"""The most descriptors of a process by Linux's default (fs.nr_open)."""
 CONNECTIONS_MOST = 65_536
 
 WARN_PERCENT = 80

@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by what the caller can do about it.
+"""Errors, sorted by the caller's possible reaction.
 
 MQError
   InvalidRequestError   change the request, then try again
@@ -80,7 +80,7 @@ class OffsetOutOfRangeError(InvalidRequestError):
 
 
 class ObjectNotFoundError(InvalidRequestError):
-    """What was named does not exist."""
+    """The named thing does not exist."""
 
 
 class TopicNotFoundError(ObjectNotFoundError):
@@ -100,7 +100,7 @@ class SubscriptionParseError(InvalidRequestError):
 
 
 class SubscriptionNotFoundError(InvalidRequestError):
-    """The group is not subscribed to the topic, as far as this broker knows."""
+    """The group is not subscribed to the topic on this broker."""
 
 
 class SubscriptionNotLatestError(InvalidRequestError):
@@ -108,7 +108,7 @@ class SubscriptionNotLatestError(InvalidRequestError):
 
 
 class FilterDataNotFoundError(InvalidRequestError):
-    """What the group subscribed with is no filter: its expression is wrong, or of an unknown type."""
+    """The group's subscription has no valid filter: its expression is wrong, or of an unknown type."""
 
 
 class PermissionDeniedError(InvalidRequestError):
@@ -140,7 +140,7 @@ class TopicChangedError(IllegalOperationError):
 
 
 class NotPreparedError(IllegalOperationError):
-    """What is to be applied is not prepared, or not any more: prepare it again."""
+    """The plan to apply is not prepared, or no longer: prepare it again."""
 
 
 class NotLeaderForQueueError(InvalidRequestError):
@@ -236,7 +236,7 @@ class RecordChecksumError(CorruptDataError):
 
 
 class SegmentSizeError(CorruptDataError):
-    """An object or file ends before the range that was asked for."""
+    """An object or file ends before the requested range."""
 
 
 # -- what the other side answered ----------------------------------------------------------------------------------

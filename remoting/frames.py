@@ -30,7 +30,7 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 
 NOT_WHOLE = -1
-"""What `frame_end` returns while bytes of the frame are missing."""
+"""The result of `frame_end` while bytes of the frame are missing."""
 
 _LENGTH_BYTES = LENGTH.size
 _FRAME_BYTES_MIN = HEADER_WORD.size

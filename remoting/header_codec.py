@@ -5,9 +5,9 @@ is a `Header` with one attribute a field; attributes are snake_case, names on th
 otherwise. A field without default is one that the request makes no sense without; what RocketMQ's own clients always
 send but other clients may not has RocketMQ's default here.
 
-A number that is none counts as not there, as in RocketMQ; only the headers of sends, pulls and a few more, which decode
-themselves there (`decodes_itself`), are refused for it. RocketMQ reads a field that is needed and not there as null or
-0 and fails later, or does something else than was asked for: here such a request is refused. A flag that is neither
+An invalid number counts as missing, as in RocketMQ; only the headers of sends, pulls and a few more, which decode
+themselves there (`decodes_itself`), are refused for it. RocketMQ reads a missing required field as null or 0 and fails
+later, or does something other than requested: here such a request is refused. A flag that is neither
 true nor false is false; 1 is true, which RocketMQ's C++ client writes for it and RocketMQ reads as false.
 
     class GetMinOffsetRequestHeader(TopicQueueHeader):

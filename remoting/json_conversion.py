@@ -130,8 +130,8 @@ def _make(described: inspect.Type, structures: dict[type, Converter]) -> Convert
         names, keeps_unknown = extra.get("names", ()), extra.get("keeps_unknown", False)
         described = described.type
     if isinstance(described, inspect.StructType):
-        known = structures.get(described.cls)
-        return known or _structure_converter(described, structures)
+        converter = structures.get(described.cls)
+        return converter or _structure_converter(described, structures)
     if isinstance(described, inspect.UnionType):
         return _optional_converter(described, structures)
     if isinstance(described, inspect.DictType):
@@ -197,7 +197,7 @@ def _structure_converter(described: inspect.StructType, structures: dict[type, C
 
 
 def _lenient_converter(inner: Converter) -> Converter:
-    """What does not fit counts as not sent."""
+    """A value of another type counts as not sent."""
 
     def lenient(value: Any) -> Any:
         try:

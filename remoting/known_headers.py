@@ -184,7 +184,7 @@ class KnownHeaders(Generic[H]):
             start = position
         if len(stretches) != len(self._names) or len(header) - text_bytes > HEADER_BYTES_MAX:
             return None
-        known: H = typed.__copy__()  # type: ignore[attr-defined]
+        template: H = typed.__copy__()  # type: ignore[attr-defined]
         if self._text is not None:
-            setattr(known, self._text, "")  # it may be long
-        return _Layout(known, stretches, digits, header[start:], has_text=self._text is not None)
+            setattr(template, self._text, "")  # it may be long
+        return _Layout(template, stretches, digits, header[start:], has_text=self._text is not None)

@@ -53,7 +53,7 @@ def is_decided(item: LogicQueueMappingItem) -> bool:
 
 
 def static_offset(item: LogicQueueMappingItem, physical_offset: int) -> int:
-    """The logic queue's offset of a physical one; the item's first for what lies in front of it."""
+    """The logic queue's offset of a physical one; the item's first for offsets below its start."""
     assert is_decided(item)
     return item.logic_offset + max(0, physical_offset - item.start_offset)
 
@@ -68,7 +68,7 @@ def static_offset_if_decided(item: LogicQueueMappingItem, physical_offset: int) 
 
 
 def physical_offset(item: LogicQueueMappingItem, offset: int) -> int:
-    """The physical offset of one of the logic queue; below the item's start for what lies in front of it."""
+    """The physical offset of one of the logic queue; below the item's start for offsets before the item."""
     return offset - item.logic_offset + item.start_offset
 
 

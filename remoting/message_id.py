@@ -33,7 +33,7 @@ _UNIQUE_FIXED = struct.Struct(">Hi")  # process id, generator number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMessageId:
-    """What an offset message id says."""
+    """The content of an offset message id."""
 
     host: Host
     physical_offset: int
@@ -46,7 +46,7 @@ def encode_message_id(host: Host | bytes, physical_offset: int) -> str:
 
 
 def decode_message_id(text: str) -> OffsetMessageId:
-    """What the id says.
+    """Decode the id.
 
     Raises:
         InvalidParameterError: It is no offset message id.

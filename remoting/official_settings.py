@@ -157,8 +157,8 @@ def by_name(*tables: Iterable[OfficialSetting]) -> dict[str, OfficialSetting]:
     found: dict[str, OfficialSetting] = {}
     for table in tables:
         for setting in table:
-            known = found.setdefault(setting.name, setting)
-            assert known.treatment is setting.treatment, f"two treatments of {setting.name}"
+            first = found.setdefault(setting.name, setting)
+            assert first.treatment is setting.treatment, f"two treatments of {setting.name}"
     return found
 
 

@@ -25,7 +25,7 @@ SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoppedOffsets:
-    """What an answer holds of one queue."""
+    """The part of an answer about one queue."""
 
     retry_flag: int
     queue_id: int

@@ -49,14 +49,14 @@ def retry_flag(topic: str) -> RetryFlag:
 
 
 def flagged_topic(topic: str, group: str, flag: int) -> str:
-    """The topic that a message with this flag lies in, given the topic that was asked for."""
+    """The topic that stores a message with this flag, given the requested topic."""
     if flag == RetryFlag.RETRY_V1:
         return pop_retry_topic_v1(topic, group)
     return pop_retry_topic_v2(topic, group) if flag == RetryFlag.RETRY_V2 else topic
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a message first was in, given the one it lies in now; that one itself if it is no retry topic."""
+    """The original topic of a message, given the topic that stores it now; that one itself if it is no retry topic."""
     for separator in (_SEPARATOR_V2, _SEPARATOR_V1):
         prefix = f"{retry_topic(group)}{separator}"
         if topic.startswith(prefix):

@@ -11,10 +11,10 @@ A number is never given a second meaning.
 | TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
 | TTL_PREVIEW | topic, ttlMs? | `segments`, `packs`, `messages`, `bytes` that would go, `requests`, what stays |
 | TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
-| TTL_EVIDENCE | topic | what has expired and is stored still, samples of it, and what the catalog names of it |
+| TTL_EVIDENCE | topic | expired data that is still stored: samples, and its objects named by the catalog |
 | TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
-| TIER_PURGE | topic | what was rewritten and deleted, and what is left; the topic may have been deleted |
+| TIER_PURGE | topic | objects rewritten, deleted and remaining; the topic may have been deleted |
 | TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage; `forecast` |
 | HAND_OFF_LOOK | group, topic | incarnation; every queue with its range, and the group's offset |
 | HAND_OFF_PREPARE | body: HandOffBody | everything is checked, the group held; where it is and will be |

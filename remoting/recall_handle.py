@@ -2,7 +2,7 @@
 
     URL-safe base64 of "v1 <topic> <broker name> <TIMER_OUT_MS + 1> <unique id>"
 
-Padding may be missing. A client reads the broker's name in it, to know whom to ask.
+Padding may be missing. A client reads the broker's name in it, to find the broker to ask.
 Source: RecallMessageHandle.java, Apache RocketMQ 5.3.
 """
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The codes of requests."""
 
     # messages, offsets and clients, at the broker
     SEND_MESSAGE = 10

@@ -1,4 +1,4 @@
-"""What serves a connection: the ordinary way, one request at a time, and the fast path's seam before it."""
+"""The handlers of a connection: one for single requests, and before it one for whole chunks (the fast path)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RequestHandler(Protocol):
         """A connection was made."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """It is gone, for whatever reason; called once."""
+        """The connection has closed, for any reason; called once."""
 
 
 class ChunkHandler(Protocol):

@@ -183,7 +183,7 @@ class RemotingServer:
 
 
 class _ServerConnection(Connection):
-    """A connection that its server knows of."""
+    """A connection that is registered with its server."""
 
     __slots__ = ("_server",)
 

@@ -48,5 +48,5 @@ _LITTLE_ENDIAN = array("H", b"\x01\x00")[0] == 1
 
 @lru_cache(maxsize=4096)
 def tags_code(tag: str | None) -> int:
-    """What a consume queue unit holds for a message with this tag; 0 without one. Remembers the last 4096 tags."""
+    """The tags code of a queue unit for a message with this tag; 0 without one. Remembers the last 4096 tags."""
     return java_string_hash(tag) if tag else 0

@@ -7,8 +7,8 @@ becomes a blank: int32 bytes that remain, int32 MAGIC_BLANK, then whatever was t
 Invariants
   - min_offset <= flush_offset <= append_offset; append_offset is where the next record goes.
   - `room_bytes` is what fits the tail file with room for a blank left, so a reader always meets a record or a blank.
-  - What lies behind the append offset is zero, or a blank's rest. So a record that recovery did not accept, or a write
-    that failed, can never be met again behind a newer record.
+  - Bytes after the append offset are zero, or the rest of a blank. So a record that recovery did not accept, or a
+    failed write, can never appear after a newer record.
   - Files are allocated before they are written to: see file_allocator.py.
 Failures
   - No room for the next file: DiskFullError, nothing has changed, the same append may work later.
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 LOADED_BYTES, LOAD_STEP_BYTES = 1 << 23, 1 << 19
 """How far ahead of the append offset pages are loaded, and how many at a time."""
-"""How much later a field lies for an IPv6 host before it."""
+"""How many bytes later a field is for an IPv6 host before it."""
 
 
 class CommitLog:
@@ -139,7 +139,7 @@ class CommitLog:
     def let_through(self, reason: str) -> Iterator[None]:
         """Take writes in this block although the log is paused for this reason: those that make room again.
 
-        No other thread writes, and nothing is awaited in the block, so nobody else's write slips through.
+        No other thread writes, and nothing is awaited in the block, so no other write gets through.
         """
         is_paused = self._paused and self._refusal == reason
         if is_paused:
@@ -161,7 +161,7 @@ class CommitLog:
     def append(self, data: Buffer) -> int:
         """Append whole encoded records, at most `room_bytes` of them; the offset that they were written at.
 
-        The records carry their physical offsets already, so whoever encodes them reads `append_offset` first. Durable
+        The records carry their physical offsets already, so the caller reads `append_offset` before encoding. Durable
         once `flush` has passed their end.
 
         Raises:
@@ -278,7 +278,7 @@ class CommitLog:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def record_view(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """Bytes of the log that lie in one file: a record, or a run of adjacent ones. Valid as long as it is held.
+        """Bytes of the log in one file: a record, or a run of adjacent ones. Valid as long as it is held.
 
         Raises:
             OffsetOutOfRangeError: The offset is below the oldest file or behind the newest.

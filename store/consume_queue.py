@@ -120,7 +120,7 @@ class ConsumeQueue:
 
     @property
     def known_min_offset(self) -> int:
-        """What `min_offset` was when it was last asked for: never above it, and costs nothing."""
+        """The last computed `min_offset`: never above the present one, and costs nothing."""
         return self._min_offset
 
     def units(self, start: int, count: int) -> bytes:

@@ -39,36 +39,36 @@ class DirtyQueues:
     A queue is on exactly while its tail holds something; who makes that so calls `add`, `discard` or `take_first`.
     """
 
-    __slots__ = ("_left", "_queues", "add")
+    __slots__ = ("_discarded", "_queues", "add")
 
     def __init__(self) -> None:
         self._queues: deque[ConsumeQueue] = deque()
-        self._left: dict[ConsumeQueue, int] = {}
+        self._discarded: dict[ConsumeQueue, int] = {}
         """Queues that were taken off out of their turn: how many of their places, the first ones, stand empty."""
         self.add = self._queues.append
         """Put on one queue that is not on. It is called for every message when there are as many queues."""
 
     def __len__(self) -> int:
-        return len(self._queues) - sum(self._left.values())
+        return len(self._queues) - sum(self._discarded.values())
 
     def discard(self, queue: ConsumeQueue) -> None:
         """Take off one that is on."""
-        self._left[queue] = self._left.get(queue, 0) + 1
+        self._discarded[queue] = self._discarded.get(queue, 0) + 1
 
     def first(self) -> ConsumeQueue | None:
         """The queue that has waited longest."""
-        queues, left = self._queues, self._left
-        while left and (count := left.pop(queues[0], 0)):
+        queues, discarded = self._queues, self._discarded
+        while discarded and (count := discarded.pop(queues[0], 0)):
             queue = queues.popleft()
             if count > 1:
-                left[queue] = count - 1
+                discarded[queue] = count - 1
         return queues[0] if queues else None
 
     def firsts(self, count_max: int) -> list[ConsumeQueue]:
         """The queues that have waited longest, at most so many; fewer where some were taken off out of their turn."""
         if self.first() is None:
             return []
-        return [queue for queue in islice(self._queues, count_max) if queue not in self._left]
+        return [queue for queue in islice(self._queues, count_max) if queue not in self._discarded]
 
     def take_first(self) -> None:
         """Take off the queue that `first` has just given."""
@@ -226,7 +226,7 @@ class ConsumeQueueFiles:
     def unmade_place(self, queue: ConsumeQueue) -> tuple[int, int] | None:
         """Where the file of the queue's next unit begins, and that unit in it, in bytes, when it has none yet.
 
-        None also where it cannot be told without a look at the disk.
+        None also where only a read of the disk would show it.
         """
         position = queue.tail_offset * UNIT.size
         first_position = position % self._file_bytes
@@ -239,7 +239,7 @@ class ConsumeQueueFiles:
         self._making.add((queue, base_position))
 
     def end_making(self, queue: ConsumeQueue, base_position: int, file: DiskFile | None, *, is_live: bool) -> None:
-        """It was made, or not; `is_live`: the queue is still in use."""
+        """The file was made, or not; `is_live`: the queue is still in use."""
         key = (queue, base_position)
         self._making.discard(key)
         if file is None:

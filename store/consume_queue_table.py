@@ -30,7 +30,7 @@ class ConsumeQueueTable:
         self.files = files
         self.dirty = files.dirty
         self.on_written: Callable[[ConsumeQueue], None] = _nobody_follows
-        """Told of each queue after `write_dirty` has written its units: other processes find them in its file now."""
+        """Called with each queue after `write_dirty` has written its units: other processes find them in its file."""
         self.first_offset: Callable[[str], int] = _at_zero
         """Where a queue of a topic begins that has none of this id yet."""
         self._log = log

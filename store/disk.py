@@ -171,7 +171,7 @@ class Disk(Protocol):
         """Lock a file against other processes (as Apache RocketMQ locks it) and ourselves; gives the release.
 
         Raises:
-            UnavailableError: Somebody holds it.
+            UnavailableError: Another process, or this one, holds it.
         """
         ...
 
@@ -315,7 +315,7 @@ class RealFile:
             load_pages(self._descriptor, position, size_bytes)
 
     def leave_pages(self, position: int, size_bytes: int) -> None:
-        """Let go of the map's pages that lie in this range; the page cache keeps them."""
+        """Drop the map's pages in this range; the page cache keeps them."""
         start = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
         length = (position + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
         if self._mapping is not None and length > 0:

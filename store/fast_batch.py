@@ -67,7 +67,7 @@ class BatchPlace:
 
 @dataclass(slots=True)
 class BatchRecords:
-    """What a batch becomes: the pieces of its records, its queue units and its records' offsets."""
+    """The result of a batch: the pieces of its records, its queue units and its records' offsets."""
 
     parts: list[bytes]
     units: bytes

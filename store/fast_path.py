@@ -20,7 +20,7 @@ A message without a UNIQ_KEY is given one, as in ordinary code. docs/hot-path.md
 Rules
   - Everything that can refuse a frame is looked at before anything is changed for it. What can still fail afterwards is
     the append to the log: then the queues are put back, nothing is consumed, and ordinary code answers each frame.
-  - The log is written before anybody can see a queue unit: there is no await in `feed` or `feed_frames`.
+  - The log is written before any reader can see a queue unit: there is no await in `feed` or `feed_frames`.
   - No message costs a dictionary, a regular expression or a system call of its own.
 
 Belongs to the hot process's loop thread. A compiled twin would stand behind the same `feed`.
@@ -102,7 +102,7 @@ class SendTarget:
         assert 0 < len(name) <= TOPIC_BYTES_MAX_V1
         assert write_queue_count <= queue_count
         self.topic = topic
-        self.meter: PutMeter | None = None  # asked for when something is put
+        self.meter: PutMeter | None = None  # made at the first put
         self.topic_field = bytes((len(name),)) + name
         self.record_bytes = RECORD_HEAD.size + len(self.topic_field) + PROPERTIES_SIZE_BYTES
         self.queues = queues
@@ -112,7 +112,7 @@ class SendTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastPathSettings:
-    """What the fast path needs to know of its broker. `store_host` is the address that clients reach the broker at."""
+    """The broker's values for the fast path. `store_host` is the address that clients reach the broker at."""
 
     store_host: tuple[str, int]
     region_id: str
@@ -123,7 +123,7 @@ class FastPathSettings:
 
 
 class FeedResult:
-    """What one call took: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
+    """The result of one call: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
     whole frames consumed, and the replies, whole frames in order. Of frames: the answer to each, empty for a one-way
     send, None when it was not taken. The rest is for the fast path itself."""
 
@@ -163,7 +163,7 @@ class FeedResult:
         self.fields = b""
 
     def end_run(self, target: SendTarget | None) -> None:
-        """What was taken since the last call is one put; what follows belongs to `target`."""
+        """Messages since the last call are one put; the next ones belong to `target`."""
         count = len(self.queues)
         if count > self.run_start and self.run_target is not None:
             self.puts.append((self.run_target, count - self.run_start, self.append_end - self.run_append_start))
@@ -187,8 +187,8 @@ class FastPath:
         unique_ids: UniqueIdGenerator,
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none, `unique_ids` the key of one without;
-        `put_meter(topic)` what counts the puts of a topic; `on_stored(count, bytes)` is told what each call has
-        stored."""
+        `put_meter(topic)` what counts the puts of a topic; `on_stored(count, bytes)` receives the messages and
+        bytes stored by each call."""
         self._clock = store.clock
         self._log = store.commit_log
         self._dirty = store.queues.dirty
@@ -291,8 +291,8 @@ class FastPath:
             if target is not run_target:
                 run_target = target
                 result.end_run(target)
-            take = self._take_batch if header.batch else self._take_send
-            if not take(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
+            put = self._take_batch if header.batch else self._take_send
+            if not put(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
                 break
             position = frame_end
         return position

@@ -30,7 +30,7 @@ def make_allocator_executor() -> ThreadPoolExecutor:
 
 
 def _give_way() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # only Linux knows priorities of threads
+    with contextlib.suppress(OSError, AttributeError):  # only Linux has priorities of threads
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 

@@ -6,7 +6,7 @@ go on later; what it has found by then is kept.
 
 Rules
   - Limits are those of message_runs.py, and they are judged by messages that match: at most `count_max` and
-    `bytes_max`, the first one always goes, and lower limits hold when it lies far back.
+    `bytes_max`, the first one is always returned, and lower limits hold when it is far back.
   - It ends at `end`, when a limit is reached, or when the log has lost the place at which it would go on: what was
     found until then stays readable.
 Belongs to the loop thread, as the queue does.
@@ -80,7 +80,7 @@ class FilteredRuns:
         self._far_offset = far_offset
         self._far_limits = far_limits
         self._buffers: list[memoryview] = []
-        # The file that was looked into last, and the newest run, which lies in it.
+        # The file that was read last, and the newest run, which is in it.
         self._view = memoryview(b"")
         self._file_start = self._file_end = 0
         self._run_start = self._run_end = -1
@@ -97,7 +97,7 @@ class FilteredRuns:
             count = min(UNITS_READ, self._end - self.next_offset)
             for physical_offset, record_bytes, _tags_code in iterate_units(self.queue.units(self.next_offset, count)):
                 is_wanted = record_bytes != FILLER_SIZE_BYTES and self._is_wanted(physical_offset)
-                if is_wanted and not self._take(physical_offset, record_bytes):
+                if is_wanted and not self._add_record(physical_offset, record_bytes):
                     return True
                 self.next_offset += 1
                 if self.message_count >= self._count_max:
@@ -118,8 +118,8 @@ class FilteredRuns:
             self._view, self._file_start, self._file_end = file.view, file.base_offset, file.end_offset
         return self._matches(read_properties_text(self._view, physical_offset - self._file_start))
 
-    def _take(self, physical_offset: int, record_bytes: int) -> bool:
-        """Take a record; False when there is no room for it."""
+    def _add_record(self, physical_offset: int, record_bytes: int) -> bool:
+        """Add a record to the runs; False when there is no room for it."""
         if not self.message_count:
             if self._far_limits is not None and physical_offset < self._far_offset:
                 self._count_max = min(self._count_max, self._far_limits.count_max)

@@ -1,11 +1,10 @@
-"""Flush: group commit for those who wait, and a flush every so often for those who do not.
+"""Flush: group commit for callers that wait, and a periodic flush for those that do not.
 
-One fdatasync is in flight; what was appended before it began is durable when it ends; if somebody still waits, the next
-one begins at once. So a thousand waiting sends cost two or three syncs, and a lone one waits for one.
-
-A failed sync answers everybody who waits with SERVICE_NOT_AVAILABLE, is not tried again, and the log takes no more
-writes (commit_log.py). Who has waited too long is answered FLUSH_DISK_TIMEOUT: the message is in the log, its flush is
-not known to have happened.
+One fdatasync is in flight. It makes durable what was appended before it began; if callers still wait at its end, the
+next one begins at once. So a thousand waiting sends cost two or three syncs, and a lone one waits for one.
+A failed sync answers all callers with SERVICE_NOT_AVAILABLE, is not tried again, and the log takes no more writes
+(commit_log.py). A caller that has waited too long gets FLUSH_DISK_TIMEOUT: the message is in the log, perhaps not
+durable.
 Owner: the loop thread. The job that `run_in_thread` gets is CommitLog.flush.
 """
 
@@ -39,7 +38,7 @@ def run_inline(job: Callable[[], int], done: Callable[[BaseException | None], No
 
 
 class FlushGate:
-    """Who waits for which offset. Unbounded in itself: the server bounds the requests that may be waiting."""
+    """The callers that wait, by offset. Unbounded in itself: the server bounds the requests that may be waiting."""
 
     def __init__(self, log: CommitLog, run_in_thread: RunInThread = run_inline) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Identity: the UUID of this store, by which a cold tier knows whose history it holds.
+"""Identity: the UUID of this store, by which a cold tier identifies the store of its history.
 
 File: thermocline/identity.json  {"storeId": "…32 hex digits…", "formatVersion": 1}
 
@@ -19,7 +19,7 @@ FORMAT_VERSION = 1
 
 
 class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who this store is."""
+    """The store's identity."""
 
     store_id: str
     format_version: int = FORMAT_VERSION

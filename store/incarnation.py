@@ -128,13 +128,13 @@ class TopicIncarnations:
         self._table[topic] = incarnation
 
     def delete(self, topic: str) -> Incarnation:
-        """End the present life of this name."""
+        """End the current incarnation of this name."""
         deleted = msgspec.structs.replace(self.find(topic), deleted=True)
         self._table[topic] = deleted
         return deleted
 
     def begin_at_latest(self, append_offset: int) -> bool:
-        """Let no incarnation begin behind the log's end; whether one did, and the table must be saved.
+        """Lower the start of incarnations to the log's end; True if one was above it, and the table must be saved.
 
         A creation is durable at once, the log before it perhaps not: after a power cut new messages may get offsets
         below the start. Everything at or behind the log's end is gone, so the start may come down to it.

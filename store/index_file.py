@@ -50,7 +50,7 @@ INT_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexHeader:
-    """What a file says of itself."""
+    """The header of an index file."""
 
     first_timestamp_ms: int = 0
     last_timestamp_ms: int = 0

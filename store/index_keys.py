@@ -94,7 +94,7 @@ def hash_rows(rows: npt.NDArray[np.uint8], prefixes: npt.NDArray[np.uint32]) -> 
 
 
 def positive_hashes(values: npt.NDArray[np.uint32]) -> Hashes:
-    """What keys with these hashes are filed under."""
+    """The index entries' hashes for keys with these hashes."""
     signed = np.abs(values.astype(np.int32))
     signed[signed == _INT_MIN] = 0  # the least value has no absolute value
     return signed

@@ -8,9 +8,9 @@ Files: index/{yyyyMMddHHmmssSSS}, see index_file.py. Checkpoint: thermocline/ind
 
 Rules
   - Only what is flushed is indexed, so no power cut takes back a record that an entry points at.
-  - What counts is what the checkpoint says: entries below `entryCount` of that file, and all older files. What is
-    behind it is dropped at the next start and made again from `nextOffset`, a record's border. So each record is
-    indexed once, whenever the process is killed or the power goes.
+  - Valid are the entries that the checkpoint covers: those below `entryCount` of its file, and all older files. Later
+    entries are dropped at the next start and made again from `nextOffset`, a record's border. So each record is indexed
+    once, whenever the process is killed or the power fails.
   - Index files are derived: when one that the checkpoint names is missing, all are made anew from the oldest log file.
   - Index files that Apache RocketMQ wrote are taken over; after an unclean stop only those that its checkpoint covers.
     The last record may have only some of its entries: those that are there are not made again.
@@ -233,7 +233,7 @@ class IndexService:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _leave_pages(self, end_offset: int) -> None:
-        """Let go of the log's pages below this offset, now and then."""
+        """Drop the log's pages below this offset, now and then."""
         files = self._log_files.between(self._left_offset, end_offset)
         if end_offset - self._left_offset < LEAVE_BYTES and len(files) == 1:
             return

@@ -3,7 +3,7 @@
 What follows the log behind the watermark of another process (the index) asks the same of each record, so it reads each
 field of all of them at once (remoting/record_heads.py): half a microsecond a record, where one at a time costs two.
 
-    files, [start, end) -> LogColumns: as many records as were asked for, none of the next file
+    files, [start, end) -> LogColumns: the requested number of records, none of the next file
 
 Only sound records are in it, in the sense of log_scan.py; what is behind the flush offset was checksummed when it was
 made and is not checksummed again. A blank leads to the next file.

@@ -50,7 +50,7 @@ _SCAN_HEADS = {hosts: head_struct(hosts, fields=_SCAN_FIELDS) for hosts in (0, B
 
 
 class ScannedRecord(msgspec.Struct, gc=False):
-    """What dispatch needs to know of a record."""
+    """The fields of a record that dispatch needs."""
 
     physical_offset: int
     size_bytes: int

@@ -1,4 +1,4 @@
-"""What is put into the store and what comes back: drafts, put results, get results."""
+"""Arguments and results of the store's put and get: drafts, put results, get results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PutStatus(Enum):
 
 
 class GetStatus(Enum):
-    """What a get found; RocketMQ's names."""
+    """How a get ended; RocketMQ's names."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    """Messages there are, but none with the tags asked for."""
+    """There are messages, but none with the requested tags."""
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
     """The log file went away under the read: ask again."""
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
@@ -45,9 +45,9 @@ class TimeBoundary(Enum):
     """Which of several offsets a search by time wants."""
 
     LOWER = "lower"
-    """The first offset with a store time at or after the one asked for; the queue's end when there is none."""
+    """The first offset with a store time at or after the requested one; the queue's end when there is none."""
     UPPER = "upper"
-    """The last offset with a store time at or before the one asked for; the queue's minimum when there is none."""
+    """The last offset with a store time at or before the requested one; the queue's minimum when there is none."""
 
 
 class MessageDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class MessageDraft(msgspec.Struct, frozen=True, kw_only=True):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     tags_code: int | None = None
-    """What the queue unit holds; None: worked out from the properties, as recovery does."""
+    """The tags code of the queue unit; None: computed from the properties, as recovery does."""
 
 
 class PutResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ class RunLimits:
 
 
 class MessageRuns:
-    """What was read: slices of the log in order, messages and bytes in them, and units looked at."""
+    """The result of a read: slices of the log in order, messages and bytes in them, and units examined."""
 
     __slots__ = ("buffers", "examined", "message_count", "size_bytes")
 

@@ -5,7 +5,7 @@
 
 One thread (the hot process's loop) puts, gets and ticks; helper threads flush and sync. What is acknowledged when:
 a put has returned with the message in the page cache; it is durable when `commit_log.flush_offset` has reached its end,
-which `flush.wait` tells. With SYNC_FLUSH nobody reads what is not durable, so no consumer is ahead of a power cut.
+which `flush.wait` reports. With SYNC_FLUSH only durable messages are read, so a power cut loses none that was consumed.
 
 Order at a stop: flush the log, write and sync the queues, queue ends, checkpoint; the abort mark goes last.
 Source: DefaultMessageStore.java, Apache RocketMQ 5.3.
@@ -99,7 +99,7 @@ class MessageStore:
         self.flush = FlushGate(commit_log)
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
-        """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
+        """Called with each queue that `put` gave a unit, to wake the pulls that wait there. Must not put or get."""
         self.before_promise: Callable[[], None] = _nothing_to_write
         """Called before each promise of where recovery begins: puts what must not lie before that and be missing. What
         it raises keeps the promise from being made."""
@@ -432,7 +432,7 @@ class MessageStore:
         if queue is None:
             return 0
         min_offset, max_offset = queue.min_offset, self.max_offset(queue)
-        # The first offset whose time is at or after (LOWER), or after (UPPER), the one asked for.
+        # The first offset whose time is at or after (LOWER), or after (UPPER), the requested one.
         bound_ms = timestamp_ms if boundary is TimeBoundary.LOWER else timestamp_ms + 1
         low, high = min_offset, max_offset
         while low < high:

@@ -4,7 +4,7 @@ File: thermocline/origin.json
     {"storeId": "...", "root": "cluster/broker-a", "newQueueOffset": 4200000, "recoveredMs": 1795315149000,
      "formatVersion": 1}
 
-The lost disk may have had queues that nobody knows of: topics that were made after the last state snapshot. So that
+The lost disk may have had queues without any trace: topics that were made after the last state snapshot. So that
 none of their offsets is given out twice, every queue that is not known begins at `new_queue_offset`; all but those of
 topics in which the broker keeps its own work. The file stays for as long as the store does. A store without one began
 empty.

@@ -27,7 +27,7 @@ _READ, _READ_AND_ENTER = 0o044, 0o055
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileModes:
-    """What new files and folders get, whatever the umask."""
+    """The modes of new files and folders, independent of the umask."""
 
     file: int = 0o600
     directory: int = 0o700
@@ -42,7 +42,7 @@ PRIVATE = FileModes()
 
 
 class Readers(StrEnum):
-    """Who may read a directory that others need: its owner alone, its group, every user."""
+    """The readers of a directory that other users need: its owner alone, its group, every user."""
 
     OWNER = "owner"
     GROUP = "group"
@@ -56,7 +56,7 @@ class Readers(StrEnum):
 
 
 def keep_private() -> None:
-    """Whatever this process makes from now on, and those that it starts, is for its user alone."""
+    """Make new files of this process, and of those that it starts, private to its user."""
     os.umask(PRIVATE_UMASK)
 
 
@@ -141,7 +141,7 @@ def apply_modes(root: str, trees: Iterable[str], modes: FileModes) -> None:
 
 
 class _Changed:
-    """Counts what was changed, and what could not be."""
+    """Counts of changed files, and of files that could not be changed."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -13,7 +13,7 @@ What it promises, once it is durable
   - The ends were read, queue after queue, while the log grew from the recovery offset to the capture offset, and the
     log was made durable up to the capture offset afterwards. So no end is ahead of the log, and a record between the
     two may or may not be counted: recovery goes back to the first one that it meets of each queue.
-  - Units below the filed end of a queue are in its files; when they are not, somebody has removed them.
+  - Units below the filed end of a queue are in its files; when they are not, the files were removed from outside.
   - It holds every queue, also those whose files and messages are gone: no queue starts again at zero.
 Topics carry their incarnation, so that what is here of a topic that was deleted since is not taken for the new one's.
 """

@@ -10,7 +10,7 @@ With queue ends (queue_ends.py), the rule after every stop of ours, clean or not
      of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
   1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
-  2. The scan begins in the newest file whose first record lies at or below D (clean stop), or was stored at or before
+  2. The scan begins in the newest file whose first record is at or below D (clean stop), or was stored at or before
      the checkpoint's time (abort file present). Clean: only records from D on are dispatched (RocketMQ has "behind D",
      and would miss a record that starts there). Unclean: all, but none that its queue has.
 Then, in both: units of records behind the log's end are taken back; later log files go, newest first; what follows the
@@ -58,7 +58,7 @@ TAILS_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What recovery did."""
+    """The result of a recovery."""
 
     was_clean: bool
     used_queue_ends: bool
@@ -133,7 +133,7 @@ class Recovery:
             outcome = self._recover_from_queue_ends(ends)
         else:
             outcome = self._recover_as_rocketmq_does(ends)
-        # Only after a clean stop of ours is it known that nothing lies behind the ends.
+        # Only a clean stop of this broker guarantees that no record follows the ends.
         is_as_we_left_it = self._was_clean and usable and outcome.record_count == 0
         self._finish(outcome, must_cut=not is_as_we_left_it)
         if not usable:
@@ -214,7 +214,7 @@ class Recovery:
         return not incarnation.deleted and incarnation.id == topic_ends.incarnation_id
 
     def _begin_rebuild(self, missing: Collection[ConsumeQueue], ends: QueueEnds) -> None:
-        """Let nobody believe that the queues' units are in their files, then remove what is left of these."""
+        """Save queue ends that promise no filed units, then remove the remaining files of the `missing` queues."""
         nothing_filed = {
             topic: replace(topic_ends, queues=tuple((number, end, 0, low) for number, end, _, low in topic_ends.queues))
             for topic, topic_ends in ends.topics.items()

@@ -2,7 +2,7 @@
 
 A log file goes when it is old enough or the disk is too full, AND nothing needs it any more:
   - every message in it that the cold tier is to hold is committed there (`committed_offset`),
-  - the index has read it (`index_offset`), and nobody else holds it (`held_offset`: delayed messages; `timers_offset`:
+  - the index has read it (`index_offset`), and no part holds it (`held_offset`: delayed messages; `timers_offset`:
     messages that wait for a time, `transactions_offset`: open transactions, both of which can be put again elsewhere:
     `wanted_offset`),
   - the log is flushed past it, and queue files, queue ends, incarnations and cuts are durable past it: no queue starts
@@ -94,7 +94,7 @@ class FileVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """What is to be unlinked; nothing reads it any more."""
+    """The files to unlink; they have no readers any more."""
 
     log_file_count: int
     queue_files: tuple[QueueFile, ...]
@@ -210,7 +210,7 @@ class Retention:
         return next(each for each in verdicts if not each.goes(now_ms=now_ms) or physical_offset < each.end_offset)
 
     def execute(self, plan: RetentionPlan) -> None:
-        """Unlink what was planned, and what an earlier plan has left. Helper thread.
+        """Unlink the files of this plan, and files that an earlier plan failed to unlink. Helper thread.
 
         Raises:
             OSError: The disk failed; the rest goes with the next plan, or after a restart.

@@ -71,8 +71,8 @@ def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMes
     decode_known = KnownHeaders(header_type, ints=["queue_id"], longs=["born_timestamp"], text="properties").decode
 
     def decode(header: bytes) -> SendRequest | None:
-        known = decode_known(header)
-        return None if known is None else SendRequest(*known, True)
+        decoded = decode_known(header)
+        return None if decoded is None else SendRequest(*decoded, True)
 
     return decode
 

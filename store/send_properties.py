@@ -1,4 +1,4 @@
-"""What the broker reads in, and adds to, the property text of a message that is sent to it.
+"""Send properties: reads, and extends, the property text of a message that is sent to the broker.
 
 Stored text = the text as sent (its last \\x02 added when missing), UNIQ_KEY when the sender gave none, then
 

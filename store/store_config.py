@@ -45,7 +45,7 @@ STORE_NAMES = (
     "timerlog",
     "timerwheel",
 )
-"""What there is in a store's folder."""
+"""The contents of a store's folder."""
 LARGE_FOLDERS = ("consumequeue",)
 """Those with files by the ten thousand."""
 
@@ -173,7 +173,7 @@ class StoreConfig:
 
     @property
     def dropped_ranges_path(self) -> str:
-        """What a full disk has cost."""
+        """The file of ranges dropped because of a full disk."""
         return f"{self.own_path}/droppedRanges.json"
 
     @property

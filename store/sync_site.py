@@ -1,8 +1,8 @@
 """Sync sites: every place of the store that makes something durable, by name.
 
 Each `sync` on the disk seam names its site. The power-cut test takes one site after the other, lets the simulated disk
-ignore it, and expects to lose something: a sync that nobody would miss is a sync too many, a place that needs one and
-has none shows as a red test.
+ignore it, and expects to lose something: a sync whose loss has no effect is superfluous, a place that needs one and
+has none fails a test.
 """
 
 from __future__ import annotations

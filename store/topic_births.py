@@ -10,8 +10,8 @@ later, for all at once.
 
 Rules
   - A line is durable before the topic's first message.
-  - Incarnation ids say what is newer. A line with a higher id than the table of incarnations knows for the name stands
-    for topic and incarnation. With the same id the tables have the incarnation, and the topic's configuration stands
+  - Incarnation ids give the order. A line with a higher id than the name has in the table of incarnations stands for
+    topic and incarnation. With the same id the tables have the incarnation, and the topic's configuration stands
     where topics.json has none. With a lower id, or when the table has the topic as deleted, the line is of the past.
   - A reader stops at the first line that is not whole: its topic was never answered for.
   - Who reads while a broker writes reads this file before the tables: a line goes after both tables have its topic.
@@ -47,7 +47,7 @@ class TopicBirth(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BornTopic:
-    """What births leave of one topic. `is_newer`: its configuration stands above that of topics.json."""
+    """One topic after its births. `is_newer`: its configuration stands above that of topics.json."""
 
     config: bytes
     is_newer: bool

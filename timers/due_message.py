@@ -15,7 +15,7 @@ class DueKind(Enum):
     DELIVER = "deliver"
     """Its time has come: it goes to its real topic."""
     ROLL = "roll"
-    """It is due beyond the wheel: it goes to the timer topic once more."""
+    """The message is due beyond the wheel: it goes to the timer topic once more."""
     RELEASE = "release"
     """Its log file is to go: it goes to the timer topic once more, ahead of its time."""
 

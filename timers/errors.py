@@ -1,4 +1,4 @@
-"""What can go wrong with timers, beyond `remoting.errors`: names for what callers tell apart."""
+"""Errors of timers, beyond `remoting.errors`: those that callers handle differently."""
 
 from __future__ import annotations
 

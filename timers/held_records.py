@@ -7,9 +7,9 @@ the record of the first entry without a unit, is where retention has to stop; th
 Release: what is pending below a physical offset is put into the timer topic again at once, with a new unit in the same
 slot, and the cursor passes the old one, which then counts no more. Units of the open slot are not released: they are
 about to go by themselves.
-  - Pace: copies are records, too, and may be asked for again. So what was asked for counts as far as the log reached
-    at that time; beyond that it counts when as much was appended by others since as by the release. However full the
-    disk is, and however much waits, releases write no more than everybody else.
+  - Pace: copies are records too, and may have to be released again. So a request counts up to the log's end at that
+    time; beyond that it counts once other writers have appended as much as the release. However full the disk is, and
+    however much waits, releases write no more than all other writers together.
 Owner: the loop thread.
 """
 
@@ -72,7 +72,7 @@ class HeldRecords:
         self._pace_offset = 0
         """The log's end when the release was last let go on."""
         self._released_bytes = 0
-        """What was put since."""
+        """Bytes put by releases since."""
         self._batch: list[_Given] = []
         dequeue.released_position = position
 
@@ -164,7 +164,7 @@ class HeldRecords:
             logger.error("timed message dropped physical_offset=%d error=%s", unit.physical_offset, error)
         else:
             topic = record.property_text(PropertyName.REAL_TOPIC) or ""
-            # A copy would belong to what the topic is now; the record may be of an earlier life.
+            # A copy would belong to the topic's current incarnation; the record may be of an earlier one.
             if self._store.incarnations.is_live(topic, unit.physical_offset):
                 draft = rolled_draft(record, enqueued_ms=unit.base_ms, now_ms=now_ms)
                 message = DueMessage(kind=DueKind.RELEASE, draft=draft, physical_offset=unit.physical_offset)
@@ -175,5 +175,5 @@ class HeldRecords:
 
 
 def _leaving(unit: TimerUnit) -> int:
-    """What the going of a unit changes in the metrics."""
+    """The change in the metrics when a unit is done."""
     return 1 if unit.is_marker else -1

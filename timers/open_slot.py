@@ -1,7 +1,7 @@
 """Open slot: the units of the tick that is being delivered, by the moment at which each is due.
 
-A tick is cut into stretches of 20 ms. A unit waits in the stretch that its exact time lies in, and may go when that is
-over: late by 20 ms at most and never early. One without an exact time waits in the last. Within a stretch the older
+A tick is cut into stretches of 20 ms. A unit waits in the stretch of its exact time, and may go when that is over: late
+by 20 ms at most and never early. One without an exact time waits in the last. Within a stretch the older
 goes first.
 
 Filling: the slot's chain gives the newest unit first (`add_older`); a unit that is enqueued for this tick meanwhile or

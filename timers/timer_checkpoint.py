@@ -59,7 +59,7 @@ CHECKSUM = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPart:
-    """What only we need."""
+    """The part that only this broker needs."""
 
     wheel_position: int
     held_position: int

@@ -103,5 +103,5 @@ class TimerConfig:
 
 
 def supported_precision_ms(precision_ms: int) -> int:
-    """The precision that RocketMQ takes when it is told this one: the next lower of those it has."""
+    """The precision that RocketMQ uses for this setting: the next lower of those it has."""
     return max((each for each in PRECISIONS_MS if each <= precision_ms), default=PRECISIONS_MS[0])

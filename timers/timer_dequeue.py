@@ -43,7 +43,7 @@ class _Given(msgspec.Struct, frozen=True, gc=False):
     message: DueMessage
     topic: str
     count: int
-    """What its going changes in the metrics. One that is rolled is counted again when it is enqueued."""
+    """The change in the metrics when it is done. One that is rolled is counted again when it is enqueued."""
     progress: SlotProgress
 
 
@@ -72,7 +72,7 @@ class TimerDequeue:
         self._precision_ms = config.precision_ms
         self._slot = OpenSlot(slot_ms, precision_ms=config.precision_ms, progress=progress)
         self.progress = progress
-        """What of the open tick is in the store."""
+        """The part of the open tick that is in the store."""
         self._next_older: int | None = None
         """Where the walk along the chain goes on; None before it has begun."""
         self._had_units = False

@@ -38,7 +38,7 @@ from thermocline.timers.timer_wheel import TimerWheel
 logger = logging.getLogger(__name__)
 
 DELAY_MS_MAX = (1 << 31) - 1
-"""What the unit's delay field holds."""
+"""The content of the unit's delay field."""
 
 topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 
@@ -122,8 +122,8 @@ class TimerEnqueue:
         except (CorruptDataError, OffsetOutOfRangeError) as error:
             logger.error("timed message dropped physical_offset=%d error=%s", physical_offset, error)
             return True
-        known = self._delivered_before
-        if self.queue_offset < known.queue_offset and record.out_ms < known.time_ms:
+        delivered = self._delivered_before
+        if self.queue_offset < delivered.queue_offset and record.out_ms < delivered.time_ms:
             return True
         open_ms = self._dequeue.slot_ms
         is_roll = record.out_ms - self._tick_ms >= config.roll_window_ms

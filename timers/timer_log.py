@@ -146,7 +146,7 @@ class TimerLog:
             raise CorruptDataError("impossible timer log file", path=file.path, expected_bytes=self.file_bytes)
 
     def start(self, append_position: int) -> None:
-        """Go on at this position: what lies behind it is no unit, and is made zero."""
+        """Go on at this position: bytes from there on are no units, and are made zero."""
         assert not self._buffer
         self._block = b""
         self.append_position = self._buffer_position = self._border(append_position)
@@ -257,7 +257,7 @@ class TimerLog:
         return file
 
     def take_unsynced(self) -> UnsyncedTimerLog:
-        """What changed since the last call, to be made durable."""
+        """The files changed since the last call, to be made durable."""
         unsynced = UnsyncedTimerLog(
             self._disk, self.directory, tuple(self._unsynced.values()), has_new_name=self._has_new_name
         )
@@ -292,7 +292,7 @@ class TimerLog:
             position = self.next_position(position)
 
     def first_impossible(self, start: int) -> int:
-        """The first position from `start` on where no unit lies, as far as files go: where RocketMQ takes the end."""
+        """The first position from `start` on without a unit, as far as files go: the end by RocketMQ's rule."""
         position = start
         while position < self.files_end:
             offset = self._find(position, limit=self.files_end)
@@ -308,7 +308,7 @@ class TimerLog:
         return position if within < self._units_per_file * UNIT_BYTES else position + self.file_bytes - within
 
     def _find(self, position: int, *, limit: int) -> int:
-        """Where the unit at `position` lies in the block, which is read for it. `limit`: the end of what counts."""
+        """The place of the unit at `position` in the block; reads the block if needed. `limit`: the units' end."""
         offset = position - self._block_position
         if 0 <= offset <= len(self._block) - UNIT_BYTES:
             return offset

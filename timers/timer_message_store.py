@@ -1,6 +1,6 @@
 """TimerMessageStore: messages that wait for their time.
 
-    schedule    what a sender asked for -> the message to store instead            timer_request.py
+    schedule    a sender's request -> the message to store instead                 timer_request.py
     step        queue -> units and slots; due ticks -> messages to put             timer_enqueue.py, timer_dequeue.py
     confirm     they are in the store
     rounds      progress made durable                                              timer_round.py
@@ -108,7 +108,7 @@ class TimerMessageStore:
     ) -> None:
         """Use `open`."""
         self.config = config
-        """What limits are decided by; see `follow`."""
+        """The settings of the limits; see `follow`."""
         self.metrics = TimerMetrics.load(disk, config.metrics_path)
         self.has_more = True
         """Whether the last step has left work that can be done at once."""
@@ -348,7 +348,7 @@ class TimerMessageStore:
 
     @property
     def is_release_wanted(self) -> bool:
-        """Whether something holds the log that `release_below` has asked for: then every put helps to make room.
+        """Whether messages still hold log files that `release_below` has requested: then every put helps to make room.
 
         Raises:
             CorruptDataError: The timer log is damaged.
@@ -448,7 +448,7 @@ class TimerMessageStore:
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """What is durable."""
+        """The durable progress."""
         return self._durable
 
     def status(self) -> TimerStatus:

@@ -10,7 +10,7 @@ way that the message took. Records are read through the file's descriptor: mappe
 this process's memory.
 
 The exact time of delivery comes from the sender's own properties: absolute, or relative to the store time (the moment
-after the one that the sender's delay was added to). It counts only if it lies in the tick that TIMER_OUT_MS names; a
+after the one that the sender's delay was added to). It counts only if it is in the tick that TIMER_OUT_MS names; a
 record that was rolled has another store time, so a relative one is not known any more.
 Source: TimerMessageStore.java (convert, convertMessage), Apache RocketMQ 5.3.
 """
@@ -63,7 +63,7 @@ _QUEUE_ID = re.compile(r"[0-9]{1,9}")
 
 
 class TimerRecord(msgspec.Struct, frozen=True, gc=False):
-    """What enqueueing needs to know."""
+    """The fields that enqueueing needs."""
 
     out_ms: int
     """TIMER_OUT_MS."""
@@ -88,7 +88,7 @@ def read_record(log: CommitLog, physical_offset: int, size_bytes: int) -> Messag
 
     Raises:
         OffsetOutOfRangeError: See `read_bytes`.
-        CorruptDataError: No sound record of the timer topic lies there.
+        CorruptDataError: There is no sound record of the timer topic.
     """
     record = decode_record(read_bytes(log, physical_offset, size_bytes))
     if record.topic != TIMER_TOPIC or record.physical_offset != physical_offset:
@@ -97,7 +97,7 @@ def read_record(log: CommitLog, physical_offset: int, size_bytes: int) -> Messag
 
 
 def read_timer_record(log: CommitLog, physical_offset: int, size_bytes: int, *, precision_ms: int) -> TimerRecord:
-    """What enqueueing needs of a record; a large body is not read.
+    """The fields of a record that enqueueing needs; a large body is not read.
 
     Raises:
         OffsetOutOfRangeError: See `read_bytes`.

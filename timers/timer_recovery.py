@@ -2,7 +2,7 @@
 
 Ours, when the checkpoint's own part counts:
   1. The checkpoint is written again, since a process that died may have left one that never reached the disk.
-  2. The timer log ends at the checkpoint's position; what lies behind is cut off. Units carry no checksum.
+  2. The timer log ends at the checkpoint's position; later units are cut off. Units carry no checksum.
   3. Units between the checkpoint's wheel position and that end are put into the wheel, those of delivered ticks left
      out. A slot that has them already is written anew all the same.
   4. Enqueueing goes on at the checkpoint's queue offset.
@@ -12,8 +12,8 @@ RocketMQ's, when it has written last:
      timed message of that size.
   2. The wheel is made anew from all units that are not delivered: whatever state its own was left in.
   3. Enqueueing goes on behind the last unit's message.
-Neither: there is no checkpoint, or files of the timer log are gone. The queue is enqueued again from its start. What
-the checkpoint knows to be delivered is left out; what was rolled may come twice.
+Neither: there is no checkpoint, or files of the timer log are gone. The queue is enqueued again from its start.
+Messages that the checkpoint counts as delivered are left out; rolled ones may come twice.
 Source: TimerMessageStore.java (recover, reviseQueueOffset), Apache RocketMQ 5.3.
 """
 
@@ -52,7 +52,7 @@ class RecoveredTimers:
     wheel: TimerWheel
     read_time_ms: int
     progress: SlotProgress
-    """What of the tick at the read time has gone out."""
+    """The delivered part of the tick at the read time."""
     queue_offset: int
     held_position: int
     wheel_position: int
@@ -204,22 +204,22 @@ class TimerRecovery:
         min_offset = 0 if queue is None else queue.min_offset
         if queue is not None and queue.next_offset > min_offset:
             logger.warning("timers are enqueued again from_offset=%d end_offset=%d", min_offset, queue.next_offset)
-        known = checkpoint or TimerCheckpoint()
-        log.clear(known.log_position)
+        start = checkpoint or TimerCheckpoint()
+        log.clear(start.log_position)
         wheel = self._open_wheel()
         wheel.clear()
         return RecoveredTimers(
             log=log,
             wheel=wheel,
             # Without a checkpoint nothing is known to be delivered: what was due comes into the first tick.
-            read_time_ms=self._tick_of(known.read_time_ms or self._now_ms),
+            read_time_ms=self._tick_of(start.read_time_ms or self._now_ms),
             queue_offset=min_offset,
             held_position=log.append_position,
             wheel_position=log.append_position,
             progress=SlotProgress(),
             checkpoint=None,
             delivered_before=DeliveredBefore(
-                queue_offset=known.queue_offset, time_ms=max(0, known.read_time_ms - DELIVERED_MARGIN_MS)
+                queue_offset=start.queue_offset, time_ms=max(0, start.read_time_ms - DELIVERED_MARGIN_MS)
             ),
             replayed_count=0,
         )

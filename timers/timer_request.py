@@ -52,7 +52,7 @@ def requested_ms(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: in
 
 
 def due_tick_ms(deliver_ms: int, precision_ms: int) -> int:
-    """TIMER_OUT_MS for a time of delivery: the tick that it lies in, where (tick, tick + precision] is one tick's."""
+    """TIMER_OUT_MS for a time of delivery: its tick, which covers the times (tick, tick + precision]."""
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 

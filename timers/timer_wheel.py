@@ -8,7 +8,7 @@ A slot that holds another tick is empty: it is left from a turn before. From the
 backwards; recall markers count -1.
 
 Invariants
-  - A slot lies in one sector, so a power cut leaves an old one or a new one.
+  - A slot is within one sector, so a power cut leaves an old one or a new one.
   - What the file holds of a slot lags behind: changed slots are in memory for two rounds. A round seals those that
     changed since the round before, and writes those that the round before has sealed, whose units a durable checkpoint
     covers by then. So no slot in the file ever points behind the checkpoint, and recovery only has to add.
@@ -194,7 +194,7 @@ class TimerWheel:
         self._file.sync(site=TimerSyncSite.WHEEL_FILE)
 
     def end_round(self) -> None:
-        """What was written is durable."""
+        """The written slots are durable."""
         assert not self._unwritten
         self._writing = {}
 

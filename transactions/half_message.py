@@ -1,9 +1,9 @@
-"""Half messages: what a producer sends before its local transaction, and the records that come of one.
+"""Half messages: the message that a producer sends before its local transaction, and the records made from it.
 
     send -> half       RMQ_SYS_TRANS_HALF_TOPIC, queue 0: no group consumes it
     half -> copy       the same again at the queue's end, one check later
     half -> committed  the topic and queue it was sent to
-    half -> parked     TRANS_CHECK_MAX_TIME_TOPIC: asked for too often, left to people
+    half -> parked     TRANS_CHECK_MAX_TIME_TOPIC: checked too often, left to the operator
 
 Properties of a half message beside those that were sent
     REAL_TOPIC, REAL_QID           where it was sent to
@@ -48,7 +48,7 @@ COPY_BYTES = len(
         }
     )
 )
-"""What a copy's property text may need beside that of the half message."""
+"""The most bytes that a copy's property text adds to that of the half message."""
 
 
 def is_half_request(properties: Mapping[str, str], *, reconsume_times: int, delay_level: int) -> bool:
@@ -89,7 +89,7 @@ def half_draft(draft: MessageDraft) -> MessageDraft:
 
 
 class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the record of a half message, or of a parked one, says of its transaction."""
+    """The transaction of a half message, or of a parked one, from its record."""
 
     record: MessageRecord
     properties: dict[str, str]
@@ -123,7 +123,7 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def producer_group(self) -> str | None:
-        """Whose producers are asked."""
+        """The producer group that is asked."""
         return self.properties.get(PropertyName.PRODUCER_GROUP)
 
     @property
@@ -179,7 +179,7 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
         return self._draft(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID, properties, sys_flag=self.record.sys_flag)
 
     def parked(self) -> MessageDraft:
-        """The message for the topic of those that were asked for too often."""
+        """The message for the topic of those that were checked too often."""
         return self._draft(TRANSACTION_CHECK_MAX_TIME_TOPIC, 0, self._with_origin(), sys_flag=self.record.sys_flag)
 
     def _with_origin(self) -> dict[str, str]:

@@ -59,7 +59,7 @@ class OpBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """What the notes take in a body."""
+        """The bytes of the notes in a body."""
         return self._size_bytes
 
     def add(self, half_offset: int, now_ms: int) -> None:

@@ -2,8 +2,8 @@
 
 A committed message decides its transaction, but its op message is written up to some seconds later. A process that dies
 between the two leaves a half message that looks open, and whose producers would commit it once more. Every such message
-lies behind the offset from which recovery reads the log, as that is promised only after all notes were written
-(`MessageStore.before_promise`); so recovery says which committed messages it met, and nothing is read for it.
+is above the offset from which recovery reads the log, as that is promised only after all notes were written
+(`MessageStore.before_promise`); so recovery reports the committed messages that it met, without further reads.
 
 To be called between recovery and its promise (`MessageStore.open`, `settle`): a second crash then finds the op
 messages, or reads the same records again.

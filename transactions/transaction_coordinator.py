@@ -10,11 +10,11 @@ After a crash
   - A committed message that no op message names is found by recovery, which reads the log's end anyway, and an op
     message is written before anything else happens (settlement.py). This holds since the store promises where recovery
     begins only after all notes were written (`before_promise`).
-  - A rollback whose op message was not written was answered to nobody: the producers are asked again. One whose sender
-    waits for an answer is written at once.
+  - A rollback whose op message was not written has no answer yet: the producers are asked again. One whose sender waits
+    for an answer is written at once.
 Progress in half and op queue is that of group CID_RMQ_SYS_TRANS, as Apache RocketMQ keeps it, so that broker can go on
-with this store. It is told only when the log is durable up to the op messages that it rests on; until then the log
-files from the first unfinished half message on are held (`held_offset`).
+with this store. It is committed only when the log is durable up to the op messages that it depends on; until then the
+log files from the first unfinished half message on are held (`held_offset`).
 
 A full disk pauses the log. Decisions and notes pass all the same: they end what was accepted, and let its files go. So
 do copies, when files would go but for open half messages (`release_below`).
@@ -95,12 +95,12 @@ class TransactionCoordinator:
         config: TransactionConfig,
         count_open: Callable[[str, int], None],
     ) -> None:
-        """`table`: as recovery left it. `put` appends, counts and wakes who waits. `count_open(topic, change)`: told of
-        transactions that begin and end."""
+        """`table`: as recovery left it. `put` appends, counts and wakes waiting pulls. `count_open(topic, change)`:
+        called when transactions begin and end."""
         self.config = config
         self.table = table
         self.ops_waiting: Callable[[], None] = _nobody_writes
-        """Told when a first note waits, and when there are enough for a message."""
+        """Called when a first note waits, and when there are enough for a message."""
         self._store = store
         self._put = put
         self._clock = clock
@@ -140,7 +140,7 @@ class TransactionCoordinator:
         return physical_offset < self._wanted_offset
 
     def release_below(self, physical_offset: int) -> None:
-        """The log below this offset would go now if it were not held here; to be told again and again."""
+        """Set the offset below which the log would be deleted now if it were not held here; call it repeatedly."""
         self._wanted_offset = physical_offset
 
     def catch_up(self) -> int:
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         return self.table.end
 
     def publish(self) -> bool:
-        """Let `progress` follow what is durable by now; whether it moved. To be called now and then."""
+        """Move `progress` up to the durable ends; True if it moved. To be called now and then."""
         flush_offset = self._store.commit_log.flush_offset
         before = self.progress
         while self._unflushed and self._unflushed[0][0] <= flush_offset:
@@ -171,7 +171,7 @@ class TransactionCoordinator:
         Raises:
             InvalidRequestError: It names no half message, or another than it says.
             IllegalOperationError: It comes later than the half message's own immunity time and not by a check, or the
-                transaction has ended, otherwise or so long ago that nobody knows how.
+                transaction has ended, with the other decision or so long ago that it is unknown.
             TopicNotFoundError: The message's topic was deleted; the transaction is over.
             MQError: The message could not be put: as MessageStore.put. The transaction is open as before.
         """
@@ -284,7 +284,7 @@ class TransactionCoordinator:
         self._is_closed = True
 
     def _write_before_promise(self) -> None:
-        """The store is about to promise that recovery need not read what lies before the log's end."""
+        """The store is about to promise that recovery need not read records before the log's end."""
         if not self.table.buffer:
             return
         if self._is_closed:

@@ -7,7 +7,7 @@
 
 Committed messages without an op message have one by now (settlement.py). Copies are noted before they can be decided,
 so a decided copy has no open one before it.
-Progress behind the queues' ends (a power cut took messages back) counts as their ends: whoever calls writes that down
+Progress behind the queues' ends (a power cut took messages back) counts as their ends: the caller saves that
 before anything is put, or the next messages at these offsets would count as finished.
 """
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredTransactions:
-    """What a start found."""
+    """The transactions found at a start."""
 
     table: TransactionTable
     open_counts: dict[str, int]

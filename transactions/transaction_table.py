@@ -6,9 +6,9 @@ megabyte, and looking for the open ones is a search for a zero byte.
     base   everything below it is finished, and so said by op messages in the log
     end    the half queue's end, as far as it was looked at
 
-Copies. A half message that was asked for is put again at the end of the queue. `moved` says of a transaction that has
-copies, by its origin (the offset of its first half message), which one is the last; only that one can be open. Entries
-stay until `base` has passed the last copy, so a decision that names an early copy finds the transaction's end.
+Copies. A half message whose producers were asked is put again at the end of the queue. `moved` maps the origin of a
+transaction (the offset of its first half message) to its last copy; only that one can be open. Entries stay until
+`base` has passed the last copy, so a decision that names an early copy finds the transaction's end.
 
 Op messages in the window are kept as (op queue offset, greatest half queue offset in it): those in which nothing at or
 behind `base` is named are done with. Both progresses go into one file, so that what a restart reads of the op queue
@@ -73,7 +73,7 @@ class TransactionTable:
             self._states += bytes(end - self.end)
 
     def state(self, half_offset: int) -> TransactionState:
-        """Of one half message. What lies below the window is ENDED; the offset must lie below `end`."""
+        """The state of one half message. ENDED below the window; the offset must be below `end`."""
         assert half_offset < self.end
         if half_offset < self.base:
             return TransactionState.ENDED

@@ -1,4 +1,4 @@
-"""Assembly: puts a broker's parts together, family by family; the only folder of the broker that knows all others.
+"""Assembly: puts a broker's parts together, family by family; the only folder of the broker that imports all others.
 
     base                what every family is made from: settings, disk, store, clock
     tables, reads,      the parts of each family, made, loaded and closed

@@ -1,8 +1,8 @@
-"""Cluster: this broker among others, by the NameServers that know it and the brokers that it asks.
+"""Cluster: the links to NameServers, which register this broker, and to the other brokers, which it queries.
 
-made    after the system topics exist: changes of topics from then on are told to NameServers
+made    after the system topics exist: later topic changes are sent to NameServers
 start   registering begins
-close   first the links to NameServers, much later those to other brokers: requests in flight still ask them
+close   first the links to NameServers, much later those to other brokers: requests in flight still use them
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Cluster:
         resources.push_async_callback(self.registration.close)
 
     async def wait_registered(self) -> None:
-        """Return when all NameServers know this broker, or after REGISTERED_TIMEOUT_S; it keeps trying then."""
+        """Return when all NameServers have registered this broker, or after REGISTERED_TIMEOUT_S; retries go on."""
         try:
             async with asyncio.timeout(REGISTERED_TIMEOUT_S):
                 await self.registration.wait_registered()

@@ -1,9 +1,9 @@
-"""Cold tier: the link to the tier process, what it is told, and what local deletion waits for.
+"""Cold tier: the link to the tier process, the messages sent over it, and the gate of local deletion.
 
-made      the fence, the ranges that a full disk has cost, the link; nothing of the tier is known yet
+made      the fence, the ranges dropped because of a full disk, the link; no data of the tier has arrived yet
 attach    once the parts are there: the state that is saved, the feed, the deletion gate
-start     the tier process is told of what is new; of a followed tier, the tables follow what it says
-close     neither any more; the helper process itself ends later (helper_links.py)
+start     changes are sent to the tier process; the tables follow the reports of a followed tier
+close     both stop; the helper process itself ends later (helper_links.py)
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class ColdTier:
         save_files: Callable[[], Awaitable[None]],
         resources: AsyncExitStack,
     ) -> None:
-        """Take what the tier process is told from these parts. `save_files`: see Housekeeping.save.
+        """Connect the parts whose state is sent to the tier process. `save_files`: see Housekeeping.save.
 
         Raises:
             CorruptDataError: A state file cannot be read.
@@ -135,12 +135,12 @@ class ColdTier:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is a cold tier of which nothing is known yet."""
+        """Whether there is a cold tier that has not reported yet."""
         return isinstance(self.reads, TierLink) and self.reads.version < 0
 
     @property
     def is_connected(self) -> bool:
-        """Whether the tier process is there."""
+        """Whether the tier process is connected."""
         return self._hub.is_connected(TIER_ROLE)
 
     def ticked(self, pressure: bool) -> None:
@@ -154,11 +154,11 @@ class ColdTier:
             self.reads.follow(self._settings.tier)
 
     async def report(self) -> None:
-        """Tell the tier process all that is published."""
+        """Send all published changes to the tier process."""
         await self._feed.flush()
 
     def _connected(self) -> None:
-        """A tier process is there: it is told of what was dropped before it is told of any queue's minimum."""
+        """Handle a tier process that has connected: it receives the dropped ranges before any queue's minimum."""
         assert isinstance(self.reads, TierLink)
         self.reads.dropped(list(self.dropped))
         self._feed.restart()

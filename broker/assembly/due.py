@@ -51,7 +51,7 @@ class DueMessages:
         self.transaction_counts = TransactionCounts(clock=base.clock)
 
     def load(self) -> None:
-        """Take the files over.
+        """Load the files.
 
         Raises:
             CorruptDataError: A file cannot be read.

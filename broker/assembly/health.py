@@ -1,7 +1,7 @@
-"""Health: the port on which load balancers, monitoring and people see how the broker is.
+"""Health: the port that shows the broker's state to load balancers, monitoring and operators.
 
 start    the port answers, if one is configured
-close    it answers no more
+close    the port is closed
 """
 
 import logging

@@ -11,7 +11,7 @@ from thermocline.broker.helpers import INDEX_ROLE, TIER_ROLE, HelperOptions, Hel
 
 
 class Helpers(Protocol):
-    """What the hot process does with its helpers; `Supervisor` is the one for processes."""
+    """The interface of a set of helpers; `Supervisor` is the one for processes."""
 
     def start(self) -> None:
         """Start them."""

@@ -1,11 +1,10 @@
 """Housekeeping: what a broker does beside requests, on the event loop, in small steps.
 
-    every second       statistics take their samples
     every second       statistics take their samples; old check points of POP are put anew where that is due
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
-    every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
+    every 10 s         silent clients are removed; expired queue locks are dropped; filters that changed are written
     every 10 s         open files are counted
-    every 30 s         huge pages are asked for, for what the heap has grown by
+    every 30 s         huge pages are requested for the heap's growth
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
                        asked about (transaction_service.py)
@@ -99,7 +98,7 @@ class Housekeeping:
             self._tasks.append(loop.create_task(self._timers.run(), name="timer service"))
 
     async def close(self) -> None:
-        """End the tasks and write what they left. Idempotent.
+        """End the tasks and write their last changes. Idempotent.
 
         Raises:
             UnavailableError: The files could not be written; a group repeats messages after the next start.

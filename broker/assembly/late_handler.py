@@ -1,7 +1,7 @@
-"""Late handler: holds a server's place while its broker is being put together.
+"""Late handler: answers requests while the broker's parts are still being made.
 
 The port must be bound before the parts exist, because a free port's number is part of the address that they are made
-with. A request that comes in between gets "busy", which every client repeats.
+with. A request that arrives before they exist gets "busy", upon which every client tries again.
 """
 
 from collections.abc import Awaitable

@@ -4,7 +4,7 @@ made     not bound yet
 start    the port is taken; requests are answered "the broker is starting", so that ports and addresses are known
          before the parts that show them are made
 serve    requests are served
-close    no new connections; those that are there are answered what is in flight and closed
+close    no new connections; open ones get the answers to requests in flight and are closed
 """
 
 from contextlib import AsyncExitStack
@@ -45,7 +45,7 @@ class Listener:
         config = self._settings.broker
         self.port = port = await self._server.start(config.listen_host, config.listen_port)
         self.close_with(resources)
-        self._settings.broker = replace(config, listen_port=port)  # port 0 asked for a free one: show which
+        self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
         host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port
 

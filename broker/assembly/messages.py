@@ -2,7 +2,7 @@
 
 made     the fast path, the processors behind it, and what they share
 start    the log is flushed by a helper thread, and waiting requests are answered at their time
-close    time is kept no more; a flush in flight ends first. The store stays open
+close    deadlines are no longer checked; a flush in flight ends first. The store stays open
 """
 
 import asyncio

@@ -47,7 +47,7 @@ class BrokerParts:
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Close all families when `resources` close: the clock is kept, links to other brokers end, topics close, the
-        persister writes what was asked for, the timers' files close. In this order, before the store."""
+        persister writes the requested files, the timers' files close. In this order, before the store."""
         self.due.close_with(resources)
         self.tables.close_with(resources)
         self.cluster.close_with(resources)

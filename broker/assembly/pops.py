@@ -1,10 +1,10 @@
-"""Pops: what consumers have popped and not acknowledged, and the requests that pop.
+"""Pops: popped messages without acknowledgement, and the requests that pop.
 
-made     the store of what is in flight, its files registered
+made     the store of messages in flight, its files registered
 load     the order infos; consumer offsets are loaded with the tables
 open     reads the check points in the log from where the offsets file says
 start    popped messages that are due come back, from now on
-close    nothing more comes back; what is in flight is in the log
+close    no more messages come back; those in flight are in the log
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from thermocline.remoting.pop_topics import normal_topic
 
 
 class Pops:
-    """What is in flight. On the loop."""
+    """The messages in flight. On the loop."""
 
     def __init__(self, base: Base, tables: Tables) -> None:
         """Registers the file of consumer offsets too: it says how far check points were read, so it is written only
@@ -55,7 +55,7 @@ class Pops:
         )
 
     def load(self) -> None:
-        """Take the order infos over.
+        """Load the order infos.
 
         Raises:
             CorruptDataError: The file cannot be read.

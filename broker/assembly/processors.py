@@ -169,7 +169,7 @@ def state_processors(
     run_retention: Callable[[], Awaitable[None]],
     dispatch_behind_bytes: Callable[[], int],
 ) -> tuple[Processor, ...]:
-    """What tools ask about the broker's state, and tell it to do. `dispatch_behind_bytes`: how far the index lags."""
+    """The requests of administration tools. `dispatch_behind_bytes`: how far the index lags."""
     base, tables, reads, due = parts.base, parts.tables, parts.reads, parts.due
     return (
         StatsProcessor(
@@ -229,7 +229,7 @@ def tier_processors(
     dropped: Callable[[], Sequence[DroppedRange]] = list,
     fenced_by: Callable[[], str] = str,
 ) -> tuple[Processor, ...]:
-    """What the `thermocline` command asks about the cold tier; parameters as those of TierProcessor."""
+    """The requests of the `thermocline` command about the cold tier; parameters as those of TierProcessor."""
     base, tables, reads = parts.base, parts.tables, parts.reads
     settings = base.settings
     hidden = HiddenMessages(

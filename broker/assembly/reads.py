@@ -1,4 +1,4 @@
-"""Reads: what is visible of the queues, hot and cold, and how much of it groups may read."""
+"""Reads: the visible ranges of queues, hot and cold, and the limits on groups' reads."""
 
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.tables import Tables

@@ -4,7 +4,7 @@
     start   housekeeping, the delay, timer and transaction services, the cleaner of static topics' mappings
     close   they end; then offsets, order infos, filters, delay progress and counts are written a last time
 
-It closes when no request is served any more and before the log: what it writes is what those requests left.
+It closes after the last request and before the log, so that its last write includes the changes of all requests.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""State: what the tier process saves in the bucket of state that no file has, for a broker that is recovered from it.
+"""State: state in memory that the tier process saves in the bucket, for a recovery of the broker.
 
 made     the log's reservation from its file; the link that answers the tier process
-close    it answers no more, before tables and persister close
+close    the link stops answering, before tables and persister close
 """
 
 from collections.abc import Awaitable, Callable

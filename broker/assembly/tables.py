@@ -4,8 +4,8 @@ made      empty; nothing is read
 load      from their files, which are registered with the persister
 boot      the system topics exist, and everything that a start changes is durable
 prepare   the filter compiler is ready, if filters on properties are allowed
-close     the kept clock is written if a topic needs it, then topics, then the persister, which writes what was
-          asked for: no table changes after its last write
+close     the kept clock is written if a topic needs it, then topics, then the persister, which writes the
+          requested files: no table changes after its last write
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Tables:
         persister.register(static_topic_table.FILE_NAME, path, self.static_topics.encode)
 
     def load(self) -> None:
-        """Take the files over.
+        """Load the files.
 
         Raises:
             CorruptDataError: A file cannot be read.

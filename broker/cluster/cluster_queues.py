@@ -1,7 +1,7 @@
-"""Cluster queues: the queues of a topic on all brokers, for those who are to share them.
+"""Cluster queues: the queues of a topic on all brokers, to be assigned among consumers.
 
-This broker's own come from its topic table, the others' from a NameServer, asked for each topic that somebody asks
-about, once in `loadBalancePollNameServerInterval`. While no NameServer answers, what was known last counts on.
+This broker's own come from its topic table, the others' from a NameServer, which is queried per requested topic, once
+in `loadBalancePollNameServerInterval`. While no NameServer answers, the last answer stays in use.
 Bound: TOPICS_MAX topics are remembered.
 Owner: the hot process's event loop.
 Source: broker/topic/TopicRouteInfoManager.java, Apache RocketMQ 5.3.
@@ -31,8 +31,8 @@ TIMEOUT_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What a NameServer said of the other brokers' queues."""
+class _Route:
+    """A NameServer's answer about the other brokers' queues."""
 
     asked_ms: int
     queues: tuple[MessageQueue, ...]
@@ -53,17 +53,17 @@ class ClusterQueues:
         self._registration = registration
         self._config = config
         self._clock = clock
-        self._known: dict[str, _Known] = {}
+        self._routes: dict[str, _Route] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
-        """The queues that consumers may read; None when nobody has such a topic. Cancelling is safe."""
-        known = self._known.get(topic)
-        if known is None or self._clock() - known.asked_ms >= self._config().route_poll_interval_ms:
+        """The queues that consumers may read; None when no broker has the topic. Cancelling is safe."""
+        route = self._routes.get(topic)
+        if route is None or self._clock() - route.asked_ms >= self._config().route_poll_interval_ms:
             await self._ask_once(topic)
-            known = self._known.get(topic)
+            route = self._routes.get(topic)
         config = self._topics.get(topic)
-        others = () if known is None else known.queues
+        others = () if route is None else route.queues
         if config is None:
             return list(others) or None
         count = config.read_queue_nums if config.perm & PERM_READ else 0
@@ -79,8 +79,8 @@ class ClusterQueues:
 
     async def _ask(self, topic: str) -> None:
         command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
-        known = self._known.get(topic)
-        queues = () if known is None else known.queues
+        route = self._routes.get(topic)
+        queues = () if route is None else route.queues
         try:
             answer = await self._registration.call(command, timeout_ms=TIMEOUT_MS)
             if answer is not None and answer.code == ResponseCode.SUCCESS:
@@ -88,10 +88,10 @@ class ClusterQueues:
             elif answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 queues = ()
         except MQError as error:
-            logger.warning("route not known anew topic=%s error=%s", topic, error)
-        if len(self._known) >= TOPICS_MAX:
-            self._known.clear()
-        self._known[topic] = _Known(asked_ms=self._clock(), queues=queues)
+            logger.warning("route not refreshed topic=%s error=%s", topic, error)
+        if len(self._routes) >= TOPICS_MAX:
+            self._routes.clear()
+        self._routes[topic] = _Route(asked_ms=self._clock(), queues=queues)
 
     def _others(self, topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
         own_name = self._config().broker_name

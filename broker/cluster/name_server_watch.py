@@ -1,4 +1,4 @@
-"""NameServerWatch: looks up which NameServers this broker registers with, again and again, and tells its registration.
+"""NameServerWatch: looks up the NameServers that this broker registers with, repeatedly, and informs its registration.
 
     namesrvAddr                                      these addresses
     namesrvAddr, fetchNameSrvAddrByDnsLookup         every address of these names
@@ -38,7 +38,7 @@ class NameServerWatch:
     """One task. `start` once; `close` is idempotent."""
 
     def __init__(self, *, config: Callable[[], BrokerConfig], follow: Callable[[tuple[str, ...]], None]) -> None:
-        """`follow` is told the whole list, each time it was looked up."""
+        """`follow` receives the whole list after each lookup."""
         self._config = config
         self._follow = follow
         self._task: asyncio.Task[None] | None = None
@@ -69,13 +69,13 @@ class NameServerWatch:
 
     async def _run(self) -> None:
         while True:
-            await self._look()
+            await self._look_up()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config().name_server_period_ms / 1000):
                     await self._due.wait()
             self._due.clear()
 
-    async def _look(self) -> None:
+    async def _look_up(self) -> None:
         source = self._config().name_server_source
         try:
             addresses = () if source is None else await source.fetch()

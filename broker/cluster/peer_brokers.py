@@ -1,7 +1,7 @@
-"""Peer brokers: asks other brokers of the cluster, by their names, about physical queues that they hold.
+"""Peer brokers: sends requests about physical queues to other brokers of the cluster, by broker name.
 
-A name's address comes from a NameServer, asked when a name is not known and after a call that did not get through, at
-most once in ASK_AGAIN_MS. Connections are kept open as long as the peers keep them.
+A name's address comes from a NameServer, which is queried for a new name and after a failed call, at most once in
+ASK_AGAIN_MS. Connections are kept open as long as the peers keep them.
 Bound: CALLS_MAX calls at a time; more are refused, and clients ask again.
 Owner: the hot process's event loop.
 Source: remoting/rpc/RpcClientImpl.java, broker/out/BrokerOuterAPI.java, Apache RocketMQ 5.3.
@@ -33,7 +33,7 @@ class PeerBrokers:
     """The masters of the other brokers. `close` as often as wanted."""
 
     def __init__(self, registration: Registration, *, timeout_ms: Callable[[], int], clock: Callable[[], int]) -> None:
-        """`timeout_ms`: how long a call may take that says nothing else."""
+        """`timeout_ms`: the default timeout of a call."""
         self._registration = registration
         self._timeout_ms = timeout_ms
         self._clock = clock
@@ -49,7 +49,7 @@ class PeerBrokers:
         """Ask the master of a broker and return its answer, whatever the code. Cancelling is safe.
 
         Raises:
-            MQError: Nobody knows the broker, or it did not answer; RocketMQ answers SYSTEM_ERROR then.
+            MQError: No NameServer has the broker's address, or it did not answer; RocketMQ answers SYSTEM_ERROR then.
             BrokerBusyError: Too many calls are under way.
         """
         if self._calls_count >= CALLS_MAX:

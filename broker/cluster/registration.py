@@ -1,4 +1,4 @@
-"""Registration: tells every NameServer which topics this broker has, and that it is alive.
+"""Registration: registers this broker and its topics with every NameServer, and keeps the registration alive.
 
     at start, after 10 s, then every 30 s      all topics
     at each change of topics                   the topics that changed, many changes in one message; with
@@ -7,15 +7,15 @@
     when a connection was lost                 all topics, as soon as there is a new one: a NameServer forgets a broker
                                                whose connection closes
 
-One task and one connection for each NameServer; they know nothing of each other, and one that is away holds nobody up.
-Which NameServers there are is looked up again and again (name_server_watch.py). A new one is registered with at once.
-One that leaves the list is registered with for as long as clients may still ask it, then told that the broker leaves.
+One task and one connection for each NameServer, independent of each other: an unreachable NameServer delays no other.
+The list of NameServers is looked up repeatedly (name_server_watch.py). The broker registers with a new one at once.
+A NameServer that leaves the list still gets registrations while clients may query it, then an unregistration.
 
 Rules
-  - One registration is under way at a time for a NameServer, and what it did not acknowledge goes with the next one. A
-    NameServer takes a changed topic over when the data version differs from the one it knows, so a change that got lost
+  - One registration is under way at a time for a NameServer; changes that it did not acknowledge go with the next. A
+    NameServer takes a changed topic over when the data version differs from the one it has, so a change that got lost
     must not be followed by a newer version without it.
-  - What is sent is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
+  - The request is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
   - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
   - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
 Owner: the hot process's event loop.
@@ -111,7 +111,7 @@ class Registration:
         self._watch.look_soon()
 
     def request_full(self) -> None:
-        """Send all topics anew, as something about all of them changed."""
+        """Send all topics again, as a setting of all of them changed."""
         for link in self._all_links():
             link.request_full()
 
@@ -338,7 +338,7 @@ class _Link:
         try:
             await connection.request(self._registration.unregister_command(), timeout_ms=UNREGISTER_TIMEOUT_MS)
         except MQError as error:
-            logger.warning("name server not told of the leave name_server=%s error=%s", self.address, error)
+            logger.warning("unregister failed name_server=%s error=%s", self.address, error)
         self.registered.clear()
 
     async def _run(self) -> None:

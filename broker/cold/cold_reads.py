@@ -1,18 +1,17 @@
-"""Cold reads: what the hot process asks of the tier process, as the request processors see it.
+"""Cold reads: the interface through which request processors read from the tier process.
 
 A queue offset below the queue's local minimum, and a physical offset below the log's, may still be held by the cold
-tier. The answers here never pass through the hot process's own disk, may take a while, and may fail.
+tier. Answers never use the hot process's own disk, may take a while, and may fail.
 
 Rules
-  - `bounds` is answered from memory: what the tier last said it serves. None means that nothing is known (no tier was
-    heard of yet); then what depends on it gets a retryable answer, never the local minimum: an official client would
-    skip history.
-  - Everything else raises `UnavailableError` when there is no answer now, and may be cancelled: a client that left is
-    not worth the rest of the way.
-  - Records come byte for byte as the log held them, whole, in order of their queue offset, gapless within one answer
-    (an answer may be shorter than asked for).
-  - A record stored before `expired_before_ms` is gone: it is not returned, and minimum offsets lie behind it.
-  - How much may be on the way is bounded by the implementation (bytes) and by its callers (requests).
+  - `bounds` returns the tier's last report, from memory. None: no tier has reported yet. Requests that depend on it
+    then get a retryable answer, never the local minimum: an official client would skip history.
+  - All other calls raise `UnavailableError` when there is no answer now. They may be cancelled when the client has
+    disconnected.
+  - Records are returned byte for byte as the log held them, whole, in order of their queue offset, without gaps within
+    one answer (which may hold fewer records than requested).
+  - A record stored before `expired_before_ms` has expired: it is not returned, and minimum offsets are above it.
+  - The implementation bounds the bytes in flight, its callers the requests in flight.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ class ColdPull:
     """SQL92 expression that the properties have to fulfil; empty: all messages."""
     expired_before_ms: int
     group: str
-    """Whose pull it is: limits and read-ahead are per group."""
+    """The consumer group: limits and read-ahead are per group."""
     reader: str = ""
-    """Who waits for it (`reader_left`); empty: nobody who leaves."""
+    """The client that waits for the answer (`reader_left`); empty: none that can disconnect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +113,16 @@ class ColdRecord:
 
 
 class ColdReads(Protocol):
-    """The tier process as a client sees it. Belongs to the hot process's event loop."""
+    """The interface of the tier process. Belongs to the hot process's event loop."""
 
     def health(self) -> ColdHealth:
-        """How the cold tier is."""
+        """The state of the cold tier."""
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
-        """What the tier serves of a queue; both bounds equal when it serves nothing. None: not known."""
+        """The tier's range of a queue; both bounds equal when it serves nothing. None: unknown."""
 
     def held(self, pull: ColdPull) -> ColdPullResult | None:
-        """The answer to a pull when it is in memory: records that came with an earlier one, some expired by now."""
+        """The answer to a pull if it is in memory: records that came with an earlier one; some may have expired."""
 
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Messages of a queue.
@@ -133,7 +132,7 @@ class ColdReads(Protocol):
         """
 
     def reader_left(self, reader: str) -> None:
-        """Let go of what is kept or fetched for this reader alone; its pulls are cancelled by their caller."""
+        """Drop the records kept or fetched for this reader alone; its pulls are cancelled by their caller."""
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
         """The first offset whose record is stored in the tier and has not expired; None when there is none.

@@ -1,18 +1,19 @@
-"""Cold runs: records that the tier process has sent beyond what one pull took, kept for the pulls that follow.
+"""Cold runs: records that the tier process has sent beyond the limit of one pull, kept for the pulls that follow.
 
-    first pull, or a jump                asked of the tier process as it is
-    a pull where the last one ended      asked for a run of `RUN_BYTES`; what the client may have is cut off its front
-    the pulls behind that                cut from the run at once; nobody is asked
+    first pull, or a jump                sent to the tier process unchanged
+    a pull where the last one ended      requests a run of `RUN_BYTES`; the client's part is cut off its front
+    the pulls after that                 cut from the run at once, without a request
 
-Clients pull 32 messages at a time, a few KiB when messages are small: a way to the tier process and back for each would
-cost more than all else.
+Clients pull 32 messages at a time, a few KiB when messages are small: one round trip to the tier process for each would
+cost more than all other work.
 
 Rules
-  - A reader is a group on one queue of one incarnation of a topic, without any filter. What an incarnation holds at an
-    offset never changes, so a run is never out of date. What expires while it is kept is cut off by whoever serves it.
-  - One run a reader, and one question at a time: a pull that is written before the answer to the one before waits for
-    that. A pull elsewhere (another member of the group) is asked on its own meanwhile.
-  - When the client that a run was asked for leaves, the run goes (`forget`).
+  - A reader is a group on one queue of one incarnation of a topic, without any filter. The message at an offset
+    never changes within an incarnation, so a run is never out of date. The caller cuts off records that expire
+    while it is kept.
+  - One run a reader, and one request at a time: the next pull of the same run waits for the answer to the one before. A
+    pull at another offset (of another member of the group) is requested on its own meanwhile.
+  - When the client that requested a run disconnects, the run is deleted (`forget`).
   - Bounded: `bytes_max` in all and `READERS_MAX` readers; those used longest ago are forgotten.
 Belongs to the hot process's loop.
 """
@@ -28,7 +29,7 @@ from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
 from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 
 RUN_BYTES = 256 * 1024
-"""What one answer to a client may hold by default; more would keep the loop from sends for longer."""
+"""The most bytes of one answer to a client by default; more would block the loop for longer."""
 RUN_RECORDS_MAX = 8192
 RUNS_BYTES_MAX = 16 * 1024 * 1024
 READERS_MAX = 4096
@@ -55,7 +56,7 @@ class _Reader:
         self.data, self.position, self.next_offset = data, 0, next_offset
 
     def cut(self, count_max: int, bytes_max: int) -> tuple[memoryview, int]:
-        """Take records off the front, at least one; those, and how many they are."""
+        """Cut records off the front, at least one; return them and their number."""
         data, start, data_end, unpack_from = self.data, self.position, len(self.data), INT.unpack_from
         end, stop, count = start, start + bytes_max, 0
         while count < count_max and end < data_end:
@@ -92,11 +93,11 @@ class ColdRuns:
         self.size_bytes = 0
 
     def held(self, pull: ColdPull, incarnation: int) -> ColdPullResult | None:
-        """The answer to a pull that needs nobody else; None when the tier process must be asked."""
+        """The answer to a pull from the kept run; None when the tier process must be asked."""
         if pull.codes or pull.expression:
             return None
         reader = self._readers.get(_key(pull, incarnation))
-        return None if reader is None else self._take(reader, pull)
+        return None if reader is None else self._cut_run(reader, pull)
 
     async def pull(self, pull: ColdPull, incarnation: int) -> ColdPullResult:
         """The answer to any pull. Cancelling is safe. Raises what `ask` raises."""
@@ -111,7 +112,7 @@ class ColdRuns:
         if asked_offset is not None and not asked_offset < pull.offset <= asked_offset + RUN_RECORDS_MAX:
             return await self._ask(pull, incarnation)
         async with reader.lock:
-            result = self._take(reader, pull)
+            result = self._cut_run(reader, pull)
             if result is not None:
                 return result
             reader.asked_offset = pull.offset
@@ -159,7 +160,7 @@ class ColdRuns:
             if reader.client == client:
                 self._keep(reader, b"", next_offset=-1)
 
-    def _take(self, reader: _Reader, pull: ColdPull) -> ColdPullResult | None:
+    def _cut_run(self, reader: _Reader, pull: ColdPull) -> ColdPullResult | None:
         if reader.next_offset != pull.offset or not reader.data:
             return None
         size_bytes = len(reader.data)
@@ -178,7 +179,7 @@ class ColdRuns:
 
 
 def _cut(reader: _Reader, pull: ColdPull) -> ColdPullResult:
-    """What the client may have, off the front of what is kept."""
+    """Cut the client's part off the front of the kept records."""
     records, count = reader.cut(pull.count_max, pull.bytes_max)
     return ColdPullResult(records=(records,), message_count=count, next_offset=reader.next_offset)
 

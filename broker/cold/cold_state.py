@@ -3,11 +3,11 @@
     none       there is no cold tier
     serving    cold reads are answered, segments are committed
     degraded   the object store gives no answer: hot messages are served, local files stay, cold reads are answered from
-               what is cached, else "try again"
-    opening    the tier process is there and has not opened the ledger yet
-    away       the tier process is not there; the broker starts it again
+               the cache, else "try again"
+    opening    the tier process is connected and has not opened the ledger yet
+    away       the tier process is not connected; the broker starts it again
 
-Sends and reads of hot messages do not depend on it. What was acknowledged stays on local disk meanwhile.
+Sends and reads of hot messages do not depend on it. Acknowledged messages stay on local disk meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ColdHealth:
 
     @property
     def is_impaired(self) -> bool:
-        """Whether somebody should look."""
+        """Whether the operator should check the cold tier."""
         return self.state in (ColdState.DEGRADED, ColdState.AWAY)
 
     def fields(self) -> dict[str, object]:

@@ -1,14 +1,14 @@
-"""Dropped ranges: messages that were given up because the disk was full and the bucket did not take them.
+"""Dropped ranges: messages that were deleted uncommitted because the disk was full and the bucket failed.
 
-Under `drop-oldest` (drop_oldest.py) the oldest local files go although what waits in them was not committed. Which
-offsets that were stands here, durably, before the first file goes; the tier process declares them as holes in the
-ledger, less what it had committed after all, so that readers step over them and Spark names them.
+Under `drop-oldest` (drop_oldest.py) the oldest local files are deleted although some of their messages were not
+committed. The offsets of these messages are durable here before the first file is deleted. The tier process declares
+them as holes in the ledger, except those that it had committed after all: readers step over holes, Spark names them.
 
 File: thermocline/droppedRanges.json
     {"ranges": [{"topic": "...", "incarnation": 3, "queueId": 0, "startOffset": 10, "endOffset": 25, "droppedMs": ...}]}
 
-Ranges of one queue that touch are one: an outage leaves one a queue. Those of a topic's earlier lives go with it. After
-a crash in between, what is still on the disk was not dropped (`clip`).
+Adjacent ranges of one queue are merged: an outage adds one range a queue. Ranges of a topic's earlier incarnations are
+deleted with it. After a crash before the files were deleted, `clip` removes offsets that are still on the disk.
 Belongs to the hot process's loop.
 """
 
@@ -25,7 +25,7 @@ FILE_NAME = "droppedRanges"
 
 
 class DroppedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Offsets [start_offset, end_offset) of a queue in one life of its topic; the last of them went at `dropped_ms`."""
+    """Offsets [start_offset, end_offset) of a queue in one incarnation of its topic. `dropped_ms`: of the last one."""
 
     topic: str
     incarnation: int
@@ -45,10 +45,10 @@ class _File(msgspec.Struct):
 
 
 class DroppedRanges:
-    """All that is known to have been dropped."""
+    """All dropped ranges."""
 
     def __init__(self, *, incarnation_of: Callable[[str], int]) -> None:
-        """`incarnation_of(topic)`: the topic's life now."""
+        """`incarnation_of(topic)`: the topic's current incarnation."""
         self._incarnation_of = incarnation_of
         self._ranges: dict[tuple[str, int, int], list[DroppedRange]] = {}
 
@@ -59,37 +59,40 @@ class DroppedRanges:
         return sum(map(len, self._ranges.values()))
 
     def live(self) -> list[DroppedRange]:
-        """Those of topics' present lives, by topic, queue and offset."""
+        """The ranges of topics' current incarnations, by topic, queue and offset."""
         found = [each for each in self if each.incarnation >= self._incarnation_of(each.topic)]
         return sorted(found, key=lambda each: (each.topic, each.queue_id, each.start_offset))
 
     def add(self, ranges: Iterable[DroppedRange]) -> None:
-        """Note more of them; those that touch known ones become one with them."""
+        """Add ranges; those adjacent to recorded ones are merged with them."""
         for new in ranges:
             key = new.topic, new.incarnation, new.queue_id
             kept: list[DroppedRange] = []
-            for known in self._ranges.get(key, ()):
-                if known.end_offset < new.start_offset or new.end_offset < known.start_offset:
-                    kept.append(known)
+            for recorded in self._ranges.get(key, ()):
+                if recorded.end_offset < new.start_offset or new.end_offset < recorded.start_offset:
+                    kept.append(recorded)
                     continue
                 new = msgspec.structs.replace(
                     new,
-                    start_offset=min(known.start_offset, new.start_offset),
-                    end_offset=max(known.end_offset, new.end_offset),
-                    dropped_ms=max(known.dropped_ms, new.dropped_ms),
+                    start_offset=min(recorded.start_offset, new.start_offset),
+                    end_offset=max(recorded.end_offset, new.end_offset),
+                    dropped_ms=max(recorded.dropped_ms, new.dropped_ms),
                 )
             self._ranges[key] = [*kept, new]
 
     def remove(self, ranges: Iterable[DroppedRange]) -> None:
-        """These were not dropped after all: what was added last."""
+        """Remove ranges that were added last and were not dropped after all."""
         for each in ranges:
             key = each.topic, each.incarnation, each.queue_id
             self._ranges[key] = [
-                part for known in self._ranges.get(key, ()) for part in _without(known, each) if part.message_count > 0
+                part
+                for recorded in self._ranges.get(key, ())
+                for part in _without(recorded, each)
+                if part.message_count > 0
             ]
 
     def clip(self, queues: ConsumeQueueTable) -> None:
-        """Forget what is there after all: offsets that local queues hold."""
+        """Remove the offsets that local queues still hold."""
         for key, ranges in self._ranges.items():
             topic, incarnation, queue_id = key
             if incarnation != self._incarnation_of(topic):
@@ -105,10 +108,10 @@ class DroppedRanges:
             ]
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content.
+        """Load the file's content.
 
         Raises:
-            CorruptDataError: It is none.
+            CorruptDataError: The content is not valid.
         """
         if data is None:
             return
@@ -118,13 +121,13 @@ class DroppedRanges:
             raise CorruptDataError("the list of dropped messages cannot be read", file=FILE_NAME) from error
 
     def encode(self) -> bytes:
-        """The file's content: what still means something."""
+        """The file's content: the ranges of current incarnations."""
         return msgspec.json.encode(_File(ranges=self.live()))
 
 
-def _without(known: DroppedRange, gone: DroppedRange) -> tuple[DroppedRange, DroppedRange]:
-    """What of a range lies in front of another one, and behind it; ranges of no offsets where nothing does."""
+def _without(recorded: DroppedRange, gone: DroppedRange) -> tuple[DroppedRange, DroppedRange]:
+    """The parts of a range before and after `gone`; a part without offsets is an empty range."""
     return (
-        msgspec.structs.replace(known, end_offset=min(known.end_offset, gone.start_offset)),
-        msgspec.structs.replace(known, start_offset=max(known.start_offset, gone.end_offset)),
+        msgspec.structs.replace(recorded, end_offset=min(recorded.end_offset, gone.start_offset)),
+        msgspec.structs.replace(recorded, start_offset=max(recorded.start_offset, gone.end_offset)),
     )

@@ -1,8 +1,8 @@
-"""Key index: where in the log the messages with a key are, as the request processors ask for it.
+"""Key index: the interface through which request processors find the log positions of messages by key.
 
 The index files belong to the index process; the hot process asks it over the unix socket and reads the records itself.
-An answer may name records that another key with the same hash brought in, records of an earlier topic of the same name,
-and records whose log file is gone: the caller looks at each.
+An answer may contain records of another key with the same hash, records of an earlier topic of the same name, and
+records whose log file is deleted: the caller checks each.
 Source: IndexService.java (queryOffset), Apache RocketMQ 5.3.
 """
 
@@ -27,7 +27,7 @@ class KeyQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMatches:
-    """What the index knows, newest first; and the last record that it has taken in (zeroes for an empty index)."""
+    """The physical offsets found, newest first, and the last record indexed (zeroes for an empty index)."""
 
     physical_offsets: Sequence[int]
     last_store_timestamp_ms: int

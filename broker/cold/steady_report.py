@@ -1,4 +1,4 @@
-"""SteadyReport: how far the scrub that runs by itself has come, as the tier process tells it."""
+"""SteadyReport: the progress of the steady scrub, as the tier process reports it."""
 
 from __future__ import annotations
 

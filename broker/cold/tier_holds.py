@@ -1,6 +1,6 @@
-"""Tier holds: what keeps objects of a topic in the bucket that would go, and which of its messages cannot be read.
+"""Tier holds: which pins keep a topic's removed objects in the bucket, and which of its messages cannot be read.
 
-Worked out in the tier process, which has the catalog; said in words by tier_explanation.py.
+Computed in the tier process, which has the catalog; put into words by tier_explanation.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from thermocline.tiered.segments import is_pack_key
 
 
 class PinHold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pin, and what it keeps of what has left the newest catalog: the topic's segments, and packs if it has any."""
+    """A pin, and the objects removed from the newest catalog that it keeps: the topic's segments, and any packs."""
 
     pin_id: str
     owner: str
@@ -58,7 +58,7 @@ def pin_holds(catalog: Catalog, topic: str, pins: Iterable[Pin], *, now_ms: int)
 
 
 def quarantined_ranges(catalog: Catalog, topic: str) -> list[QuarantinedRange]:
-    """What is in quarantine of the topic's present life, by queue and offset."""
+    """The quarantined ranges of the topic's current incarnation, by queue and offset."""
     entry = catalog.topics.get(topic)
     return sorted(
         (

@@ -1,7 +1,7 @@
 """Which topics the cold tier holds: all but those in which the broker keeps its own unfinished work.
 
-Retry and dead-letter topics are tiered like any topic. What waits in an internal topic for its time (delayed messages)
-holds back local deletion by itself, see docs/adr/0002.
+Retry and dead-letter topics are tiered like any topic. Messages that wait in an internal topic (delayed
+ones) hold back local deletion by themselves, see docs/adr/0002.
 """
 
 from thermocline.remoting.topic_validation import is_internal_topic

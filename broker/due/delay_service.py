@@ -1,21 +1,21 @@
 """Delay service: delivers messages of the delay levels when their time has come.
 
-A message with level n lies in SCHEDULE_TOPIC_XXXX, queue n - 1, with its real topic and queue in the properties
+A message with level n is stored in SCHEDULE_TOPIC_XXXX, queue n - 1, with its real topic and queue in the properties
 REAL_TOPIC and REAL_QID; the tags code of its queue unit is the time of delivery. Messages of one level come due in
-the order in which they were stored, so each level needs one offset: what lies before it has been delivered.
+the order in which they were stored, so each level needs one offset: messages below it have been delivered.
 
 File: config/delayOffset.json, Apache RocketMQ's: {"dataVersion":{...},"offsetTable":{1:64,2:20}}, integer keys
 unquoted.
 
 Rules
   - Delivery appends the message to its real queue, with the property text as it was stored (RocketMQ leaves
-    REAL_TOPIC and DELAY in it) and a new store time. At least once: what was delivered since the file was written
-    last is delivered again after a crash; a clean stop repeats nothing.
+    REAL_TOPIC and DELAY in it) and a new store time. At least once: messages delivered since the file was written
+    last are delivered again after a crash; a clean stop repeats nothing.
   - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
-  - A time of delivery further away than the level's delay (a clock that was set back) means now.
+  - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
   - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
-    when the name was made again since: it belongs to the topic's earlier life.
-  - Records of undelivered messages must stay in the local log: `earliest_undelivered_offset` is for retention to ask.
+    when the name was made again since: it belongs to the topic's earlier incarnation.
+  - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`.
 Owner: the hot process's event loop.
 Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
 """
@@ -119,7 +119,7 @@ class DelayService:
         }
 
     def earliest_undelivered_offset(self) -> int | None:
-        """The physical offset below which no undelivered message lies; None when none waits."""
+        """The lowest physical offset of an undelivered message; None when there is none."""
         waiting = []
         for level in range(1, self.level_count + 1):
             queue = self._queue(level)
@@ -151,11 +151,11 @@ class DelayService:
 
     def deliver_slice(self) -> bool:
         """Deliver what is due, up to a slice; True when more is due."""
-        left = SLICE_MESSAGES_MAX
+        remaining = SLICE_MESSAGES_MAX
         self._is_waiting = False
         for level in range(1, self.level_count + 1):
-            left -= self._deliver_level(level, left)
-            if left == 0:
+            remaining -= self._deliver_level(level, remaining)
+            if remaining == 0:
                 return True
         return False
 
@@ -240,7 +240,7 @@ class DelayService:
         return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (self._version.text(), pairs.encode())
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content.
+        """Load the file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

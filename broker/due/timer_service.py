@@ -3,13 +3,13 @@
     timers.step -> drafts -> MessageAppender.append -> timers.confirm
 
 Rules
-  - At least once: what was not confirmed is given again, and what was put since the last round of the timers once more
+  - At least once: unconfirmed drafts are returned again, and messages put since the timers' last round are put again
     after a crash. A clean stop repeats nothing.
-  - A message that can never be put (to a name that is no topic's) is dropped, with a line in the log. Anything else
-    that the store refuses is tried again: nothing behind it goes out before.
-  - While the log is paused for a full disk, these messages pass if local retention waits for the timers: deliveries
-    and copies are what lets the files go. Senders wait until there is room.
-  - A damaged timer log stops deliveries until somebody looks; the log says so every ten seconds. Nothing is lost by it.
+  - A message that can never be put (its name is no topic's) is dropped, with a line in the log. Any other refused
+    message is tried again; later ones wait for it.
+  - While the log is paused for a full disk, these messages pass if local retention waits for the timers, as only
+    deliveries and copies let the files go. Senders wait until there is room.
+  - A damaged timer log stops deliveries until it is repaired; this is logged every ten seconds. No message is lost.
   - Work is done in slices of a few ms, then the loop serves others. When there is none, the task sleeps until the next
     message is due, or one is stored that has to get its slot; a second at most.
 Owner: the hot process's event loop.
@@ -43,7 +43,7 @@ class TimerService:
     def __init__(
         self, timers: TimerMessageStore, appender: MessageAppender, *, commit_log: CommitLog, rates: StoreRates
     ) -> None:
-        """`rates`: told how many messages were enqueued and delivered."""
+        """`rates` counts enqueued and delivered messages."""
         self._timers = timers
         self._appender = appender
         self._commit_log = commit_log

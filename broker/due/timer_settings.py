@@ -5,7 +5,7 @@ from thermocline.timers.timer_config import TimerConfig, supported_precision_ms
 
 
 def timer_config(settings: BrokerSettings) -> TimerConfig:
-    """What the settings say now."""
+    """The configuration from the present settings."""
     broker = settings.broker
     return TimerConfig(
         root_path=settings.store.root_path,

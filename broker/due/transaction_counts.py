@@ -71,7 +71,7 @@ class TransactionCounts:
         )
 
     def load(self, data: bytes | None) -> None:
-        """Take over a file's content.
+        """Load a file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

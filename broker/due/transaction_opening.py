@@ -29,7 +29,7 @@ async def open_transactions(
     *,
     clock: Callable[[], int],
 ) -> TransactionCoordinator:
-    """What was open when the broker stopped; the coordinator follows its settings from now on."""
+    """Open the transactions of the last run; the coordinator follows its settings from now on."""
     stored = [
         offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
         for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)

@@ -1,4 +1,4 @@
-"""Transaction service: what transactions need done beside requests, on the event loop.
+"""Transaction service: the recurring work of transactions beside requests, on the event loop.
 
     every transactionCheckInterval   a round of checks, in slices; its questions go to one living producer of the group,
                                      each in its turn
@@ -8,10 +8,10 @@
                                      with those of all groups
     transactionMetricFlushInterval   the counts of open transactions are written, if they changed
 
-Nothing of this costs anything while no transaction is open: a round looks at two numbers.
+While no transaction is open this costs nothing: a round compares two numbers.
 
-Bounds: a round gives up after a minute; before a producer that does not take what it is sent, it waits for a second.
-A round that fails, since the log takes no writes, is tried again as the next one.
+Bounds: a round gives up after a minute; it waits a second for a producer whose connection accepts no data. A round that
+fails, because the log takes no writes, is tried again as the next one.
 Owner: the hot process's event loop.
 Source: TransactionalMessageCheckService.java, TransactionalOpBatchService.java,
 AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.
@@ -114,14 +114,14 @@ class TransactionService:
         return check_round.asked_count
 
     def step(self, now_ms: int) -> None:
-        """Let the consumer offsets know of progress; have the counts written when they are due."""
+        """Write progress to the consumer offsets; have the counts written when they are due."""
         self.publish()
         if self._transaction_counts.changes.is_unsaved and now_ms >= self._counts_due_ms:
             self._counts_due_ms = now_ms + self._settings.broker.transaction_counts_interval_ms
             self._persister.request(transaction_counts.FILE_NAME)
 
     def publish(self) -> None:
-        """Let the consumer offsets know of progress that is durable."""
+        """Write durable progress to the consumer offsets."""
         if self._coordinator.publish():
             half_offset, op_offset = self._coordinator.progress
             offsets = self._offsets

@@ -5,7 +5,7 @@ from thermocline.transactions.transaction_config import TransactionConfig
 
 
 def transaction_config(config: BrokerConfig) -> TransactionConfig:
-    """What the settings say now."""
+    """The configuration from the present settings."""
     return TransactionConfig(
         timeout_ms=config.transaction_timeout_ms,
         check_max=config.transaction_check_max,

@@ -1,12 +1,12 @@
-"""Followed topics: what the follower process says of topics and queues, as this broker's own tables show it.
+"""Followed topics: applies the follower process's reports on topics and queues to this broker's own tables.
 
-    FOLLOWED_TOPICS   topics are made, changed and deleted here as they are there, to be read only
+    FOLLOWED_TOPICS   topics are made, changed and deleted here as at the source, read-only
     CATALOG_TABLE     a queue ends where the cold tier does; pulls that wait there are woken
 
-A queue has no local message: its minimum and its end here are the cold tier's end, everything below is cold. So pulls,
-offsets by time and keys take the ways that they take in any broker.
+A queue has no local message: its minimum and its end here are the cold tier's end, all lower offsets are cold. Pulls,
+offsets by time and key queries therefore use the same code as in any broker.
 
-What comes is worked off in order, by one task: a queue's range never before its topic, nor before the queue itself.
+One task applies the reports in order: a queue's range never before its topic, nor before the queue itself.
 Belongs to the hot process's loop. Bounded by what the follower process sends: a table each time the ledger has moved.
 """
 
@@ -44,7 +44,7 @@ TOPICS_AT_ONCE = 500
 
 
 class TopicFollower:
-    """Notes what the follower process says until `start`; see the module's header."""
+    """Collects the follower process's reports until `start`; see the module's header."""
 
     def __init__(self) -> None:
         self._incarnations: dict[str, int] = {}
@@ -53,14 +53,14 @@ class TopicFollower:
         self._link: TierLink | None = None
 
     def make_link(self, hub: HelperHub, *, timeout_ms: int, on_fenced: Callable[[Fenced], None]) -> TierLink:
-        """The link to the follower process; until the first table was worked off it knows nothing of the cold tier."""
+        """The link to the follower process; it has no bounds of the cold tier before the first table was applied."""
         self._link = TierLink(
             hub,
             incarnation_of=lambda topic: self._incarnations.get(topic, -1),
             timeout_ms=timeout_ms,
             on_connected=lambda: None,
             on_fenced=on_fenced,
-            on_state=self._told,
+            on_state=self._on_state,
             on_table=self._news.put_nowait,
         )
         return self._link
@@ -84,7 +84,7 @@ class TopicFollower:
                 await self._task
             self._task = None
 
-    def _told(self, code: int, body: bytes | memoryview) -> None:
+    def _on_state(self, code: int, body: bytes | memoryview) -> None:
         assert code == HelperRequestCode.FOLLOWED_TOPICS
         self._news.put_nowait(decode_body(body, FollowedTopics))
 
@@ -94,12 +94,12 @@ class TopicFollower:
             try:
                 await tables.follow(news)
             except Exception:
-                # A bug in one of them must not keep what follows from being seen.
+                # A bug in one report must not block the next ones.
                 logger.exception("news of the ledger not followed, a bug of ours")
 
 
 class _FollowingTables:
-    """This broker's tables, which are made to show what the follower process says."""
+    """This broker's tables, brought up to date with the follower process's reports."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _FollowingTables:
         offsets: ConsumerOffsets,
         long_polling: LongPolling,
     ) -> None:
-        """`incarnations`: of the topics that are followed by now; kept up to date here."""
+        """`incarnations`: of the topics followed so far; updated here."""
         self._link = link
         self._incarnations = incarnations
         self._store = store
@@ -125,7 +125,7 @@ class _FollowingTables:
             for start in range(0, len(news.topics), TOPICS_AT_ONCE):
                 await self._follow_topics(news.topics[start : start + TOPICS_AT_ONCE])
             return
-        # In one turn: no pull may find a queue that ends elsewhere than the cold tier.
+        # In one turn of the loop: no pull may find a queue whose end differs from the cold tier's.
         self._link.take(news)
         self._long_polling.arrived(self._follow_queues(news.ranges))
 
@@ -138,9 +138,9 @@ class _FollowingTables:
                 raise outcome
 
     async def _follow(self, followed: FollowedTopic) -> None:
-        topic, known = followed.topic, self._incarnations.get(followed.topic)
-        # A topic of an earlier run may be of another life: it begins anew as well, with its groups' offsets.
-        has_ended = followed.deleted or (known is not None and known != followed.incarnation)
+        topic, incarnation = followed.topic, self._incarnations.get(followed.topic)
+        # A topic of an earlier run may be of another incarnation: it begins anew too, with its groups' offsets.
+        has_ended = followed.deleted or (incarnation is not None and incarnation != followed.incarnation)
         if has_ended:
             self._incarnations.pop(topic, None)
             if topic in self._topics:

@@ -1,9 +1,9 @@
 """Follower process: serves cold reads from another broker's cold tier, and follows its ledger. It writes nothing.
 
-It stands where the tier process stands in a broker that writes, and answers the same requests. The ledger is looked at
-again after `coldFollowIntervalMs`; while nothing comes, up to FOLLOW_PAUSES_MAX times as long: a message is seen here
-that long after it was committed at the latest. The state snapshot, from which topics have their queue counts, is
-looked for when the ledger has moved, but not more often than the source saves it.
+It replaces the tier process of a broker that writes, and answers the same requests. It polls the ledger every
+`coldFollowIntervalMs`, without news up to FOLLOW_PAUSES_MAX times as long: that is the longest delay from a commit to
+its visibility here. Queue counts of topics come from the state snapshot, which is read when the ledger has moved, but
+not more often than the source saves it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ RETRY_PAUSE_S = 1.0
 
 
 class FollowerRole:
-    """What the hot process talks to. Belongs to the process's loop."""
+    """Answers the hot process. Belongs to the process's loop."""
 
     def __init__(self) -> None:
         self._reader: LedgerReader | None = None
@@ -77,11 +77,11 @@ class FollowerRole:
         self._budgets = TierBudgets()
         self._last_error = "the cold tier is being opened"
         self._sent = 0
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
         self._configs: dict[str, Any] = {}
         self._configs_ms = 0
         self._skipped: tuple[str, ...] = ()
-        """State snapshots that are damaged, and were told of."""
+        """Damaged state snapshots that were logged."""
 
     async def run(self, link: HelperLink) -> None:
         """Follow the ledger until cancelled."""
@@ -109,7 +109,7 @@ class FollowerRole:
         try:
             while True:
                 try:
-                    has_moved = await self._look(link, store, keys, cold)
+                    has_moved = await self._catch_up(link, store, keys, cold)
                     if has_moved:
                         cold.load_lookups_soon()
                     pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
@@ -136,8 +136,8 @@ class FollowerRole:
     def _cut_ms(self, topic: str) -> int:
         return topic_visible_from_ms(self._catalog(), topic, now_ms=now_ms())
 
-    async def _look(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, cold: ColdReader) -> bool:
-        """Catch up with the ledger, and tell what has changed; whether anything has."""
+    async def _catch_up(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, cold: ColdReader) -> bool:
+        """Catch up with the ledger and report the changes; True if there were any."""
         if self._reader is None:
             self._reader = await LedgerReader.open(store, keys)
         else:
@@ -162,14 +162,16 @@ class FollowerRole:
         topics: list[FollowedTopic] = []
         ranges: list[ColdRange] = []
         for name, entry in catalog.topics.items():
-            told, packed = self._told.get(name), catalog.packed.get(name)
-            if is_internal_topic(name) or (told is not None and told.entry is entry and told.packed is packed):
+            reported, packed = self._reported.get(name), catalog.packed.get(name)
+            if is_internal_topic(name) or (
+                reported is not None and reported.entry is entry and reported.packed is packed
+            ):
                 continue
             bounds, gaps = catalog.queue_bounds(name), catalog.queue_gaps(name)
-            if told is not None and told.entry.incarnation == entry.incarnation:
-                # A queue that has lost its last segment is told of as empty, at its end.
-                bounds = {queue_id: (end, end) for queue_id, (_, end) in told.bounds.items()} | bounds
-            self._told[name] = _Told(entry, packed, bounds)
+            if reported is not None and reported.entry.incarnation == entry.incarnation:
+                # A queue that has lost its last segment is reported as empty, at its end.
+                bounds = {queue_id: (end, end) for queue_id, (_, end) in reported.bounds.items()} | bounds
+            self._reported[name] = _Reported(entry, packed, bounds)
             topics.append(self._followed(catalog, entry, queue_count=max(bounds, default=-1) + 1))
             ranges += [
                 ColdRange(
@@ -203,7 +205,7 @@ class FollowerRole:
     # -- RequestHandler ------------------------------------------------------------------------------------------------
 
     async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Cold reads and reports; what a writer would do is refused."""
+        """Answer cold reads and reports; requests that need a writer are refused."""
         if command.code == HelperRequestCode.QUEUE_TABLE:
             return None
         if command.code == HelperRequestCode.READER_LEFT:
@@ -243,8 +245,8 @@ class FollowerRole:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What was said of a topic last: by which entries, and the range of each queue."""
+class _Reported:
+    """The last report of a topic: the catalog entries it was made from, and the range of each queue."""
 
     entry: TopicEntry
     packed: PackedTopic | None

@@ -28,7 +28,7 @@ REFUSED = (
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.DELETE_TOPIC_IN_BROKER,
 )
-"""What puts something into the log, POP's check points among it, or changes topics, which are the source's."""
+"""Requests that append to the log (also POP's check points), or change topics, which belong to the source."""
 
 
 class ReadOnlyProcessor:

@@ -1,7 +1,7 @@
-"""Source: whose cold tier a read-only broker serves, and the settings that make it one.
+"""Source: the broker whose cold tier a read-only broker serves, and the settings that make a broker read-only.
 
-It takes no message and keeps none: brokerPermission is reading, no topic is made by use, no timer waits. Its name is
-its own: the source's with `-read-only` behind it, unless the settings give it another than the source's.
+A read-only broker accepts and stores no message: brokerPermission is reading, no topic is made by use, no timer waits.
+Its name is the source's with `-read-only` behind it, unless the settings give it another than the source's.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Helper answers: how an error of a helper process gets to who asked it, as the same kind of error.
+"""Helper answers: passes an error of a helper process to the hot process, as the same kind of error.
 
     helper                                       over the socket                hot process raises
     InvalidRequestError with a code of its own   that code                      the error that the code stands for
     any other InvalidRequestError                REFUSED                        InvalidRequestError
     everything else                              as `error_table` says          UnavailableError
 
-The first two cannot succeed as they are, and a client must not be told to try again. The last may: what is damaged may
-be mended, what is away may come back, and what a bug of ours has ended is done anew by the next process. An object that
-is not in the bucket is nobody's wrong request either: it may have been replaced, which the next look finds out.
+Requests of the first two kinds can never succeed: the client gets an error that is not retryable. One of the third kind
+may succeed later: damage may be repaired, the object store may answer again, and a helper that a bug has ended is
+started again. A missing object is of the third kind too: it may have been replaced, which the next attempt finds out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFUSALS: dict[int, type[MQError]] = {
 
 
 class RefusingHandler:
-    """A helper's request handler, whose refusals are told from what may be asked again."""
+    """A helper's request handler; its answers tell refusals apart from retryable errors."""
 
     def __init__(self, handler: RequestHandler) -> None:
         self._handler = handler
@@ -63,11 +63,11 @@ def refusal(command: RemotingCommand, error: InvalidRequestError) -> RemotingCom
 
 
 def check_answer(response: RemotingCommand, *, role: str) -> None:
-    """Return when the helper has done what it was asked for.
+    """Return when the helper has executed the request.
 
     Raises:
         InvalidRequestError: It says that the request is wrong.
-        UnavailableError: It has no answer now.
+        UnavailableError: There is no answer now.
     """
     if response.code == ResponseCode.SUCCESS:
         return

@@ -1,11 +1,11 @@
 """Helper hub: the hot process's end of the unix socket on which the index and tier processes connect.
 
-A helper says HELLO first; one of another generation or build is refused. From then on it stands for its role, and
-whoever needs the role asks through `ask`. A helper whose connection closes is away at once: what is under way fails
-with UnavailableError, and so does everything after, until it (or its successor) says HELLO again.
+A helper sends HELLO first; one of another generation or build is refused. From then on it serves its role, and callers
+reach it through `ask`. When its connection closes, the helper is away at once: requests in flight fail with
+UnavailableError, and so do later ones, until it (or its successor) sends HELLO again.
 
 Belongs to the hot process's loop. At most one helper a role: a second HELLO replaces the first, whose connection is
-closed, as its process is on its way out.
+closed, as its process is about to end.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class HelperRole(Protocol):
-    """What the hot process does for one role."""
+    """The hot process's part for one role."""
 
     def helper_connected(self) -> None:
-        """A helper of this role has said HELLO."""
+        """A helper of this role has sent HELLO."""
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        """The helper tells something that needs no answer but "taken"."""
+        """The helper sends a report that needs no answer but an acknowledgement."""
 
 
 class HelperHub:
@@ -49,7 +49,7 @@ class HelperHub:
         self._role_of: dict[Connection, str] = {}
 
     def follow(self, tier: TierConfig) -> None:
-        """Settings of the cold tier have changed: helpers that say HELLO from now on are told these."""
+        """Set the cold tier's settings for helpers that send HELLO from now on."""
         self._settings = msgspec.structs.replace(self._settings, tier=tier)
 
     def add_role(self, name: str, role: HelperRole) -> None:
@@ -98,7 +98,7 @@ class HelperHub:
             logger.info("helper disconnected role=%s", role)  # why, its supervisor says
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """HELLO, or something that a known helper tells."""
+        """HELLO, or a report of a helper that has sent HELLO."""
         if command.code == HelperRequestCode.HELLO:
             return self._hello(connection, command)
         role = self._role_of.get(connection)
@@ -117,8 +117,8 @@ class HelperHub:
         self._disconnect(hello.role)
         self._role_of[connection] = hello.role
         logger.info("helper connected role=%s pid=%d", hello.role, hello.pid)
-        # Its answer goes out first: what the role sends at once must find a helper that knows it is accepted. Until
-        # then it counts as away: nobody may tell it something before the role knows that it is another one.
+        # The answer to HELLO goes out first: the role's first messages must reach a helper that has been accepted.
+        # Until then it counts as away: no message may reach it before the role has been notified of the new helper.
         asyncio.get_running_loop().call_soon(self._announce, hello.role, connection)
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(self._settings))
 

@@ -1,6 +1,6 @@
-"""Helper process: what the index and tier processes have in common.
+"""Helper process: start and end of the index and tier processes.
 
-Start: bind to the parent's life, give way to it, attach the shared page, connect to the hot process's socket, say
+Start: bind to the parent's life, lower the priority, attach the shared page, connect to the hot process's socket, send
 HELLO, get the settings in the answer. End: on SIGTERM, or when the connection closes (the hot process is gone, or has
 taken another helper of this role). A refusal ends it with EXIT_REFUSED, so that the supervisor does not try again.
 """

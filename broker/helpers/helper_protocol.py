@@ -1,6 +1,6 @@
-"""What the hot process and its helpers say to each other over the unix socket.
+"""Helper protocol: the messages between the hot process and its helpers over the unix socket.
 
-Remoting frames with private request codes; bodies are msgpack of the structs below. A helper connects and says HELLO
+Remoting frames with private request codes; bodies are msgpack of the structs below. A helper connects and sends HELLO
 with its role, generation and build id; afterwards both sides ask each other over the one connection.
 
     code     from -> to       asks for
@@ -13,10 +13,10 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90006    hot -> tier      COLD_QUERY: records of a topic by key
     90007    hot -> tier      COLD_VIEW: one record by its physical offset
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
-    90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
+    90010    hot -> tier      TIER_REPORT: stored and waiting messages, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
     90030    hot -> tier      PURGE: delete now what is hidden of a topic; answered when it is gone
-    90014    tier -> hot      STATE_ASK: what only the hot process knows of the state to save
+    90014    tier -> hot      STATE_ASK: the part of the state to save that only the hot process holds
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
@@ -24,10 +24,10 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90019    hot -> tier      TIER_SETTINGS: settings of the cold tier have changed, those that count at once
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
-    90022    hot -> tier      READER_LEFT: nothing is to be read any more for a client that has left
-    90023    hot -> tier      DROPPED: messages that a full disk has cost; all that are known after HELLO, then new ones
-    90035    hot -> tier      TTL_PROOF: what of a topic has expired and is named still, or lies in the bucket
-    90040    hot -> tier      TIER_COST: what has been asked of the object store and what for, and what would be
+    90022    hot -> tier      READER_LEFT: stop reading for a client that has disconnected
+    90023    hot -> tier      DROPPED: messages dropped because of a full disk; all of them after HELLO, then new ones
+    90035    hot -> tier      TTL_PROOF: expired data of a topic that the catalog still names or the bucket still stores
+    90040    hot -> tier      TIER_COST: requests to the object store by purpose, counted and forecast
     90041    hot -> tier      TIER_METRICS: figures for monitoring
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
@@ -60,7 +60,7 @@ from thermocline.tiered.findings import ScrubReport
 
 INDEX_ROLE = "index"
 TIER_ROLE = "tier"
-"""What a helper stands for; it says so in HELLO."""
+"""The role of a helper; sent in HELLO."""
 
 
 class HelperResponseCode(IntEnum):
@@ -111,7 +111,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class HelloReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What a helper needs to know; the answer to HELLO. `was_clean`: whether the stop before this boot was."""
+    """The answer to HELLO. `was_clean`: whether the stop before this boot was clean."""
 
     store: StoreConfig
     tier: TierConfig
@@ -185,7 +185,7 @@ class Dropped(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class ReaderLeft(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The reader of cold pulls that is not there any more."""
+    """The reader of cold pulls that has disconnected."""
 
     reader: str
 
@@ -198,14 +198,13 @@ class StoreAway(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Why the tier process has stopped committing for good. `is_refused`: it never began, because the prefix is another
-    store's, or the object store would let two writers commit or shows a certificate that nobody trusts: the broker is
-    not to run."""
+    """Why the tier process has stopped committing for good. `is_refused`: it never began, and the broker must not run.
+    The prefix belongs to another store, or the object store lets two writers commit or has an untrusted certificate."""
 
     reason: str
     is_refused: bool = False
     later_epoch: int = 0
-    """That of the broker which has taken over; 0 when that is not known."""
+    """The epoch of the broker that has taken over; 0: unknown."""
 
 
 class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -288,7 +287,7 @@ class ColdRecordReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class ColdOffsetReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """None when no record lies on that side of the time."""
+    """None when there is no record on that side of the time."""
 
     queue_offset: int | None
 
@@ -325,7 +324,7 @@ class TierReportRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=Tr
 
 
 class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one queue."""
+    """The tier process's report on one queue."""
 
     queue_id: int
     cold_end: int
@@ -334,9 +333,9 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class ExpiredParts(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What a cut takes of a topic: whole segments and packs, in so many objects. What has expired in others stays:
-    `partly_*` are segments that go when the newest message in them, stored at `partly_max_store_ms` at the latest, has
-    expired too; `held_bytes` lie in packs that stay for what else is in them, at least so many."""
+    """What a cut deletes of a topic: whole segments and packs, in so many objects. Expired data in others stays:
+    `partly_*` are segments that are deleted when the newest message in them has expired too, stored at
+    `partly_max_store_ms` at the latest; `held_bytes` (at least) are in packs that stay for their other contents."""
 
     segments: int
     packs: int
@@ -350,8 +349,8 @@ class ExpiredParts(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one topic. `expired`: when `visible_from_ms` was asked about. `first_newest_ms`:
-    store time of the newest message in what expires first of its segments and packs."""
+    """The tier process's report on one topic. `expired`: if the request had `visible_from_ms`. `first_newest_ms`: store
+    time of the newest message in the segment or pack that expires first."""
 
     topic: str
     segments: int
@@ -366,7 +365,7 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The request budget, what is left of it just now, and whether it has widened seal ages. `yielded_requests`: made
+    """The request budget, its remaining part now, and whether it has widened seal ages. `yielded_requests`: made
     beyond it because local files had to go; `is_yielding`: a short time ago."""
 
     requests_per_hour: int
@@ -435,8 +434,8 @@ class NamedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class HiddenRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Objects of one segment or pack with bytes that nobody may see, and when they are deleted at the latest; None: not
-    known. `bytes`: of a pack that is named the topic's own."""
+    """Objects of one segment or pack with hidden bytes, and when they are deleted at the latest (None: unknown).
+    `bytes`: of a pack that the catalog names, only the topic's own."""
 
     segment_id: str
     state: str
@@ -448,7 +447,7 @@ class HiddenRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class TtlProofReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Answer to TTL_PROOF. `hidden` are the first of `hidden_count` rows; `cached_bytes`: in memory, of objects that
-    have left the catalog. `told_cut_ms`: the cut that the tier process has been told."""
+    the catalog no longer names. `told_cut_ms`: the cut that the tier process has received."""
 
     version: int
     told_cut_ms: int
@@ -493,7 +492,7 @@ class StateAsk(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class StateAnswer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """STATE_ANSWER. `popped`: topic, group, queue id, first offset in somebody's hands."""
+    """STATE_ANSWER. `popped`: topic, group, queue id, first popped offset without acknowledgement."""
 
     number: int
     popped: list[tuple[str, str, int, int]]
@@ -559,7 +558,7 @@ class CostRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class CostAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was asked for one purpose: requests by kind, and those of the last `recent_ms`. All purposes are all."""
+    """Requests made for one purpose, by kind, and those of the last `recent_ms`. Every request has one purpose."""
 
     purpose: str
     requests: dict[str, int]
@@ -572,8 +571,8 @@ class CostAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CostTopic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was asked for one topic's own objects, its share of what was asked for what topics share, and what it has
-    stored. The topic without a name: what is no living topic's."""
+    """Requests for one topic's own objects, its share of the requests for shared objects, and its stored bytes. The
+    empty name stands for data that belongs to no existing topic."""
 
     topic: str
     requests: dict[str, int]
@@ -586,7 +585,7 @@ class CostTopic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CostForecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an hour would ask for, by purpose and kind, if what came in during `recorded_ms` came again and again."""
+    """Requests per hour by purpose and kind, if the traffic recorded during `recorded_ms` repeats."""
 
     recorded_ms: int
     raw_bytes_per_hour: float

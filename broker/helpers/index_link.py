@@ -1,4 +1,4 @@
-"""Index link: the hot process's way to ask the index process, and its knowledge of how far the index is durable."""
+"""Index link: sends the hot process's queries to the index process, and keeps the index's durable offset."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -39,10 +39,10 @@ class IndexLink:
         return self._index_timestamp_ms
 
     def helper_connected(self) -> None:
-        """It resumes from its own checkpoint and tells how far it is."""
+        """Needs nothing: it resumes from its own checkpoint and reports its progress."""
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        """Take in its progress."""
+        """Handle its progress report."""
         assert code == HelperRequestCode.INDEX_PROGRESS
         progress = decode_body(body, IndexProgress)
         self._durable_offset = progress.durable_offset

@@ -1,8 +1,8 @@
 """Index process: files the log's records under their keys, and answers where the records with a key are.
 
 It follows the flush offset in the shared page, checkpoints what it built, and tells the hot process how far that is: a
-local log file goes only when the index is durable past it. A query is answered after the index has reached the offset
-that came with it, so whoever sent a message finds it. After `kill -9` it resumes from its own checkpoint.
+local log file is deleted only when the index is durable past it. A query is answered after the index has reached the
+offset sent with it, so a producer finds its own message. After `kill -9` it resumes from its own checkpoint.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_MS, LONG_IDLE_MS = 50, 500
 LONG_IDLE_AFTER = 20
-"""Looks at the log without news after which it is looked at seldom, until somebody asks for what is not indexed yet."""
+"""Polls of the log without news after which it is polled seldom, until a query needs records not indexed yet."""
 CHECKPOINT_MS = 2_000
 DISK_FULL_PAUSE_MS = 5_000
 
@@ -59,7 +59,7 @@ class IndexRole:
         )
         self._service = service
         async with self._built:
-            self._built.notify_all()  # what there is may be all that somebody waits for
+            self._built.notify_all()  # a query may wait for just these records
         stopping = asyncio.create_task(stop.wait(), name="index-stop")
         stopping.add_done_callback(lambda _: self._is_wanted.set())
         try:

@@ -1,7 +1,7 @@
 """Shared page: how far the log reaches, for the processes beside the hot one.
 
 File: {store}/thermocline/shared-page, 4096 bytes, mapped by every process of a broker. One record of native,
-aligned 64-bit words lies at its start:
+aligned 64-bit words is at its start:
 
     sequence, boot generation, build id, append offset, flush offset, minimum offset, check word
 

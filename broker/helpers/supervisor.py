@@ -3,10 +3,10 @@
 Rules
   - Helpers are executed, never forked: `python -m MODULE ARGUMENTS`, no inherited descriptors but the standard ones.
   - A helper dies with its parent: it binds itself with `bind_to_parent` before anything else, so that `kill -9` of
-    the hot process leaves nobody behind who writes to the store. (Doing it between fork and exec would make Python
+    the hot process leaves no process behind that writes to the store. (Doing it between fork and exec would make Python
     fork the hot process, page tables and all, instead of using vfork.)
   - A helper that stops is started again after a delay that doubles from `restart_delay_ms` to `restart_delay_ms_max`
-    while it keeps dying young; one that lived for `healthy_ms` starts at the short delay again.
+    while it keeps stopping early; one that ran for `healthy_ms` starts at the short delay again.
   - Exit status 78 (EX_CONFIG) means "I will never work with this broker": it is held down and shown, not restarted.
 
 Everything here runs on the hot process's loop, outside the message path.

@@ -58,7 +58,7 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_tier_scrub_broken": (MetricType.GAUGE, "What scrubs found broken, and is not healed or gone."),
     "thermocline_tier_scrub_timestamp_seconds": (
         MetricType.GAUGE,
-        "When the last scrub that was asked for ended, since 1970; without --deep it read no bytes.",
+        "When the last requested scrub ended, since 1970; without --deep it read no bytes.",
     ),
     "thermocline_tier_scrub_bytes_per_day": (
         MetricType.GAUGE,

@@ -1,8 +1,8 @@
 """LabelledTopics: which topics have a label of their own in metrics; the others are counted together under "*".
 
 A topic that has once been given a label keeps it as long as it exists, so that its counters go on; else sums would jump
-whenever another topic got busier. At the first look the busiest topics are given theirs, later ones as they come, until
-`topics_max` are given away. Bounded by that.
+whenever another topic got busier. The first call labels the busiest topics, later calls label new ones, up to
+`topics_max`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tier figures: what the tier process tells for metrics, and how they are shown.
+"""Tier figures: the tier process's report for metrics, and how it is shown.
 
-Asked with the topics that have a label; of the others it tells the sum. It is worked out when it is asked for.
+The request names the topics that have a label; the other topics are reported as one sum. Computed on request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thermocline.broker.metrics.labelled_topics import OTHER
 
 
 class TierFiguresRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """TIER_METRICS. `topics`: to be told of one by one."""
+    """TIER_METRICS. `topics`: to be reported one by one."""
 
     topics: list[str]
 
@@ -28,7 +28,7 @@ class TopicFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class PurposeFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the object store was asked for one purpose."""
+    """Requests to the object store for one purpose."""
 
     purpose: str
     requests: dict[str, int]
@@ -38,7 +38,7 @@ class PurposeFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
 
 
 class TopicRequestFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the object store was asked for one topic: its own objects and its share of what topics share, a fraction."""
+    """Requests to the object store for one topic: for its own objects, and its fraction of those for shared objects."""
 
     topic: str
     requests: dict[str, float]
@@ -69,7 +69,7 @@ class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def show_tier(page: Exposition, figures: TierFigures) -> None:
-    """Add what the tier process told."""
+    """Add the tier process's report."""
     for each in figures.topics:
         labels = {"topic": each.topic}
         page.add("thermocline_tier_waiting_bytes", each.waiting_bytes, labels)
@@ -108,7 +108,7 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
 
 
 def _show_steady(page: Exposition, steady: SteadyReport) -> None:
-    """The scrub that runs by itself."""
+    """The automatic scrub."""
     page.add("thermocline_tier_scrub_bytes_per_day", steady.bytes_per_day)
     page.add("thermocline_tier_scrub_read_bytes_total", steady.read_bytes_total)
     if steady.remaining_bytes is not None:

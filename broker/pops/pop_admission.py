@@ -1,7 +1,7 @@
-"""Pop admission: who may pop what, and which messages of it the group wants.
+"""Pop admission: checks whether a client may pop from a topic, and finds the filter of the request.
 
-Checked in RocketMQ's order: not too late; broker readable; not too many messages asked for; topic there and readable;
-queue id; group set up (made by its first use) and enabled; the expression.
+Checked in RocketMQ's order: not too late; broker readable; message count within the limit; topic exists and is
+readable; queue id; group set up (made by its first use) and enabled; the expression.
 
 The expression is the request's own, whatever heartbeats say: `*`, nothing, tags, or one of SQL92, as for pulls.
 Source: PopMessageProcessor.java, Apache RocketMQ 5.3.

@@ -1,21 +1,21 @@
-"""POP finder: what a POP finds in the queues of a topic and of the group's retry topic, hot or cold.
+"""POP finder: finds the messages of a POP in the queues of a topic and of the group's retry topic, hot or cold.
 
     which queues    with a probability the retry topic first, else last; the topic's own from a random one on, or the
-                    one that was asked for; an ordered POP reads no retry topic
-    from where      where the group is; a pending reset first; a group that is nowhere yet starts at the queue's minimum
-                    or, as it asks, at its end (the last message, or the first one ever when that is still in memory)
-    how far         until as many messages are found as were asked for, with the limits of a pull for each queue
+                   requested one; an ordered POP reads no retry topic
+    from where      the group's offset; a pending reset first; without an offset the queue's minimum or, if the request
+                    says so, its end (the last message, or the first one ever when that is still in memory)
+    how far         until the requested number of messages is found, with the limits of a pull for each queue
 
 Queues are read by the same finder as pulls (pull_finder.py): hot and cold, expired messages and filters are as there.
-Nothing that is found counts before it is claimed; what lies behind is added up as the rest.
+Messages found do not count before they are claimed; those after them are summed up as the remaining messages.
 
 Rules
-  - A queue that is popped in order and not free is passed over; `free_ms` says when to look again. What was
-    acknowledged behind a message that was not, is not given out again with it.
-  - A queue that lies in the cold tier is waited for (`collect_later`) when nothing was found before it; else it is left
-    to another POP. While one waits for it, it is busy, and others pass it over.
-  - A search by properties (SQL92) is done at once for `SEARCH_S` of a POP; what takes longer goes on in turns of the
-    loop (loop_turns.py), and is waited for in the same way.
+  - A queue that is popped in order and not free is skipped; `free_ms` is the time to try again. An acknowledged message
+    is not given out again with an unacknowledged one before it.
+  - The POP waits for a queue in the cold tier (`collect_later`) when no message was found before it; else it leaves the
+    queue to another POP. While one POP waits for a queue, it is busy, and others skip it.
+  - A search by properties (SQL92) runs at once for `SEARCH_S` of a POP; a longer one goes on in turns of the loop
+    (loop_turns.py), and the POP waits for it in the same way.
   - An offset that the queue no longer has is corrected, and the corrected one committed.
 Belongs to the hot process's loop thread.
 Source: PopMessageProcessor.java (popMsgFromTopic, popMsgFromQueue, getPopOffset), Apache RocketMQ 5.3.
@@ -51,7 +51,7 @@ SEARCH_S = 0.0005
 
 
 class LaterNeeded(Exception):  # noqa: N818 - no failure: the way out of the synchronous path
-    """What is to be found takes longer than the loop may be kept: `PopFinder.collect_later`."""
+    """The search takes longer than the loop may be blocked: call `PopFinder.collect_later`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class FoundQueue:
 
     @property
     def retry_flag(self) -> RetryFlag:
-        """What kind of topic it belongs to."""
+        """The kind of its topic."""
         return retry_flag(self.topic)
 
 
@@ -86,7 +86,7 @@ class SteppedQueue:
 
 
 class PopHarvest:
-    """What one POP has found so far, and which queues are still to be read."""
+    """The messages that one POP has found so far, and the queues that are still to be read."""
 
     __slots__ = (
         *("found", "free_ms", "message_count", "plan", "rest_count"),
@@ -100,7 +100,7 @@ class PopHarvest:
         self.stepped: list[SteppedQueue] = []
         self.message_count = 0
         self.rest_count = 0
-        """How many messages were left behind in the queues that were looked at."""
+        """How many messages remain in the queues that were read."""
         self.free_ms: int | None = None
         """When the first of the queues is free that were passed over; None when none was."""
         self.search_end_s: float | None = None
@@ -161,7 +161,7 @@ class PopFinder:
         """Read what is in memory or the local log.
 
         Raises:
-            LaterNeeded: Nothing was found so far, and the first queue of the plan lies in the cold tier, or a search in
+            LaterNeeded: Nothing was found so far, and the first queue of the plan is in the cold tier, or a search in
                 it takes long.
             UnavailableError: A queue's minimum is not known now.
         """
@@ -197,7 +197,7 @@ class PopFinder:
             finally:
                 self._busy.discard(key)
                 self._on_free(topic, group)
-            if self._offsets.query(topic, group, queue_id) == offset:  # nobody has moved the group meanwhile
+            if self._offsets.query(topic, group, queue_id) == offset:  # the group's offset has not changed meanwhile
                 self._gather(request, harvest, topic, queue_id, offset, answer)
             harvest.plan.popleft()
             try:
@@ -206,7 +206,7 @@ class PopFinder:
                 continue
 
     def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> int:
-        """Where the group is in a queue; one that is nowhere yet starts there from now on.
+        """The group's offset in a queue; without one, the start offset, which is committed.
 
         Raises:
             UnavailableError: The queue's minimum is not known now.
@@ -241,7 +241,7 @@ class PopFinder:
         if header.order:
             info = self._pops.orders.find(topic, group, queue_id)
             if info is not None and info.is_blocking(self._clock(), attempt_id=header.attempt_id):
-                # Its rest does not count: nobody is to look again for what nobody may have.
+                # Its remaining messages do not count: no other POP may have them, so none is woken for them.
                 harvest.free_ms = info.free_ms if harvest.free_ms is None else min(harvest.free_ms, info.free_ms)
                 return
         if harvest.message_count >= harvest.wanted_count or self._is_too_much(topic, group, queue_id):
@@ -257,7 +257,7 @@ class PopFinder:
         self._gather(request, harvest, topic, queue_id, offset, answer)
 
     def _find(self, harvest: PopHarvest, pull: PullRequest, wanted: Wanted) -> PullAnswer:
-        """What a queue holds, unless that takes long. Raises ColdNeeded, SearchNeeded."""
+        """Read a queue, unless that takes long. Raises ColdNeeded, SearchNeeded."""
         try:
             return self._finder.find(pull, wanted)
         except SearchNeeded as needed:
@@ -269,7 +269,7 @@ class PopFinder:
             return self._finder.search_answer(needed.runs)
 
     async def _find_later(self, pull: PullRequest, wanted: Wanted) -> PullAnswer:
-        """What a queue holds, however long that takes. Cancelling is safe."""
+        """Read a queue, however long that takes. Cancelling is safe."""
         try:
             return self._finder.find(pull, wanted)
         except ColdNeeded:
@@ -343,7 +343,7 @@ class PopFinder:
             return 0
         if init_mode == INIT_MODE_MIN or retry_flag(topic) is not RetryFlag.NORMAL:
             if self._visible.cold_start(queue) is None:
-                raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+                raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
             return self._visible.near_minimum(queue)
         if self._settings.broker.pop_init_in_memory and self._first_messages.is_in_memory(topic, queue_id):
             return 0

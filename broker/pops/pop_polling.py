@@ -6,12 +6,12 @@
     arrived   a watched topic grew: one waiter for that queue and one for any queue look again, of each group
 
 Rules
-  - One waiter is woken, not all: the messages can be given out only once. Who left something behind wakes the next.
+  - One waiter is woken, not all: the messages can be given out only once. A POP with remaining messages wakes the next.
   - Waking is put off to the next round of the loop, so that a producer's answer goes out before, and many messages of
     one chunk wake once.
   - First come, first served; `newest_first` serves the last one first (NOTIFICATION: one proxy asks again and again).
   - Bounds: `place_max` in one place, `total_max` in all; `park` refuses above them, and once the deadline is near.
-  - Nobody waits, nothing is watched: then a send costs one look at an empty dictionary.
+  - Without waiters no topic is watched: a send costs one lookup in an empty dictionary.
 Belongs to the hot process's loop thread.
 Source: PopLongPollingService.java, Apache RocketMQ 5.3 and 5.5 (retry topics).
 """
@@ -55,7 +55,7 @@ class PopWaiter(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         ...
 
     def look_again(self) -> bool:
@@ -135,19 +135,19 @@ class PopPolling:
         return Parking.PARKED
 
     def wake(self, place: Place) -> None:
-        """Let one waiter of a place look again, a moment later."""
+        """Wake one waiter of a place, a moment later."""
         if place in self._places:
             if not self._to_wake:
                 self._call_soon(self._wake_marked)
             self._to_wake[place] = None
 
     def wake_group(self, topic: str, group: str) -> None:
-        """Let one waiter of each place of a group look again."""
+        """Wake one waiter of each place of a group."""
         for queue_id in self._queue_ids.get((topic, group), ()):
             self.wake(Place(topic, group, queue_id))
 
     def wake_at(self, place: Place, time_ms: int) -> None:
-        """Let one waiter of a place look again at a time, one tick later at most."""
+        """Wake one waiter of a place at a time, one tick later at most."""
         if time_ms < self._recheck_ms.get(place, time_ms + 1):
             self._recheck_ms[place] = time_ms
             heapq.heappush(self._rechecks, (time_ms, place))
@@ -162,7 +162,7 @@ class PopPolling:
                 self.wake_group(topic, group)
 
     def expire(self, now_ms: int) -> bool:
-        """Let those answer whose deadline has come, at most SLICE_MAX; True when there are more."""
+        """Answer the waiters whose deadline has come, at most SLICE_MAX; True when there are more."""
         rechecks = self._rechecks
         while rechecks and rechecks[0][0] <= now_ms:
             time_ms, place = heapq.heappop(rechecks)
@@ -181,7 +181,7 @@ class PopPolling:
         return answered == SLICE_MAX
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed: nobody on it waits any more."""
+        """The connection is closed: remove its waiters."""
         for parked in self._by_connection.pop(connection, ()):
             self._leave(parked)
 

@@ -22,7 +22,7 @@ class PopRequest:
 
     @property
     def place(self) -> Place:
-        """Where it waits when there is nothing."""
+        """The place where it waits when there is no message."""
         header = self.header
         return Place(header.topic, header.consumer_group, max(header.queue_id, -1))
 

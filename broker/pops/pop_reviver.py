@@ -1,14 +1,15 @@
-"""POP reviver: when a check point's time is up, what nobody acknowledged is put once more (pop/revival.py).
+"""POP reviver: when a check point's time is up, its unacknowledged messages are put once more (pop/revival.py).
 
     due -> topic and group still there? -> each open message read, hot or cold -> retry or dead-letter topic
 
 Rules
   - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
   - A message that is acknowledged while its record is being fetched is not put. One that is gone (expired, its topic
-    deleted) is done with.
-  - What cannot be read or put now is tried again after 10, 20, 30, 60 s and so on, up to two hours; the rest goes on.
-  - Messages of one check point are put together, up to PUT_BYTES_MAX at a time: each in the log with the note that it
-    is, so that a crash repeats none.
+    deleted) counts as finished.
+  - A message that cannot be read or put now is tried again after 10, 20, 30, 60 s and so on, up to two hours; others
+    go on.
+  - Messages of one check point are put together, up to PUT_BYTES_MAX at a time: each in one write with its
+    acknowledgement, so that a crash repeats none.
 Owner: the hot process's event loop.
 Source: PopReviveService.java, Apache RocketMQ 5.3.
 """
@@ -47,7 +48,7 @@ QUEUES = 1
 
 
 class PopReviver:
-    """Brings back what was popped and not acknowledged. `run` is its task; `step` is what the task does."""
+    """Puts unacknowledged popped messages again. `run` is its task; `step` is what the task does."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class PopReviver:
             await self._ensure(retry_topic, check_point.group)
         if any(dead):
             await self._topics.ensure(dlq_topic(check_point.group), queue_count=QUEUES)
-        # From here on nothing waits: what is open now is put.
+        # No await from here on: the messages open now are put.
         drafts: list[MessageDraft] = []
         offsets: list[int] = []
         buried: list[MessageRecord] = []

@@ -1,4 +1,4 @@
-"""Makes a broker's POP store, see `pop/`, and says when what it knows is durable."""
+"""Makes a broker's POP store, see `pop/`, and waits until its records are durable."""
 
 import asyncio
 from collections.abc import Callable

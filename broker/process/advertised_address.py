@@ -1,4 +1,4 @@
-"""Advertised address: what clients and NameServers are told, apart from what is bound (containers, mapped ports)."""
+"""Advertised address: the address given to clients and NameServers; not always the bound one (containers)."""
 
 import ipaddress
 import socket

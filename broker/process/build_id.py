@@ -12,7 +12,7 @@ import thermocline
 def current_build_id() -> int:
     """A 63-bit number made of the interpreter's version and every source file's name, size and time of change.
 
-    Looked at once: what a process runs is what it has loaded, whatever becomes of the files.
+    Computed once: a process runs the code that it has loaded, also when the files change later.
     """
     digest = hashlib.sha256(sys.version.encode())
     # The folders of the package are links in a checkout, so `rglob` alone would not enter them.

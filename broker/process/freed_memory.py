@@ -1,6 +1,6 @@
-"""Freed memory: given back to the machine, where the C library would keep it for what comes.
+"""Freed memory: gives it back to the machine, where the C library would keep it for later allocations.
 
-A recovery holds a whole catalog for some seconds, in the process that is a lean broker ever after.
+A recovery holds a whole catalog for some seconds; the same process then needs little memory as a broker.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import gc
 
 
 def give_memory_back() -> None:
-    """Let go of what was freed; nothing where the C library has no such call."""
+    """Give freed memory back; does nothing where the C library has no such call."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

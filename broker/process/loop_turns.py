@@ -1,14 +1,14 @@
-"""Loop turns: work that takes longer than the loop may be kept, done a piece at a time, between other things.
+"""Loop turns: runs work that takes longer than the loop may be blocked, one piece at a time.
 
     add(job)    job(is_time_up) works until it is done (True) or `is_time_up()` says that the turn is over (False)
 
 Jobs wait in line. In each turn of the loop those in front work for `TURN_S` together, then the sockets are served; a
-job that is not done goes to the end of the line. So whoever sends and receives meanwhile waits for one turn, however
-many jobs there are, and a short job waits for one turn of each long one.
+job that is not done goes to the end of the line. So a connection waits for one turn, however many jobs there are, and
+a short job waits for one turn of each long one.
 
 Rules
   - A job does not raise. One that does is a bug of ours: it is logged and counts as done.
-  - At most `jobs_max` wait; beyond that `add` refuses, and what the job was for is answered with flow control.
+  - At most `jobs_max` wait; beyond that `add` refuses, and the job's request is answered with flow control.
 Belongs to the hot process's loop.
 """
 

@@ -1,4 +1,4 @@
-"""Runtime folder: where a broker's unix socket lies, in a path short enough for one (107 bytes).
+"""Runtime folder: the folder of a broker's unix socket, with a path short enough for one (107 bytes).
 
 THERMOCLINE_RUNTIME_DIR, else XDG_RUNTIME_DIR/thermocline, else a folder of this user's in the temporary directory.
 It is private: made or set to mode 0700, and refused when another user owns it or could write to it.

@@ -38,7 +38,7 @@ PROPERTY_FILTER = "enablePropertyFilter"
 BROKER_PERMISSION = "brokerPermission"
 DEFAULT_REMARK = "not set any response code"
 CHECK_IN_PROGRESS = 2
-"""What RocketMQ answers at once, whatever comes of it later."""
+"""RocketMQ's answer, sent at once and independent of the outcome."""
 
 
 class AdminProcessor:
@@ -131,7 +131,7 @@ class AdminProcessor:
 
     async def clean_expired(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """306, 329: delete now what local retention would delete by itself later."""
-        logger.info("retention asked for by=%s", connection.remote_address)
+        logger.info("retention requested by=%s", connection.remote_address)
         await self._run_retention()
         return RemotingCommand.response(command)
 

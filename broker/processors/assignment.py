@@ -1,4 +1,4 @@
-"""Assignment requests: how groups read topics, and which queues are whose when the broker shares them out.
+"""Assignment requests: how groups read topics, and which queues each client gets when the broker assigns them.
 
     400 QUERY_ASSIGNMENT      401 SET_MESSAGE_REQUEST_MODE      402 GET_ALL_MESSAGE_REQUEST_MODE
 

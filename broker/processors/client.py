@@ -1,4 +1,4 @@
-"""Client requests: heartbeats, leaving, and who is connected.
+"""Client requests: heartbeats, unregistration, and lists of connected clients.
 
     34 HEART_BEAT             38 GET_CONSUMER_LIST_BY_GROUP        203 GET_CONSUMER_CONNECTION_LIST
     35 UNREGISTER_CLIENT      46 CHECK_CLIENT_CONFIG               204 GET_PRODUCER_CONNECTION_LIST
@@ -53,7 +53,7 @@ from thermocline.remoting.topic_validation import retry_topic
 
 
 class ClientProcessor:
-    """Serves what clients say of themselves, and what others ask about them."""
+    """Serves clients' heartbeats and leaves, and queries about connected clients."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class ClientProcessor:
     ) -> RemotingCommand:
         clients = self._clients
         is_second_version = data.heartbeat_fingerprint != 0
-        # A client of the first version always sends everything, and is told that things changed.
+        # A client of the first version always sends everything, and gets an answer that reports a change.
         is_changed = not is_second_version
         held: GroupHeldError | None = None
         for consumer, config in consumers:
@@ -210,7 +210,7 @@ class ClientProcessor:
                 filters.find(subscription.expression_type, subscription.sub_string)
         return RemotingCommand.response(command)
 
-    # -- who is connected ----------------------------------------------------------------------------------------------
+    # -- connected clients ---------------------------------------------------------------------------------------------
 
     def get_consumer_ids(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """38: the ids of a group's members, among which its queues are shared out."""

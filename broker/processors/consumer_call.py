@@ -3,7 +3,7 @@
     307 GET_CONSUMER_RUNNING_INFO    309 CONSUME_MESSAGE_DIRECTLY    223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
 307 and 309 go to one client and come back unread. 223 asks each member of a group (code 221) and puts the answers
-together. A client that does not answer in time is told of as such (CONSUME_MSG_TIMEOUT).
+together. A client that does not answer in time is reported as such (CONSUME_MSG_TIMEOUT).
 Source: broker/processor/AdminBrokerProcessor.java (callConsumer), client/net/Broker2Client.java, Apache RocketMQ 5.3.
 """
 

@@ -1,15 +1,15 @@
-"""Consumer offset requests: where groups go on, and moving them.
+"""Consumer offset requests: reading, storing and resetting the offsets of groups.
 
     14 QUERY_CONSUMER_OFFSET      222 INVOKE_BROKER_TO_RESET_OFFSET      308 QUERY_CORRECTION_OFFSET
     15 UPDATE_CONSUMER_OFFSET     314 CLONE_GROUP_OFFSET                  43 GET_ALL_CONSUMER_OFFSET
 
 A group without an offset (14)
-    is told 0 when the queue's first message ever, offset 0, is still here: local, visible, and near enough to the end
-    of the log to be in memory. Then a group that starts at "last" still gets what came just before its first member.
-    Else it is told "not found" and decides by itself. What only the cold tier holds is not "in memory": otherwise a
-    new group that wants what comes from now on would be sent through years of history.
+    gets 0 when the queue's first message ever, offset 0, is still here: local, visible, and near enough to the end of
+    the log to be in memory. Then a group that starts at "last" still gets the messages sent just before its first
+    member connected. Otherwise it gets "not found" and its client decides. Messages that only the cold tier holds do
+    not count as "in memory": otherwise a new group that wants only new messages would read years of history.
 
-While a group is held (tables/group_holds.py), whatever would move it is refused: again later.
+While a group is held (tables/group_holds.py), requests that would move it are refused with a retryable error.
 
 A logic queue of a static topic has its offsets at its physical queues (static_topics/static_offsets.py).
 

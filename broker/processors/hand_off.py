@@ -3,18 +3,18 @@
     90150 HAND_OFF_LOOK       every queue's range and the group's offset in it
     90151 HAND_OFF_PREPARE    check everything, hold the group
     90152 HAND_OFF_APPLY      check again, move it; durable before the answer
-    90153 HAND_OFF_ABORT      let it go
+    90153 HAND_OFF_ABORT      release the group
 
 What is checked
   - This is the broker that was read: its store's id, if the request says one. By force another one will do, since a
     broker that was recovered from the bucket has a new id.
-  - Nobody is there: no member is connected, and none holds messages that it has popped.
-  - The topic lives the life that was read (its incarnation), and is no static one.
-  - Every offset lies within the queue's visible range; one below it, whose messages have expired since, only by force,
-    and then the group goes on at the queue's beginning.
-  - The group is where the reader found it, if that is said; else within what was read, or nowhere yet.
-The range may take a request to the cold tier; then everything else is looked at once more and the group moved, without
-anything in between: that is the lock. A receipt that was applied before is answered so, and moves nothing.
+  - The group is idle: no member is connected, and no popped message is unacknowledged.
+  - The topic has the incarnation that was read, and is not static.
+  - Every offset is within the queue's visible range. One below it, whose messages have expired since, is accepted only
+    by force; the group then goes on at the queue's beginning.
+  - The group's offset is the one that the reader found, if the request has one; else within the range read, or not set.
+The range may need a request to the cold tier. After it all other checks are made again and the group is moved in the
+same turn of the loop: that is the lock. A receipt that was applied before is answered as such, and moves nothing.
 Owner: the hot process's event loop.
 """
 
@@ -263,7 +263,7 @@ class HandOffProcessor:
                 )
 
     async def _targets(self, plan: HandOffBody) -> list[MovedQueue]:
-        """Where the group goes on in every queue.
+        """The group's next offset in every queue.
 
         Raises:
             OffsetOutOfRangeError: An offset is none of its queue's.

@@ -1,4 +1,4 @@
-"""Questions about replicas, as a master without any answers them.
+"""Requests about replicas, answered as by a master without any.
 
     907 GET_BROKER_HA_STATUS    908 RESET_MASTER_FLUSH_OFFSET    1007 GET_BROKER_EPOCH_CACHE
 

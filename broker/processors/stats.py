@@ -1,4 +1,4 @@
-"""Statistics and progress: what topics hold, how far groups are, who consumes what.
+"""Statistics and progress: messages of topics, offsets and lag of groups, subscriptions.
 
     202 GET_TOPIC_STATS_INFO          300 QUERY_TOPIC_CONSUME_BY_WHO       343 QUERY_TOPICS_BY_CONSUMER
     208 GET_CONSUME_STATS             303 QUERY_CONSUME_TIME_SPAN          345 QUERY_SUBSCRIPTION_BY_CONSUMER
@@ -10,10 +10,10 @@ What a group has before it (208, 317) counts messages that exist (remaining_mess
     consumerOffset    the group's offset; in front of a gap, or below the first message, the next message's
     brokerOffset      the queue's end, less the gaps between the two; then `endOffset`, a member of ours, is the end
     pullOffset        in the same way, as tools work out `pullOffset - consumerOffset`
-While the cold tier has not been heard of, gaps are not known and are counted.
+While the cold tier has not reported yet, gaps are unknown and are counted.
 
-Minimum offsets are those that a consumer could read, the cold tier included; while that cannot be asked, so is said.
-Times that only the cold tier knows are left out then, as RocketMQ leaves out what it cannot find.
+Minimum offsets are those that a consumer could read, the cold tier included; if it gives no answer, the request fails.
+Store times that only the cold tier has are left out then, as RocketMQ leaves out missing ones.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -314,7 +314,7 @@ class StatsProcessor:
         stats.consume_tps += self._stats.group_get_per_second(topic, group)
 
     async def _content(self, topic: str, queue_id: int, offset: int) -> QueueContent | None:
-        """What a group at `offset` has before it; None for a queue without messages, and while that is not known."""
+        """The lag of a group at `offset`; None for a queue without messages, and while it is unknown."""
         queue = self._lookup.find(topic, queue_id)
         return None if queue is None else await self._remaining.nearest(queue, offset)
 

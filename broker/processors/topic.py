@@ -50,7 +50,7 @@ from thermocline.remoting.topic_validation import check_topic, retry_topic
 logger = logging.getLogger(__name__)
 
 QUEUES_MAX = 16_384
-"""Queues of one topic on one broker. RocketMQ knows no limit; without one a single request could stop the broker."""
+"""Queues of one topic on one broker. RocketMQ has no limit; without one a single request could stop the broker."""
 PERM_MAX = 15
 FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 

@@ -18,7 +18,7 @@ COLD_PULLS_CONNECTION_MAX = 16
 
 
 class ColdPullLimits:
-    """Who reads from the cold tier now."""
+    """The reads from the cold tier under way."""
 
     def __init__(
         self, *, count_max: int = COLD_PULLS_MAX, connection_count_max: int = COLD_PULLS_CONNECTION_MAX

@@ -1,14 +1,14 @@
-"""Cold read quota: how many bytes of history a consumer group may read from the cold tier in a while.
+"""Cold read quota: how many bytes of history a consumer group may read from the cold tier in one window.
 
     window      5 s; what a group and all groups together have read counts in it, and is forgotten at its end
     threshold   of a group: the one an operator gave it (`updateColdDataFlowCtrGroupConfig`), else
                 `cgColdReadThreshold`; of all: `globalColdReadThreshold`
 
 With `coldDataFlowControlEnable` a pull from the cold tier waits for the next window once its group, or all groups
-together, have reached their threshold. So one that replays years leaves the tier process to others; reads of what is
-local never wait and are not counted. Thresholds of groups are in memory, as in RocketMQ: they are tried out while
-something is on fire.
-Owner: the hot process's event loop. Nothing runs by itself: windows end when somebody looks.
+together, have reached their threshold. So a group that replays years does not block the tier process for others; local
+reads never wait and are not counted. Thresholds of groups are in memory only, as in RocketMQ: operators
+set them during an incident.
+Owner: the hot process's event loop. No task of its own: a window's end is noticed by the next call.
 Source: broker/coldctr/ColdDataCgCtrService.java, Apache RocketMQ 5.3, where "cold" means "not in memory".
 """
 
@@ -27,7 +27,7 @@ SHOWN_MS = 60_000
 
 @dataclass(slots=True, kw_only=True)
 class GroupReads:
-    """What one group reads: in this window, since when it is shown, and when last."""
+    """The reads of one group: bytes in this window, since when it is shown, and the last read."""
 
     window_bytes: int
     first_ms: int
@@ -35,7 +35,7 @@ class GroupReads:
 
 
 class ColdReadQuota:
-    """Counts cold reads by group, and holds back who has read enough."""
+    """Counts cold reads by group, and delays groups that have reached their threshold."""
 
     def __init__(self, *, config: Callable[[], BrokerConfig], clock: Callable[[], int]) -> None:
         self._config = config
@@ -52,7 +52,7 @@ class ColdReadQuota:
 
     @property
     def all_bytes(self) -> int:
-        """What all groups have read in this window."""
+        """The bytes that all groups have read in this window."""
         self._roll()
         return self._all_bytes
 
@@ -66,7 +66,7 @@ class ColdReadQuota:
         self._thresholds[group] = bytes_
 
     def remove_threshold(self, group: str) -> None:
-        """Let the common threshold count for a group; one that had no other is fine."""
+        """Remove a group's own threshold; the common one then applies. No error without one."""
         self._thresholds.pop(group, None)
 
     def add(self, group: str, bytes_: int) -> None:
@@ -94,7 +94,7 @@ class ColdReadQuota:
 
     async def wait(self, group: str) -> None:
         """Wait until a group may read; at once if it may. Cancelling is safe."""
-        while self.is_used_up(group):  # noqa: ASYNC110 - a window ends with time, nobody says so
+        while self.is_used_up(group):  # noqa: ASYNC110 - a window ends with time, without an event
             await asyncio.sleep(max(1, self._window_end_ms - self._clock()) / 1000)
 
     def _roll(self) -> None:

@@ -4,10 +4,10 @@
     arrived(queues)                             units were appended: each waiter there looks again, in the same tick
     expire(now)                                 to be called every TICK_MS: waiters past their deadline answer, a slice
                                                 at a time
-    leave(place)                                whoever waits there has been answered otherwise
-    forget(connection)                          the client is gone, and so are its waiters
-    watch(topic, watcher)                       others that wait for topics hear of them through here, and of the time
-                                                (`follow`): POP waits for more than one queue (pop_polling.py)
+    leave(place)                                the waiter there has been answered by other code
+    forget(connection)                          the client has disconnected: removes its waiters
+    watch(topic, watcher)                       calls other services when a topic grows, and at each tick (`follow`):
+                                                POP waits for more than one queue (pop_polling.py)
 
 Rules
   - A waiter is asked (`look_again`) whenever its queue grew and leaves when it says that it has answered. What does not
@@ -40,7 +40,7 @@ class Waiter(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         ...
 
     def look_again(self) -> bool:
@@ -53,7 +53,7 @@ class Waiter(Protocol):
 
 
 TopicWatcher = Callable[[ConsumeQueue], None]
-"""Told of a queue of its topic that grew."""
+"""Called with a queue of its topic that grew."""
 
 
 class Place:
@@ -113,7 +113,7 @@ class LongPolling:
                     watcher(queue)
 
     def expire(self, now_ms: int) -> bool:
-        """Let those answer whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
+        """Answer the waiters whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
         bucket_end = now_ms // TICK_MS
         if bucket_end > self._expired_bucket:
             # After a long sleep most buckets do not exist: go through those that do.
@@ -135,7 +135,7 @@ class LongPolling:
         return has_more
 
     def leave(self, parked: Place) -> None:
-        """Take a waiter out; one that has left already is passed over."""
+        """Remove a waiter; one that was removed already is ignored."""
         waiter = parked.waiter
         if waiter is None:
             return  # its answer closed the connection, which forgot it
@@ -152,14 +152,14 @@ class LongPolling:
                 del self._by_connection[waiter.connection]
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed: nobody on it waits any more."""
+        """The connection is closed: remove its waiters."""
         for parked in self._by_connection.pop(connection, ()):
             self.leave(parked)
 
     # -- others that wait ----------------------------------------------------------------------------------------------
 
     def watch(self, topic: str, watcher: TopicWatcher) -> None:
-        """Tell `watcher` of each queue of a topic that grew, from now on. It does not put or get."""
+        """Call `watcher` with each queue of a topic that grows, from now on. It must not put or get messages."""
         self._watchers.setdefault(topic, []).append(watcher)
 
     def unwatch(self, topic: str, watcher: TopicWatcher) -> None:

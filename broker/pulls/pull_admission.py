@@ -1,8 +1,8 @@
-"""Pull admission: who may pull what, and which messages of it the group wants.
+"""Pull admission: checks whether a client may pull from a queue, and finds the group's filter.
 
 Checked in RocketMQ's order: broker readable; lite pull allowed; group set up (made by its first use) and enabled;
-topic there and readable; queue id; subscription, either the expression in the request or what the group's heartbeats
-asked for.
+topic there and readable; queue id; subscription, either the expression in the request or the subscription in the
+group's heartbeats.
 
     TAG      messages are chosen by the hash of their tag, the client looks at the tag itself
     SQL92    by their properties, if `enablePropertyFilter` is set (message_filters.py)
@@ -44,7 +44,7 @@ FORBIDDEN_SUBSCRIPTION = 5
 
 
 class PullForbiddenError(PermissionDeniedError):
-    """Broker, topic or group forbid the pull; `forbidden_type` says who, in the answer's header."""
+    """Broker, topic or group forbid the pull; `forbidden_type` in the answer's header says which."""
 
     def __init__(self, message: str, *, forbidden_type: int) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class PullForbiddenError(PermissionDeniedError):
 
 
 class Admission:
-    """What an admitted pull may see, and the flags that go into its answer."""
+    """The filter of an admitted pull, and the flags that go into its answer."""
 
     __slots__ = ("group_sys_flag", "topic_sys_flag", "wanted")
 
@@ -138,7 +138,7 @@ class PullAdmission:
         return Admission(wanted, topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
 
     def _registered_filter(self, subscription: SubscriptionData) -> CompiledFilter:
-        """The filter that the group's heartbeats asked for."""
+        """The filter of the subscription in the group's heartbeats."""
         try:
             return self._filters.find(subscription.expression_type, subscription.sub_string)
         except SubscriptionParseError as error:
@@ -147,7 +147,7 @@ class PullAdmission:
             ) from error
 
     def _registered(self, header: PullMessageRequestHeader, *, may_broadcast: bool) -> SubscriptionData:
-        """What the group's heartbeats asked for."""
+        """The subscription in the group's heartbeats."""
         group = self._clients.consumer_group(header.consumer_group)
         if group is None:
             raise SubscriptionNotFoundError("the consumer's group info not exist", group=header.consumer_group)

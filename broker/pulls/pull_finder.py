@@ -1,31 +1,31 @@
-"""Pull finder: what a pull finds in a queue, hot or cold.
+"""Pull finder: finds the messages of a pull in a queue, hot or cold.
 
 In this order (min, end: the visible queue, see visible_queues.py):
 
     a reset is pending                     OFFSET_RESET             21   the reset offset
-    no such queue                          NO_MATCHED_LOGIC_QUEUE   19, or 21 unless asked for 0: 0
-    nothing was ever put into it           NO_MESSAGE_IN_QUEUE      19, or 21 unless asked for 0: 0
+    no such queue                          NO_MATCHED_LOGIC_QUEUE   19 if offset is 0, else 21: 0
+    nothing was ever put into it           NO_MESSAGE_IN_QUEUE      19 if offset is 0, else 21: 0
     offset == end                          OFFSET_OVERFLOW_ONE      19   the offset itself
     offset > end                           OFFSET_OVERFLOW_BADLY    21   end
-    offset in front of all that is stored  OFFSET_TOO_SMALL         21   min
-    a message that matches                 FOUND                     0   behind the last one taken
-    none of those looked at                NO_MATCHED_MESSAGE       20   behind the last one looked at
+    offset < min                           OFFSET_TOO_SMALL         21   min
+    a message that matches                 FOUND                     0   after the last one returned
+    none of those examined matches         NO_MATCHED_MESSAGE       20   after the last one examined
 
 Rules
-  - Messages that have expired but are still stored are stepped over like those of other tags. "Offset moved" would tell
-    a consumer that lags behind the cut of a busy topic a new offset for ever, each one expired when it comes back.
+  - Messages that have expired but are still stored are skipped like those of other tags. With "offset moved" a consumer
+    that lags behind the cut of a busy topic would get new offsets for ever, each one expired by its next pull.
   - One pull with a filter looks at `UNITS_EXAMINED_MAX` messages. Tags are compared in the queue's units, at once. A
     filter on properties has to look into the records: `find` raises SearchNeeded with the search, `search_answer` makes
     an answer of it once it has ended.
-  - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them
+  - At most 32 messages and 256 KiB, 8 and 64 KiB when they are so far back that the page cache has hardly kept them
     (settings `maxTransfer...OnMessageInMemory` and `...InDisk`); what the client asks for is a limit too; one message
     always goes.
-  - In a store that was recovered from its bucket, queues go on behind what the lost disk may have given out. What is
-    in front of all that is stored there is stepped over too: "offset moved" would cost an official consumer ten
-    seconds, and what it had pulled.
-  - An offset below the local minimum is the cold tier's to answer. What it has sent already is in memory
-    (cold_runs.py); else `find` raises ColdNeeded, and `find_cold` asks it. Cold messages that expire on their way are
-    cut off.
+  - In a store that was recovered from its bucket, queues go on above all offsets that the lost disk may have given out.
+    Offsets below the first stored message are skipped there too: "offset moved" would cost an official consumer ten
+    seconds and its pulled messages.
+  - An offset below the local minimum is answered by the cold tier. Records that it has sent before are in memory
+    (cold_runs.py); else `find` raises ColdNeeded, and `find_cold` asks it. Cold messages that expire before the answer
+    are cut off.
 Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (composeResponseHeader), Apache RocketMQ 5.3.
 """
 
@@ -122,7 +122,7 @@ class PullFinder:
         self._known_limits = PullLimits.of(self._config, near_bytes=near_bytes)
 
     def find(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
-        """What the pull finds now.
+        """Read the queue for the pull now.
 
         Raises:
             ColdNeeded: The cold tier has to be asked.
@@ -161,7 +161,7 @@ class PullFinder:
             # When even the oldest local message has expired, so has everything in front of it.
             if cold_start is None or start == queue.min_offset or offset < cold_start:
                 pull = self._cold_pull(request, wanted)
-                # Below `cold_start` lies what the tier does not serve any more, whatever it has sent before.
+                # The tier no longer serves messages below `cold_start`, also those that it has sent before.
                 is_refused = cold_start is None or offset < cold_start or self._quota.is_used_up(header.consumer_group)
                 held = None if is_refused else self._cold.held(pull)
                 if held is None:
@@ -183,14 +183,14 @@ class PullFinder:
         queue = self._store.queues.find(header.topic, header.queue_id)
         bounds = self._cold.bounds(header.topic, header.queue_id)
         if bounds is None:
-            raise UnavailableError("the cold tier has not been heard of yet")
+            raise UnavailableError("the cold tier has not reported yet")
         if queue is None or request.offset >= queue.min_offset or bounds.min_offset >= bounds.end_offset:
             raise UnavailableError("the queue has changed")  # asked again, the pull takes another way
         offset = request.offset
         if offset < bounds.min_offset:
             return self._too_small(await visible.minimum(queue), queue)
         if offset >= bounds.end_offset:
-            # Neither tier holds what lies between: it was given up, and is stepped over.
+            # Neither tier holds the offsets between: their messages were dropped, and are skipped.
             return self._stepped(queue, queue.min_offset)
         await self._quota.wait(header.consumer_group)
         result = await self._cold.pull(self._cold_pull(request, wanted))
@@ -199,7 +199,7 @@ class PullFinder:
         return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
 
     def search_answer(self, runs: FilteredRuns) -> PullAnswer:
-        """What a search has found that has ended."""
+        """The answer with the result of a finished search."""
         if not runs.message_count:
             return self._stepped(runs.queue, runs.next_offset)
         return PullAnswer(

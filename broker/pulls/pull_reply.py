@@ -23,7 +23,7 @@ MASTER_ID = 0
 
 
 class PullAnswer:
-    """What a pull found. `status` is the remark: the name of a get's status."""
+    """The result of a pull. `status` is the remark: the name of a get's status."""
 
     __slots__ = (
         "buffers",
@@ -62,7 +62,7 @@ class PullAnswer:
         self.topic_sys_flag = 0
         self.group_sys_flag = 0
         self.offset_delta: int | None = None
-        """What clients add to each message's offset; only said of logic queues."""
+        """The number that clients add to each message's offset; only for logic queues."""
 
 
 def write_answer(connection: Connection, answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> None:

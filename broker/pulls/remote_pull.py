@@ -36,7 +36,7 @@ class RemotePull:
         self._peers = peers
 
     async def pull(self, request: PullRequest, static: StaticPull) -> PullAnswer:
-        """What the item's broker answers, in its own offsets; the request's header has been rewritten for it.
+        """The answer of the item's broker, in its own offsets; the request's header has been rewritten for it.
 
         Raises:
             ResponseError: It refuses the pull; with its code.

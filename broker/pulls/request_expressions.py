@@ -35,7 +35,7 @@ class RequestExpressions:
         self._tags: dict[str, Wanted] = {}
 
     def read(self, topic: str, expression: str, expression_type: str | None) -> Wanted:
-        """What an expression asks for.
+        """The messages that an expression selects.
 
         Raises:
             CompileNeeded: It has to be compiled first.

@@ -1,4 +1,4 @@
-"""Static pull: a pull of a logic queue, as one of the item in which its offset lies, and its answer in static offsets.
+"""Static pull: turns a pull of a logic queue into one of the item that has its offset, and its answer back.
 
     found                             the offset behind the last message; `offsetDelta` is what clients add to each
                                       message's own offset
@@ -58,7 +58,7 @@ class StaticPull:
         if committed is self.item:
             header.commit_offset = max(self.item.start_offset, physical_offset(self.item, header.commit_offset))
         else:
-            # It lies in a queue elsewhere: members commit there by themselves (15), every few seconds.
+            # The offset belongs to a queue on another broker: members commit there themselves (15), every few seconds.
             header.commit_offset = -1
         header.queue_id = self.item.queue_id
         header.queue_offset = self.offset

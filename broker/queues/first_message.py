@@ -1,8 +1,8 @@
 """First message: whether a queue's very first message, offset 0, is near enough to the end of the log to be in memory.
 
-A group that starts at "last" begins with it then, so that it gets what came just before its first member. What only the
-cold tier holds is not in memory: otherwise a new group that wants what comes from now on would be sent through years of
-history.
+A group that starts at "last" then begins with it, so that it gets the messages sent just before its first member
+connected. Messages that only the cold tier holds are not in memory: otherwise a new group that wants only new messages
+would read years of history.
 Source: MessageStore.checkInMemByConsumeOffset, Apache RocketMQ 5.3.
 """
 

@@ -1,6 +1,6 @@
 """Local records: one record of the local log by its place, if a client may see it.
 
-A record is not shown when nothing sound starts at the place, when it belongs to an earlier life of a topic's name
+A record is not shown when nothing sound starts at the place, when it belongs to an earlier incarnation of its topic
 (store/incarnation.py), when it has expired, or when it is not flushed yet where sends wait for the flush.
 Belongs to the hot process's loop thread.
 """
@@ -43,5 +43,5 @@ class LocalRecords:
         return record
 
     def bytes_of(self, record: MessageRecord) -> bytes:
-        """The record as it lies in the log."""
+        """The record as it is stored in the log."""
         return bytes(self._store.commit_log.record_view(record.physical_offset, record.size_bytes))

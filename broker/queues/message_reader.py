@@ -1,6 +1,6 @@
 """Message reader: one message by its topic, queue and offset, hot or cold.
 
-A message that has expired is not there any more, nor is one whose record was given up with its log file.
+An expired message is not found, nor is one whose record was dropped with its log file.
 Belongs to the hot process's loop thread.
 """
 
@@ -39,7 +39,7 @@ class MessageReader:
             return self._local(queue, offset)
         cold_start = self._visible.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+            raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
         if offset < cold_start or cold_start == queue.min_offset:
             return None
         expired_before_ms = self._visible.expired_before_ms(topic)

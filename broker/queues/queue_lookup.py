@@ -6,8 +6,8 @@
     earliest_time_ms        when the first visible message was stored
     message_time(offset)    when one message was stored
 
-A queue that never had a message has minimum and end 0 and no times. What only the cold tier knows may take a while, and
-may be unavailable; then the question is answered with an error, as a wrong offset would make a group skip or repeat.
+A queue that never had a message has minimum and end 0 and no times. Values from the cold tier may take a while or be
+unavailable; the call then raises an error, as a wrong offset would make a group skip or repeat messages.
 Belongs to the hot process's loop thread.
 """
 
@@ -64,7 +64,7 @@ class QueueLookup:
             return local  # a visible local message is older, or everything in the cold tier has expired
         cold_start = self._visible.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+            raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
         if cold_start < queue.min_offset:
             found = await self._cold.offset_by_time(
                 ColdTimeSearch(
@@ -153,7 +153,5 @@ class QueueLookup:
             return False  # even a local message has expired, and with it whatever is older
         cold_start = self._visible.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError(
-                "the cold tier has not been heard of yet", topic=queue.topic, queue_id=queue.queue_id
-            )
+            raise UnavailableError("the cold tier has not reported yet", topic=queue.topic, queue_id=queue.queue_id)
         return cold_start < queue.min_offset

@@ -24,7 +24,7 @@ from thermocline.tiered.catalog import QueueGaps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueContent:
-    """Where a queue has messages: in [minimum, end), but for the gaps. `is_exact`: the minimum is not too low."""
+    """The ranges of a queue with messages: [minimum, end), except the gaps. `is_exact`: the minimum is not too low."""
 
     minimum: int
     end: int
@@ -51,8 +51,8 @@ class RemainingMessages:
         self._cold = cold
 
     def near(self, queue: ConsumeQueue, offset: int) -> QueueContent | None:
-        """What a group at `offset` has before it, as far as this process knows; None while the cold tier has not been
-        heard of. Where the minimum may be too low by expired messages of the cold tier, the answer is not exact."""
+        """The messages that a group at `offset` has still to consume, by this process's state; None while the cold tier
+        has not reported. Not exact where the minimum may be too low by expired messages of the cold tier."""
         if offset >= queue.min_offset:
             return self._content(queue, offset, minimum=self._visible.hot_start(queue), is_exact=True)
         bounds = self._cold.bounds(queue.topic, queue.queue_id)
@@ -73,7 +73,7 @@ class RemainingMessages:
         return self._content(queue, offset, minimum=await self._visible.minimum(queue), is_exact=True)
 
     async def nearest(self, queue: ConsumeQueue, offset: int) -> QueueContent | None:
-        """The exact answer; while the tier process cannot be asked, what this process knows."""
+        """The exact answer; while the tier process cannot be asked, the answer by this process's state."""
         try:
             return await self.exact(queue, offset)
         except UnavailableError:

@@ -8,7 +8,7 @@ Rules
     times rise with the offset, so what is visible of a queue is one range, and its start follows the cut without a
     scan.
   - A queue's minimum is that of the cold tier when the tier holds messages in front of the local ones. While the
-    tier has not been heard of, the minimum is not known, and `minimum` says so instead of naming the local one.
+    tier has not reported, the minimum is unknown, and `minimum` raises an error instead of returning the local one.
 Belongs to the hot process's loop thread.
 """
 
@@ -69,11 +69,11 @@ class VisibleQueues:
     def cold_start(self, queue: ConsumeQueue) -> int | None:
         """The first offset that the cold tier holds in front of the local ones, its cut not applied.
 
-        The queue's local minimum when it holds nothing there; None while the tier has not been heard of.
+        The queue's local minimum when it holds nothing there; None while the tier has not reported.
         """
         start = queue.min_offset
         if start == 0:
-            return 0  # nothing can be in front of it, whether or not the tier has been heard of
+            return 0  # nothing can be before it, whether or not the tier has reported
         bounds = self._cold.bounds(queue.topic, queue.queue_id)
         if bounds is None:
             return None
@@ -87,9 +87,7 @@ class VisibleQueues:
         """
         cold_start = self.cold_start(queue)
         if cold_start is None:
-            raise UnavailableError(
-                "the cold tier has not been heard of yet", topic=queue.topic, queue_id=queue.queue_id
-            )
+            raise UnavailableError("the cold tier has not reported yet", topic=queue.topic, queue_id=queue.queue_id)
         cut_ms = self.expired_before_ms(queue.topic)
         # When the oldest local message has expired, so has everything before it.
         if cold_start < queue.min_offset and not self._is_cold_expired(queue, cut_ms):
@@ -99,7 +97,7 @@ class VisibleQueues:
         return self.hot_start(queue)
 
     def near_minimum(self, queue: ConsumeQueue) -> int:
-        """The first visible offset as far as this process knows it, for the header of an answer to a pull."""
+        """The first visible offset by this process's state, for the header of an answer to a pull."""
         cold_start = self.cold_start(queue)
         if cold_start is None or cold_start >= queue.min_offset:
             return self.hot_start(queue)

@@ -1,9 +1,9 @@
-"""Bucket recovery: makes a store directory from what a lost broker left in its bucket.
+"""Bucket recovery: makes a store directory from the bucket of a lost broker.
 
     look      is there a ledger, and a snapshot of the state? else nothing is touched
     try       would the store let two writers commit? then nothing is touched either: as at every start of a broker
-    claim     the next epoch, under the new store's UUID: whoever wrote before is fenced with his next commit
-    read      the newest snapshot, now that none can count any more (the one before, if it is damaged); the catalog
+    claim     the next epoch, under the new store's UUID: an earlier writer is fenced at its next commit
+    read      the newest snapshot (the one before, if it is damaged): no later one can be valid now; the catalog
     declare   the holes, in the ledger
     reserve   two snapshots of our own, so that a disk that is lost tomorrow is recovered behind what we give out today
     write     the directory (recovered_store.py)
@@ -81,8 +81,8 @@ async def recover_from_bucket(
         UnfitStoreError: The store would let two writers commit. Nothing was changed.
         UnavailableError: A broker has the directory open.
         ObjectStoreUnavailableError: The bucket does not answer; try again.
-        FencedError: Somebody else claims the same ledger at the same time.
-        CorruptDataError: What is in the bucket cannot be read.
+        FencedError: Another broker claims the same ledger at the same time.
+        CorruptDataError: The bucket's data cannot be read.
         OSError, DiskFullError: The directory cannot be written.
     """
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)

@@ -1,10 +1,10 @@
-"""Directory: what may be made of a store directory that a broker is to be recovered into.
+"""Directory: decides whether a broker may be recovered into a store directory.
 
 nothing in it, or a mark half made     a recovery may begin
 the mark of a recovery under way       it begins anew
 a store that never took a message      counts as nothing: a start without `--recover-from` leaves such a one
 a store that came from that ledger     is started as it is
-anything else                          is left alone
+anything else                          is refused and not changed
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Readable counts: how many committed messages of each topic a reader gets after a recovery.
 
-What has expired may be in the bucket for a while: in a segment or pack with newer messages, until the next sweep, and
-in objects that wait for their deletion. The catalog counts it; a reader never gets it. Where the cut runs through a
+Expired messages may stay in the bucket for a while: in a segment or pack with newer messages, until the next sweep, and
+in objects that wait for their deletion. The catalog counts them; a reader never gets them. Where the cut is within a
 segment or piece, its times are read: one or two requests for each such queue.
 """
 

@@ -47,8 +47,8 @@ def recovering_path(config: StoreConfig) -> str:
 def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any], *, is_ledger_newer: bool) -> dict[str, Any]:
     """The snapshot's documents as they hold for what the plan brings back.
 
-    `is_ledger_newer`: it was last written to after the snapshot was taken. Then it knows of a time to live that was
-    changed in between, and by the former one messages would go that are not to.
+    `is_ledger_newer`: it was last written to after the snapshot was taken. Its time to live is then used: the snapshot
+    may hold an earlier one, by which messages would be deleted too soon.
     """
     restored = {name: document for name, document in documents.items() if name not in NOT_RESTORED}
     default_ms = restored.get(names.DEFAULT_TTL, {}).get("defaultMs", 0) or None
@@ -68,7 +68,7 @@ def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any], *, is_l
             for key, queues in restored.get(name, {}).get(member, {}).items()
             if _goes_on(topics, key.partition("@")[0])
         }
-        # Who was handed over stays known with the offsets: a receipt that is repeated moves nobody back.
+        # Receipts of hand-offs are kept with the offsets: a repeated receipt moves no group back.
         handed_over = {key: value for key, value in restored.get(name, {}).items() if key == "handOffs"}
         restored[name] = {member: kept, **handed_over}
     return restored

@@ -1,4 +1,4 @@
-"""Recovery report: what came back from the bucket and what did not, for the operator who has lost a disk."""
+"""Recovery report: data restored from the bucket and data lost, for the operator who has lost a disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from thermocline.tiered.state import snapshot as names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
     """One topic: messages in the bucket that a reader gets, messages that the snapshot counted and are not there, and
-    messages that were committed and whose object is damaged or gone. `expired_count`: messages that are in the bucket
-    still and that no reader gets any more; None: these could not be told apart, and are among the committed ones."""
+    messages that were committed and whose object is damaged or gone. `expired_count`: messages that are still in the
+    bucket but hidden from readers; None: they could not be separated, and are among the committed ones."""
 
     topic: str
     committed_count: int
@@ -39,7 +39,7 @@ class RecoveryReport:
     skipped: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """What is printed."""
+        """The printed text."""
         age_s = max(0, self.recovered_ms - self.captured_ms) / 1_000
         yield f"recovered root={self.root} epoch={self.epoch} version={self.version} state_age_s={age_s:.0f}"
         for key in self.skipped:

@@ -48,7 +48,7 @@ STATUS_CODES = {
 
 
 class Acknowledgements:
-    """Answers puts, and wakes who waits for them."""
+    """Answers puts, and wakes the pulls that wait for their messages."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Acknowledgements:
         self._waiting_count = 0
         self._late_ms = 0
         self._send_wait_ms = 0
-        """What sends have to wait for now, if that is too long; else 0."""
+        """How long sends have to wait now, if that is too long; else 0."""
         self._appended: list[ConsumeQueue] = []
         store.on_append = self.appended
 
@@ -95,7 +95,7 @@ class Acknowledgements:
         return self._refusal() is None
 
     def _refusal(self) -> str | None:
-        """What sends are told that may not be taken now."""
+        """The error of sends that are refused now."""
         if self._send_wait_ms:
             return (
                 "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
@@ -163,7 +163,7 @@ class Acknowledgements:
     def answer(
         self, connection: Connection, response: RemotingCommand | None, *, append_end: int, waits: bool
     ) -> RemotingCommand | None:
-        """What to answer now for a put that ordinary code made; None when it is answered later, or never (one-way)."""
+        """The answer to send now for a put of ordinary code; None when it is answered later, or never (one-way)."""
         if response is None or not waits or not self.waits_for_flush:
             return response
 
@@ -180,13 +180,13 @@ class Acknowledgements:
         return None
 
     def appended(self, queue: ConsumeQueue) -> None:
-        """The store put a message into a queue: whoever waits there looks again, a moment later."""
+        """The store put a message into a queue: pulls that wait there are tried again, a moment later."""
         if not self._appended:
             self._call_soon(self._show_appended)
         self._appended.append(queue)
 
     def expire(self, now_ms: int) -> None:
-        """Answer what has waited too long; to be called now and then."""
+        """Answer puts that have waited too long; to be called now and then."""
         self._gate.expire(now_ms)
 
     def _show_appended(self) -> None:

@@ -1,4 +1,4 @@
-"""Flushed answers: an answer leaves when what it promises is as safe as the broker makes messages.
+"""Flushed answers: sends an answer when its records are as durable as the broker makes messages.
 
     ASYNC_FLUSH   at once
     SYNC_FLUSH    when the log is durable up to `end_offset`; with another code when that fails or takes too long
@@ -27,7 +27,7 @@ class FlushedAnswers:
         self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     def answer(self, connection: Connection, response: RemotingCommand, *, end_offset: int) -> RemotingCommand | None:
-        """What to answer now; None when it is sent later."""
+        """The answer to send now; None when it is sent later."""
         if not self._waits_for_flush or end_offset <= self._store.commit_log.flush_offset:
             return response
 

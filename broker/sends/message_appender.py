@@ -1,9 +1,9 @@
 """Message appender: puts messages that the broker makes itself (those that are due, ones sent back, recall markers).
 
 It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
-message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH). What it puts was accepted once: a
-smaller maxMessageSize since loses none of it. What is due for a queue of a static topic that has moved away goes to one
-that this broker leads: readers have left the old one behind.
+message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH). Its messages were accepted once:
+a later, smaller maxMessageSize does not reject them. A message for a queue of a static topic that has moved away goes
+to a queue that this broker leads, as readers have passed the old one.
 Owner: the hot process's event loop.
 """
 
@@ -31,7 +31,7 @@ class MessageAppender:
         arrived: Callable[[Iterable[ConsumeQueue]], None],
         queue_for: Callable[[str, int], int],
     ) -> None:
-        """`arrived`: told of queues that grew, once what they hold may be seen (LongPolling.arrived).
+        """`arrived`: called with queues that grew, once their messages are visible (LongPolling.arrived).
 
         `queue_for(topic, queue id)`: the queue that takes messages in that one's place.
         """

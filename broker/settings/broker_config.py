@@ -1,7 +1,7 @@
 """Settings of the broker itself (the store's and the cold tier's have classes of their own).
 
-Every field names the property by which Apache RocketMQ knows it, in `setting(..., name)`, so that a `broker.conf`
-written for RocketMQ works; settings that only exist here have names of the same form. `broker_settings.py` reads them
+Every field names its property in Apache RocketMQ, in `setting(..., name)`, so that a `broker.conf` written for RocketMQ
+works; settings that only exist here have names of the same form. `broker_settings.py` reads them
 from files, environment and flags, shows them to `mqadmin getBrokerConfig` and changes them for `updateBrokerConfig`.
 
 `is_live` marks what a running broker follows at once; anything else takes effect at the next start.
@@ -52,11 +52,11 @@ class BrokerConfig:
     listen_port: int = setting(10911, "listenPort", least=0, most=65535)
     """0 takes a free one."""
     advertised_host: str = setting("", "brokerIP1")
-    """The address that clients are told; empty: this machine's own, or `listen_host` when that is one."""
+    """The address given to clients; empty: this machine's own, or `listen_host` if that is one machine's address."""
     advertised_port: int = setting(0, "brokerPort1", least=0, most=65535)
-    """The port that clients are told (a container's published one); 0: the bound one."""
+    """The port given to clients (a container's published one); 0: the bound one."""
     ha_port: int = setting(0, "haListenPort", least=0, most=65535)
-    """Told to NameServers as RocketMQ does; 0: listen_port + 1. Nothing listens there yet."""
+    """Sent to NameServers as RocketMQ does; 0: listen_port + 1. Nothing listens there yet."""
     name_server_addresses: str = setting("", "namesrvAddr", live=True)
     """host:port, separated by semicolons; empty: as `address_server_on` says, else registers nowhere."""
     name_server_dns_on: bool = setting(False, "fetchNameSrvAddrByDnsLookup", live=True)
@@ -72,12 +72,12 @@ class BrokerConfig:
     metrics_topics_max: int = setting(200, "metricsTopicsMax", least=0, most=10_000)
     """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
     helper_nice: int = setting(19, "helperNice", least=0, most=19)
-    """How much the helper processes give way; 19: they compute when nobody else on the machine wants to."""
+    """Niceness of the helper processes; 19: they run only when no other process on the machine needs the CPU."""
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
     """Settings that no remote caller may change, separated by semicolons; some never can be (broker_settings.py)."""
     region_id: str = setting("DefaultRegion", "regionId")
     zone_name: str = setting("", "zoneName")
-    """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""
+    """Sent to NameServers, for clients that want brokers of their own zone only; empty: in none."""
 
     # -- topics and groups ---------------------------------------------------------------------------------------------
     permission: int = setting(PERM_READ | PERM_WRITE, "brokerPermission", least=0, most=7, live=True)
@@ -98,7 +98,7 @@ class BrokerConfig:
     split_metadata: bool = setting(True, "enableSplitMetadata", live=True)
     split_metadata_size: int = setting(2000, "splitMetadataSize", least=1, live=True)
     message_ttl_ms: int = setting(0, "messageTtlMs", least=0)
-    """Time to live of topics that say nothing themselves; 0 keeps messages for ever."""
+    """Time to live of topics without their own; 0 keeps messages for ever."""
 
     forward_timeout_ms: int = setting(3_000, "forwardTimeout", least=100, live=True)
     """How long another broker may take over a question about a static topic's older part."""
@@ -166,7 +166,7 @@ class BrokerConfig:
     pop_polling_max: int = setting(100_000, "maxPopPollingSize", least=1, live=True)
     pop_threshold_on: bool = setting(False, "enablePopMessageThreshold", live=True)
     pop_threshold: int = setting(10_000, "popInflightMessageThreshold", least=1, live=True)
-    """Messages of one queue in a group's hands, beyond which it gets no more of it."""
+    """Unacknowledged popped messages of one queue and group, beyond which the group gets no more of it."""
     pop_pending_max: int = setting(400_000, "popCheckPointsMax", least=1)
     """Check points in memory, each of up to 32 messages, before POPs are refused."""
     pop_init_in_memory: bool = setting(True, "initPopOffsetByCheckMsgInMem", live=True)
@@ -190,7 +190,7 @@ class BrokerConfig:
     query_count_max: int = setting(64, "maxMsgsNumBatch", least=1, most=1_024, live=True)
     """Messages in the answer to a query, whatever the client asks for."""
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
-    """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""
+    """The part of the log that counts as in memory, back from its end, as a share of the machine's memory."""
     pull_bytes_max: int = setting(262_144, "maxTransferBytesOnMessageInMemory", least=1, live=True)
     pull_count_max: int = setting(32, "maxTransferCountOnMessageInMemory", least=1, live=True)
     disk_pull_bytes_max: int = setting(65_536, "maxTransferBytesOnMessageInDisk", least=1, live=True)
@@ -235,7 +235,7 @@ class BrokerConfig:
 
     @property
     def name_server_source(self) -> NameServerSource | None:
-        """Where the NameServers are; None: this broker registers nowhere."""
+        """The source of the NameServers' addresses; None: this broker registers nowhere."""
         texts = split_addresses(self.name_server_addresses)
         if not texts:
             url = address_server_url(self.name_server_domain, self.name_server_subgroup)

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "settings"
 BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir"})
-"""What no remote caller may change, whatever `configBlackList` says."""
+"""Settings that no remote caller may change, independent of `configBlackList`."""
 
 HOUR_MS = 3_600_000
 
@@ -246,7 +246,7 @@ SETTINGS: Mapping[str, Setting] = _all_settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChange:
-    """What an update did: names that count from now on, and names that count from the next start on."""
+    """The result of an update: names in effect now, and names in effect from the next start on."""
 
     live: tuple[str, ...]
     at_restart: tuple[str, ...]
@@ -282,7 +282,7 @@ class BrokerSettings:
         self._listeners: list[Callable[[SettingsChange], None]] = []
 
     def add_listener(self, listener: Callable[[SettingsChange], None]) -> None:
-        """Be told of each change after it counts."""
+        """Register a callback for each change, called after it is in effect."""
         self._listeners.append(listener)
 
     def text(self) -> str:
@@ -307,22 +307,22 @@ class BrokerSettings:
         resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
         for name in PLACES_IN_STORE.keys() & properties.keys():
             check_place(name, properties[name], root_path=self.store.root_path, source="update")
-        known = {name: text for name, text in resolved.items() if name in SETTINGS}
-        if _COLD_URL in known and is_masked(known[_COLD_URL]):
-            self._check_unchanged(known.pop(_COLD_URL))
+        accepted = {name: text for name, text in resolved.items() if name in SETTINGS}
+        if _COLD_URL in accepted and is_masked(accepted[_COLD_URL]):
+            self._check_unchanged(accepted.pop(_COLD_URL))
         changed = {
             section: replace(
                 getattr(self, section),
                 **{
                     SETTINGS[name].field: parse_value(name, text, source="update")
-                    for name, text in known.items()
+                    for name, text in accepted.items()
                     if SETTINGS[name].section == section
                 },
             )
             for section in SECTIONS
         }
         before, version_before = dict(self._changed), self.version.current
-        self._changed.update(known)
+        self._changed.update(accepted)
         self.version.bump()
         try:
             await persister.save(FILE_NAME)
@@ -331,8 +331,8 @@ class BrokerSettings:
             self.version.current = version_before
             raise
         change = SettingsChange(
-            live=tuple(sorted(name for name in known if SETTINGS[name].is_live)),
-            at_restart=tuple(sorted(name for name in known if not SETTINGS[name].is_live)),
+            live=tuple(sorted(name for name in accepted if SETTINGS[name].is_live)),
+            at_restart=tuple(sorted(name for name in accepted if not SETTINGS[name].is_live)),
         )
         for section in SECTIONS:
             live = {

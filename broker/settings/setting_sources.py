@@ -1,6 +1,6 @@
 """Where settings come from: configuration file, changes made while running, environment, flags; the later one wins.
 
-Configuration file, told by its ending:
+Configuration file, by its ending:
     broker.conf, *.properties, *.conf    properties text with RocketMQ's names
     *.toml                               tables [broker], [store], [tier] with field names of the three classes, or
                                          property names at the top:
@@ -167,8 +167,8 @@ def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, st
     for name, value in table.items():
         if isinstance(value, dict):
             if name not in SECTIONS:
-                known = ", ".join(f"[{section}]" for section in SECTIONS)
-                raise SettingError(f"unknown table [{name}]; known are {known}", path=path)
+                sections = ", ".join(f"[{section}]" for section in SECTIONS)
+                raise SettingError(f"unknown table [{name}]; known are {sections}", path=path)
             known_fields = {item.name for item in fields(SECTIONS[name])}
             for field, member in value.items():
                 yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)

@@ -1,14 +1,14 @@
-"""Log reservation: the log never gets further than the last state snapshot in the bucket allows for.
+"""Log reservation: the log never grows past the ceiling in the last state snapshot in the bucket.
 
-Whoever recovers the broker from its bucket goes on behind the snapshot's ceiling; so no offset, in the log or in a
-queue, is given out twice. The ceiling lies as far ahead as the disk is large (`coldReserveBytes`), and is raised when
-half of that is used up: it is met only when the bucket has been away for so long that the log has run through it. Then
-sends are refused until a snapshot is there again.
+A broker recovered from the bucket goes on above the snapshot's ceiling, so no offset, in the log or in a queue, is
+given out twice. The ceiling is as far ahead of the log as the disk is large (`coldReserveBytes`), and is raised when
+half of that is used up. The log reaches it only when the bucket has been unreachable for very long; sends are then
+refused until a new snapshot is saved.
 
-File: thermocline/logCeiling.json  {"logCeiling": 1099511627776}: the ceiling of a snapshot that is there, so that it
-holds after a restart too. Without it nothing was ever promised, as in a store that never had a cold tier.
+File: thermocline/logCeiling.json  {"logCeiling": 1099511627776}: the ceiling of a saved snapshot, so that it holds
+after a restart too. Without the file there is no ceiling, as in a store that never had a cold tier.
 
-Ordinary sends pay nothing: the log is looked at once in a tick, and refused in time (`guard_bytes`).
+Ordinary sends pay nothing: the log's end is checked once a tick, and sends are refused in time (`guard_bytes`).
 Belongs to the hot process's loop.
 """
 
@@ -57,7 +57,7 @@ class LogReservation:
         self.ceiling: int | None = None
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content.
+        """Load the file's content.
 
         Raises:
             CorruptDataError: It is none.

@@ -1,7 +1,7 @@
-"""Popped offsets: the first message of each queue that is in the hands of a group that pops.
+"""Popped offsets: the first message in flight of each queue and popping group.
 
-For state snapshots: a group that goes on there misses nothing that was not acknowledged. Looked for in slices, so that
-hundreds of thousands of check points do not hold the loop.
+For state snapshots: a group that goes on there misses no unacknowledged message. Collected in slices, so that hundreds
+of thousands of check points do not block the loop.
 """
 
 from __future__ import annotations

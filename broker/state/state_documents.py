@@ -1,11 +1,11 @@
-"""State documents: RocketMQ's own state files, as they lie in a store's `config/`, as plain JSON values and back.
+"""State documents: converts RocketMQ's state files in a store's `config/` to plain JSON values and back.
 
-What only says when a file was written (data versions, positions in the log that the reader will not have) is left out,
-so that two documents are equal when they say the same. Of changed settings only those that count at once are kept: what
-else was set from afar belongs to the machine.
+Members that only show when a file was written (data versions, positions in the log that the reader will not have) are
+left out, so that two documents are equal when their content is. Of changed settings only the live ones are kept:
+others set remotely belong to the machine.
 
-Groups that pop: a message in somebody's hands does not count as consumed, so a group's offset is taken down to the
-first of those (`popped`).
+Groups that pop: a message in flight (popped, not acknowledged) does not count as consumed, so a group's offset is
+lowered to the first of those (`popped`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.state import snapshot as names
 
 PoppedOffsets = Iterable[tuple[str, str, int, int]]
-"""Topic, group, queue id, and the first offset that is in somebody's hands."""
+"""Topic, group, queue id, and the first offset in flight."""
 
 _CONFIG_FILES = (
     names.TOPICS,
@@ -67,16 +67,16 @@ def read_document(disk: Disk, path: str, name: str) -> Any:
 
 
 def hold_back(documents: dict[str, Any], popped: PoppedOffsets) -> dict[str, Any]:
-    """The documents with groups' offsets taken down to what is in somebody's hands; those given stay as they are."""
+    """The documents with groups' offsets lowered to the first message in flight; the arguments stay unchanged."""
     file = documents.get(names.CONSUMER_OFFSETS)
     if file is None:
         return documents
     offsets = dict(file.get("offsetTable", {}))
     for topic, group, queue_id, offset in popped:
         key = f"{topic}@{group}"
-        known = offsets.get(key, {})
-        if known.get(str(queue_id), 0) > offset:
-            offsets[key] = {**known, str(queue_id): offset}
+        queue_offsets = offsets.get(key, {})
+        if queue_offsets.get(str(queue_id), 0) > offset:
+            offsets[key] = {**queue_offsets, str(queue_id): offset}
     return {**documents, names.CONSUMER_OFFSETS: {**file, "offsetTable": offsets}}
 
 

@@ -1,6 +1,7 @@
-"""State link: the hot process's part in state snapshots. It is asked for what no file says, and told what is saved.
+"""State link: the hot process's part in state snapshots. It supplies state that is only in memory, and receives the
+saved log ceiling.
 
-Before it answers, what files are written late, such as offsets, are written now: a snapshot is as old as the question.
+Before it answers, files that are written late, such as offsets, are written: a snapshot is as new as its request.
 
 Belongs to the hot process's loop.
 """
@@ -48,9 +49,9 @@ class StateLink:
         self._is_closed = False
 
     def told(self, code: int, body: bytes | memoryview) -> None:
-        """The tier process asks, or tells that a snapshot is in the bucket."""
+        """Handle a message of the tier process: it asks for state, or reports a snapshot in the bucket."""
         if self._is_closed:
-            return  # the broker stops: what was saved is known again when it starts
+            return  # the broker stops: it reads the saved state when it starts
         if code == HelperRequestCode.STATE_SAVED:
             self._reservation.saved(decode_body(body, StateSaved).log_ceiling)
             return
@@ -60,7 +61,7 @@ class StateLink:
         task.add_done_callback(self._answering.discard)
 
     async def close(self) -> None:
-        """Answer nobody any more; idempotent."""
+        """Stop answering; idempotent."""
         self._is_closed = True
         for task in self._answering:
             task.cancel()
@@ -68,7 +69,7 @@ class StateLink:
 
     async def _answer(self, ask: StateAsk) -> None:
         try:
-            await self._save_files()  # before the look at what was popped: what is popped behind it is in that
+            await self._save_files()  # before reading the pops in flight, so that later pops are included
         except (UnavailableError, ClosedError) as error:
             logger.debug("state files not written, the snapshot has those before: %s", error)
         popped = await popped_offsets(self._in_flight)

@@ -6,12 +6,12 @@ Rules
   - Group commit: while one write is under way, callers wait; the next write takes all of them at once. A thousand
     topics created together cost two or three files written, not a thousand.
   - Encoding runs on the event loop, so a state is never torn; writing and syncing run in the one persister thread, so
-    the loop never waits for a disk. Whoever registers keeps pieces encoded, so that encoding stays below a few
+    the loop never waits for a disk. Registered parts keep pieces encoded, so that encoding stays below a few
     milliseconds.
   - A file is replaced by temporary file, fsync, rename, fsync of the directory; the old one is kept as `.bak`, as
     Apache RocketMQ keeps it, and `load` falls back to it. A journal brings a `write` of its own (topic_journal.py).
-  - A state that must not outlive what the log has not durably yet names what it waits for (`durable_first`): it is
-    encoded, then waited for, then written.
+  - A state that must not be durable before the log records that it depends on has a `durable_first`: the state is
+    encoded, `durable_first` is awaited, then the file is written.
   - Encoding a table has no effect on it. Which changes of a table its file lacks, a table notes in `changes`; this
     persister tells it when a save begins and when it has become durable.
   - A write that fails wakes its callers with UnavailableError; the next `save` tries again with the state of that time.
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConfigSyncSite(StrEnum):
-    """Where state files are made durable; what is lost without it stands beside it (see store/sync_site.py)."""
+    """Where state files are made durable; beside each: what is lost without it (see store/sync_site.py)."""
 
     CONFIG_FILE = "config file"
     """A state file's content: an empty file in its place."""
@@ -50,7 +50,7 @@ class StateFile(Protocol):
         """Return the file's content. Has no effect on the table: it may be called to show the table."""
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content at the start; None: there is no file.
+        """Load the file's content at the start; None: there is no file.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
@@ -68,7 +68,7 @@ class Changes(Protocol):
         """The table is encoded now."""
 
     def end_save(self) -> None:
-        """What was encoded since `begin_save` is durable."""
+        """The state encoded since `begin_save` is durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class ConfigPersister:
         await asyncio.get_running_loop().run_in_executor(self._thread, action)
 
     async def close(self) -> None:
-        """Write what was asked for, then end the thread. Idempotent."""
+        """Write the requested files, then end the thread. Idempotent."""
         self._is_closed = True
         if self._worker is not None:
             await asyncio.shield(self._worker)
@@ -197,7 +197,7 @@ class ConfigPersister:
         self._worker = None
 
     async def _write_file(self, file: _File) -> BaseException | None:
-        """Write one file; what its waiters are to be told when that failed."""
+        """Write one file; return the error for its waiters when that failed."""
         try:
             if file.changes is not None:
                 file.changes.begin_save()
@@ -210,7 +210,7 @@ class ConfigPersister:
                 file.changes.end_save()
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - a write ends here: every waiter is told, whatever went wrong
+        except Exception as error:  # noqa: BLE001 - a write ends here: every waiter gets the error
             logger.error("state file not written path=%s error=%s", file.path, error)
             return UnavailableError("state file not written", path=file.path, reason=str(error))
         except BaseException as error:  # noqa: BLE001 - the waiters' task is the one to end by it, not this one

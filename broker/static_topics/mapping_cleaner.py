@@ -1,4 +1,4 @@
-"""Mapping cleaner: takes out of mappings what is no longer needed, every five minutes in the hours of `deleteWhen`.
+"""Mapping cleaner: removes unneeded items from mappings, every five minutes in the hours of `deleteWhen`.
 
     of a queue that this broker leads      its oldest item, when its physical queue holds nothing visible any more, hot
                                            or cold; one item a round
@@ -9,7 +9,7 @@ Before an item goes, groups that have an offset there and none further on are no
 otherwise they would be new groups, and those that begin at the end would skip what came meanwhile, as they do with
 RocketMQ.
 
-A broker that cannot be asked leaves everything as it is. Owner: the hot process's event loop.
+While another broker does not answer, nothing is changed. Owner: the hot process's event loop.
 Source: broker/topic/TopicQueueMappingCleanService.java, Apache RocketMQ 5.3.
 """
 

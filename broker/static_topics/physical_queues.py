@@ -1,4 +1,4 @@
-"""Physical queues: what is asked of the queues that logic queues consist of, here or on another broker.
+"""Physical queues: the interface of the queues that logic queues consist of, here or on another broker.
 
 Both kinds answer alike: `LocalQueues` from this broker's tables, hot and cold, `RemoteQueues` by requests that say
 `lo=false`, so that no broker takes a physical queue for a logic one.
@@ -49,7 +49,7 @@ class PhysicalQueues(Protocol):
         """When the first visible message was stored; None without one."""
 
     async def committed(self, topic: str, queue_id: int, group: str) -> int | None:
-        """Where a group goes on; None when that was never said."""
+        """The group's offset; None when it has none."""
 
     async def commit(self, topic: str, queue_id: int, group: str, offset: int) -> None:
         """Note where a group goes on."""

@@ -4,8 +4,8 @@
     minimum, first time   of the first item; in cleaned queues the first one may begin above 0
     by time, lower        items from the oldest on, until one holds a message that new
     by time, upper        items from the newest on, until one holds a message that old
-    commit                at the item in which the offset lies, on its broker
-    committed             items from the newest on, until the group is known at one
+    commit                at the item that has the offset, on its broker
+    committed             items from the newest on, until one has an offset of the group
 
 The official broker goes wrong by the physical queue's number in a few of these once a queue has moved (the end while
 the new leader is undecided, the first time, the search behind a remote item): here the item's own queue is asked.
@@ -43,23 +43,23 @@ class StaticOffsets:
 
     async def end(self, led: LedQueue) -> int:
         """The offset behind the last message."""
-        item = _known(newest_decided(led.items))
+        item = _decided(newest_decided(led.items))
         return static_offset(item, await self._queues_of(led, item).end(led.topic, item.queue_id))
 
     async def minimum(self, led: LedQueue) -> int:
         """The first visible offset."""
-        item = _known(find_item(led.items, 0))
+        item = _decided(find_item(led.items, 0))
         return static_offset_if_decided(item, await self._queues_of(led, item).minimum(led.topic, item.queue_id))
 
     async def earliest_time_ms(self, led: LedQueue) -> int | None:
         """When the first visible message was stored; None without one."""
-        item = _known(find_item(led.items, 0))
+        item = _decided(find_item(led.items, 0))
         return await self._queues_of(led, item).earliest_time_ms(led.topic, item.queue_id)
 
     async def offset_at(self, led: LedQueue, timestamp_ms: int, boundary: Boundary) -> int:
         """An offset by store time, as request 29 finds it in an ordinary queue."""
         decided = [item for item in led.items if is_decided(item)]
-        _known(next(iter(decided), None))
+        _decided(next(iter(decided), None))
         item = await (
             self._first_with_newer(led, decided, timestamp_ms)
             if boundary is Boundary.LOWER
@@ -70,12 +70,12 @@ class StaticOffsets:
 
     async def commit(self, led: LedQueue, group: str, offset: int) -> None:
         """Note where a group goes on."""
-        item = _known(find_item(led.items, offset))
+        item = _decided(find_item(led.items, offset))
         at = max(item.start_offset, physical_offset(item, offset))
         await self._queues_of(led, item).commit(led.topic, item.queue_id, group, at)
 
     async def committed(self, led: LedQueue, group: str) -> int | None:
-        """Where a group goes on; None when that was never said."""
+        """The group's offset; None when it has none."""
         for item in reversed(led.items):
             offset = await self._queues_of(led, item).committed(led.topic, item.queue_id, group)
             if offset is not None and is_decided(item):
@@ -105,7 +105,7 @@ class StaticOffsets:
         return first
 
 
-def _known(item: LogicQueueMappingItem | None) -> LogicQueueMappingItem:
+def _decided(item: LogicQueueMappingItem | None) -> LogicQueueMappingItem:
     if item is None:
         raise MQError("it is not decided yet where the logic queue begins")
     return item

@@ -1,7 +1,7 @@
-"""Broker statistics: what topics and groups put and got, for mqadmin, the runtime information and humans.
+"""Broker statistics: messages and bytes put and got by topics and groups, for mqadmin and the runtime information.
 
 The hot path adds to a topic's meter once per run of its messages, calls `add_stored` once per chunk and `add_get` once
-per pull; everything else is derived from meters (stats_meter.py) and rates (store_rates.py) when somebody asks.
+per pull; everything else is derived from meters (stats_meter.py) and rates (store_rates.py) on request.
 
     statistic                            key             shows
     TOPIC_PUT_NUMS, TOPIC_PUT_SIZE       topic           messages, bytes stored
@@ -90,7 +90,7 @@ class BrokerStats:
         self.add_stored(count, bytes_)
 
     def put_meter(self, topic: str) -> Meter:
-        """What counts a topic's puts, until the topic is removed. Who adds to it himself calls `add_stored` for it."""
+        """The meter of a topic's puts, until the topic is removed. A caller that adds to it also calls `add_stored`."""
         return self._topic_put.find_or_create(topic)
 
     def add_stored(self, count: int, bytes_: int) -> None:
@@ -113,7 +113,7 @@ class BrokerStats:
 
     @property
     def served_bytes(self) -> int:
-        """Bytes of records that have left the broker for whoever asked."""
+        """Bytes of records that were sent to clients."""
         return self.rates.transferred_bytes + self.looked_up_bytes
 
     def add_get_miss(self, count: int = 1) -> None:
@@ -177,7 +177,7 @@ class BrokerStats:
                 meters.remove(key)
 
     def sample(self, now_ms: int) -> None:
-        """Take what samples are due, and note the totals at midnight (UTC)."""
+        """Take the samples that are due, and note the totals at midnight (UTC)."""
         self.rates.sample(now_ms)
         for meters in (
             self._topic_put,

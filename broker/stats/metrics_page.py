@@ -1,9 +1,9 @@
-"""MetricsPage: the text behind GET /metrics of one broker, put together when it is asked for.
+"""MetricsPage: the text behind GET /metrics of one broker, made on request.
 
-Counters of the hot path are read where they are counted anyway, so nothing is counted twice; consumer lag is worked out
-in slices, with the loop free between two of them. Where a queue's first message is known to the tier process alone, it
-is asked, MINIMUMS_ASKED_MAX times a page; beyond that a lag may count expired messages of one segment. The tier process
-is asked for its own families; while it does not answer they are missing. Bounded: `metricsTopicsMax` topics have a
+Counters of the hot path are read where they are counted anyway, so nothing is counted twice; consumer lag is computed
+in slices, with the loop free between two of them. If only the tier process has a queue's first message, it is
+queried, MINIMUMS_ASKED_MAX times a page; beyond that a lag may count expired messages of one segment. The tier process
+supplies its own families; while it does not answer they are missing. Bounded: `metricsTopicsMax` topics have a
 label (labelled_topics.py), and GROUPS_PER_TOPIC_MAX consumer groups of each. Belongs to the hot process's loop.
 """
 
@@ -47,7 +47,7 @@ class MetricsPage:
         is_fenced: Callable[[], bool],
         dropped: Callable[[], Sequence[DroppedRange]],
     ) -> None:
-        """`committed_offset`: None without a cold tier. `dropped`: what a full disk has cost."""
+        """`committed_offset`: None without a cold tier. `dropped`: ranges dropped because of a full disk."""
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -113,8 +113,8 @@ class MetricsPage:
             page.add("thermocline_put_bytes_total", size_bytes, {"topic": topic})
 
     async def _add_lag(self, page: Exposition) -> None:
-        """How far groups are behind in the topics that have a label. A group with a position before the local messages
-        is left out while the cold tier has not been heard of."""
+        """The lag of groups in the topics that have a label. A group with an offset below the local minimum is left out
+        while the cold tier has not reported."""
         seen = 0
         self._minimums_asked = 0
         for topic in self._labelled.names:
@@ -132,7 +132,7 @@ class MetricsPage:
                     page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
 
     async def _remaining_of(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """The messages that a group at `offset` has before it; None while the cold tier has not been heard of."""
+        """The messages that a group at `offset` has still to consume; None while the cold tier has not reported."""
         remaining = self._remaining
         content = remaining.near(queue, offset)
         if content is not None and not content.is_exact and self._minimums_asked < MINIMUMS_ASKED_MAX:

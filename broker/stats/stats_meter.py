@@ -39,7 +39,7 @@ ALL_ACTIVE = 0b111
 
 
 class Sample(NamedTuple):
-    """What a meter showed at a time."""
+    """The values of a meter at a time."""
 
     time_ms: int
     times: int
@@ -148,7 +148,7 @@ class MeterSet:
                 self._sample_window(window, now_ms)
 
     def _activate(self, meter: Meter) -> None:
-        """Before it moves: what a meter showed when each resting window was last sampled is what it shows now."""
+        """Before it moves: the meter's value at the last sample of each resting window equals its value now."""
         for window in Window:
             if not meter.active & (1 << window):
                 samples = meter.windows[window]

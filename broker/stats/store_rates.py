@@ -50,7 +50,7 @@ class RateSample(NamedTuple):
 
 
 class StoreRates:
-    """Totals since start, and their samples. The totals are plain attributes: whoever puts or gets adds to them."""
+    """Totals since start, and their samples. The totals are plain attributes: callers that put or get add to them."""
 
     __slots__ = (
         "_buckets",
@@ -149,7 +149,7 @@ class StoreRates:
         return " ".join("" if rate is None else str(rate) for rate in rates)
 
     def _percentile(self, share: float) -> float:
-        """Put time in ms below which the share lies, straight between the limits of its bucket."""
+        """The percentile of put times in ms, interpolated between the limits of its bucket."""
         total = sum(self._buckets_shown)
         wanted = int(total * share)
         passed = 0

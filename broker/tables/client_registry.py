@@ -4,14 +4,14 @@
     consumers   group -> members {connection: client}, subscriptions {topic: what is wanted of it}, how it consumes
 
 Rules
-  - A client is known by its connection. Its heartbeats (every 30 s) register it and keep it; it leaves when it says so,
-    when its connection closes, or after `client_expiry_ms` of silence, and then its connection is closed.
+  - A client is identified by its connection. Its heartbeats (every 30 s) register it and keep it. It is removed when it
+    unregisters, when its connection closes, or after `client_expiry_ms` of silence; then its connection is closed.
   - A group's subscriptions are those of the last full heartbeat of any member: a newer version replaces an older one,
     topics that the heartbeat no longer names are dropped. Members of one group are expected to want the same.
-  - When members or subscribed topics of a clustering group change, every member is told (code 40, one-way) and shares
-    the queues anew. Changes of one tick of the loop make one notice: a thousand members that join together would
+  - When members or subscribed topics of a clustering group change, every member is notified (code 40, one-way) and
+    shares the queues anew. Changes of one tick of the loop make one notice: a thousand members that join together would
     otherwise cause a million.
-  - Whoever follows what groups want is told with each heartbeat, and when a group's last member has left.
+  - `group_wants` is called with each heartbeat, and when a group's last member has left.
   - A heartbeat V2 may leave the subscriptions out when they have not changed. `register_consumer` says when they are
     not known here, so that the client sends them in full (after a restart of the broker, say).
 Owner: the hot process's event loop.
@@ -78,9 +78,9 @@ class ClientRegistry:
         is_notifying: Callable[[], bool] = lambda: True,
         group_wants: Callable[[str, Mapping[str, SubscriptionData]], None] = lambda _group, _subscriptions: None,
     ) -> None:
-        """`call_soon` runs a function later in the loop; `is_notifying`: whether groups are told of changes at all.
+        """`call_soon` runs a function later in the loop; `is_notifying`: whether changes are sent to members.
 
-        `group_wants` is told a group's subscriptions by topic, none when it goes offline.
+        `group_wants` receives a group's subscriptions by topic, none when it goes offline.
         """
         self._clock = clock
         self._call_soon = call_soon
@@ -90,7 +90,7 @@ class ClientRegistry:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._fingerprints: dict[str, int] = {}
-        # What each connection takes part in, so that one that closes costs what it joined and not all groups.
+        # The groups that each connection has joined, so that closing one does not search all groups.
         self._producer_groups: dict[Connection, set[str]] = {}
         self._producer_connections: dict[str, Connection] = {}
         self._consumer_groups: dict[Connection, set[str]] = {}
@@ -116,7 +116,7 @@ class ClientRegistry:
             client.seen_ms = self._clock()
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
-        """A producer takes its leave."""
+        """Remove a producer."""
         members = self._producers.get(group)
         client = None if members is None else members.pop(connection, None)
         if members is None or client is None:
@@ -169,8 +169,8 @@ class ClientRegistry:
     ) -> bool:
         """Note a consumer, or that it is still there; returns whether members or subscribed topics changed.
 
-        `is_notified`: whether the group's configuration lets its members be told. `with_subscriptions` False keeps
-        what is known, as the heartbeat left them out.
+        `is_notified`: whether the group's configuration lets its members be notified. `with_subscriptions` False: the
+        heartbeat left subscriptions out, the present ones are kept.
         """
         group = self._consumers.get(data.group_name)
         if group is None:
@@ -188,7 +188,7 @@ class ClientRegistry:
         return has_joined or has_new_topics
 
     def unregister_consumer(self, group_name: str, connection: Connection, *, is_notified: bool = True) -> None:
-        """A consumer takes its leave."""
+        """Remove a consumer."""
         group = self._consumers.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return
@@ -200,7 +200,7 @@ class ClientRegistry:
             self._notify(group)
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """A group that has members; None when nobody is connected."""
+        """A group that has members; None when none is connected."""
         return self._consumers.get(group)
 
     def find_consumer(self, group: str, client_id: str) -> Client | None:
@@ -211,7 +211,7 @@ class ClientRegistry:
         return next((client for client in found.members.values() if client.client_id == client_id), None)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What an online group wants of a topic; None when it is offline or not subscribed."""
+        """An online group's subscription to a topic; None when it is offline or not subscribed."""
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
@@ -228,14 +228,14 @@ class ClientRegistry:
     # -- connections that end ------------------------------------------------------------------------------------------
 
     def connection_closed(self, connection: Connection) -> None:
-        """Whoever was on this connection is gone."""
+        """The connection is closed: remove its producers and consumers."""
         for group in list(self._producer_groups.get(connection, ())):
             self.unregister_producer(group, connection)
         for group in list(self._consumer_groups.get(connection, ())):
             self.unregister_consumer(group, connection)
 
     def expire(self, expiry_ms: int) -> None:
-        """Let go of clients that were silent for longer than `expiry_ms`, and close their connections."""
+        """Remove clients that were silent for longer than `expiry_ms`, and close their connections."""
         oldest_ms = self._clock() - expiry_ms
         silent = {client.connection: client for client in self._clients() if client.seen_ms < oldest_ms}
         for connection, client in silent.items():
@@ -281,15 +281,15 @@ class ClientRegistry:
         is_changed = False
         for subscription in wanted:
             topics.add(subscription.topic)
-            known = group.subscriptions.get(subscription.topic)
-            if known is None:
+            present = group.subscriptions.get(subscription.topic)
+            if present is None:
                 group.subscriptions[subscription.topic] = subscription
                 self._groups_by_topic.setdefault(subscription.topic, set()).add(group.name)
                 is_changed = True
                 logger.info(
                     "subscribed group=%s topic=%s to=%s", group.name, subscription.topic, subscription.sub_string
                 )
-            elif subscription.sub_version > known.sub_version:
+            elif subscription.sub_version > present.sub_version:
                 group.subscriptions[subscription.topic] = subscription
         for topic in group.subscriptions.keys() - topics:
             del group.subscriptions[topic]
@@ -307,27 +307,27 @@ class ClientRegistry:
         logger.info("group offline group=%s", group.name)
 
     def _notify(self, group: ConsumerGroup, changed_by: Connection | None = None) -> None:
-        """Tell whoever made the change at once, so before the answer that lets it leave; all other members soon.
+        """Notify the member that made the change at once, before its request is answered; all other members soon.
 
-        They are told once for all changes of a round.
+        They get one notice for all changes of a round.
         """
         if group.is_broadcasting or not self._is_notifying():
             return
         if not self._to_notify:
             self._call_soon(self._send_notices)
-        told = self._to_notify.setdefault(group.name, set())
-        if changed_by is not None and changed_by not in told:
-            told.add(changed_by)
+        notified = self._to_notify.setdefault(group.name, set())
+        if changed_by is not None and changed_by not in notified:
+            notified.add(changed_by)
             changed_by.send(_notice(group.name))
 
     def _send_notices(self) -> None:
-        told_by_group, self._to_notify = self._to_notify, {}
-        for name, told in told_by_group.items():
+        notified_by_group, self._to_notify = self._to_notify, {}
+        for name, notified in notified_by_group.items():
             group = self._consumers.get(name)
             if group is None:
                 continue
             for connection in group.members:
-                if connection not in told:
+                if connection not in notified:
                     connection.send(_notice(name))
 
 

@@ -9,12 +9,11 @@ Messages are chosen by what the connected groups subscribe to (message_filters.p
 RocketMQ's broker, which reads it when the store moves there, and for tools that ask about a queue (321).
 
 Rules
-  - A filter is born when a heartbeat brings an expression that is new for its group and topic, and that is one: to know
-    that it may have to be compiled, which is asked for one expression after the other: a heartbeat may bring thousands,
-    and others have theirs compiled too. An expression that is none takes the place of the one before all the same: its
-    group has no filter then.
-  - It dies when the group goes offline, or no longer chooses that topic's messages by an expression; it lives again
-    when the same expression comes back. Whatever a file brings is dead, until a heartbeat shows otherwise.
+  - A filter is born when a heartbeat brings a valid expression that is new for its group and topic. The check may need
+    compiling, which is requested for one expression at a time: a heartbeat may bring thousands, and other groups need
+    the compiler too. An invalid expression replaces the one before all the same: its group has no filter then.
+  - It dies when the group goes offline, or no longer filters that topic by an expression; it is alive again when the
+    same expression comes back. Filters loaded from a file are dead until a heartbeat brings them.
   - The dead are forgotten after `DEAD_KEPT_MS`, and the longest dead before that when there are more than
     `DEAD_COUNT_MAX` of them, or than `DEAD_CHARS_MAX` characters in their expressions. The living are bounded by the
     subscriptions of connected clients.
@@ -46,7 +45,7 @@ DEAD_KEPT_MS = 24 * 3_600_000
 DEAD_COUNT_MAX = 10_000
 DEAD_CHARS_MAX = 1 << 22
 OFFLINE_MS = 30_000
-"""For how long whoever is in a file that is read has been offline at least, as RocketMQ assumes."""
+"""The shortest time that groups in a loaded file have been offline, as RocketMQ assumes."""
 
 
 class ConsumerFilterData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -76,7 +75,7 @@ class ConsumerFilterTable:
     """See the module's header."""
 
     def __init__(self, filters: MessageFilters, *, clock: Callable[[], int]) -> None:
-        """`filters` know what is an expression; `clock` gives ms."""
+        """`filters` checks expressions; `clock` gives ms."""
         self._filters = filters
         self._clock = clock
         self._by_topic: dict[str, _TopicFilters] = {}
@@ -94,10 +93,10 @@ class ConsumerFilterTable:
         filters = self._by_topic.get(topic)
         return None if filters is None else filters.group_filter_data.get(group)
 
-    # -- what groups do ------------------------------------------------------------------------------------------------
+    # -- groups --------------------------------------------------------------------------------------------------------
 
     def group_wants(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
-        """Take note of what a group wants of each topic, by its last heartbeat; of nothing when it is offline."""
+        """Record a group's subscriptions by topic, from its last heartbeat; none when it is offline."""
         for place in self._forgotten():
             self._remove(*place)
         wanted = {
@@ -128,7 +127,7 @@ class ConsumerFilterTable:
         return msgspec.json.encode(_FilterFile(filter_data_by_topic=kept))
 
     def load(self, data: bytes | None) -> None:
-        """Take over a file's content. One that cannot be read is passed over: nothing depends on it."""
+        """Load a file's content. One that cannot be read is passed over: nothing depends on it."""
         if data is None:
             return
         try:
@@ -149,7 +148,7 @@ class ConsumerFilterTable:
         ]
         for one in sorted(dead, key=lambda one: one.dead_time):
             self._put(one)
-        # The file has what was loaded, as far as it can be told from one that was written now.
+        # The file has the loaded filters, unless it differs from the file that would be written now.
         self.changes.begin_save()
         self.changes.end_save()
 
@@ -157,11 +156,11 @@ class ConsumerFilterTable:
 
     def _follow(self, group: str, subscription: SubscriptionData) -> None:
         topic, text, expression_type = subscription.topic, subscription.sub_string, subscription.expression_type
-        known = self.get(topic, group)
-        if known is not None and (known.expression, known.expression_type) == (text, expression_type):
+        present = self.get(topic, group)
+        if present is not None and (present.expression, present.expression_type) == (text, expression_type):
             version = subscription.sub_version
-            if known.dead or known.client_version != version:
-                self._put(msgspec.structs.replace(known, client_version=version, dead=False, dead_time=0))
+            if present.dead or present.client_version != version:
+                self._put(msgspec.structs.replace(present, client_version=version, dead=False, dead_time=0))
             return
         try:
             self._filters.find(expression_type, text)
@@ -223,17 +222,17 @@ class ConsumerFilterTable:
             self._remove(*next(iter(self._dead)))
 
     def _remove(self, topic: str, group: str) -> None:
-        known = self.get(topic, group)
-        if known is None:
+        present = self.get(topic, group)
+        if present is None:
             return
         self.changes.add()
         groups = self._by_topic[topic].group_filter_data
         del groups[group]
         if not groups:
             del self._by_topic[topic]
-        if known.dead:
+        if present.dead:
             del self._dead[topic, group]
-            self._dead_chars -= len(known.expression)
+            self._dead_chars -= len(present.expression)
             return
         live_topics = self._live_topics[group]
         live_topics.remove(topic)
@@ -241,9 +240,9 @@ class ConsumerFilterTable:
             del self._live_topics[group]
 
     def _die(self, topic: str, group: str) -> None:
-        known = self.get(topic, group)
-        assert known is not None
-        self._put(msgspec.structs.replace(known, dead=True, dead_time=max(known.born_time, self._clock())))
+        present = self.get(topic, group)
+        assert present is not None
+        self._put(msgspec.structs.replace(present, dead=True, dead_time=max(present.born_time, self._clock())))
 
     def _forgotten(self) -> list[tuple[str, str]]:
         """Topic and group of the dead that are due to be forgotten."""

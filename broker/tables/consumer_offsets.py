@@ -14,11 +14,11 @@ Three tables, all by "topic@group" and queue id
     crash a group repeats what it consumed since.
   - pull offsets: the next offset after what was handed out last, for `consumerProgress`. Written along with the
     offsets; nothing is written for them alone.
-  - resets: where an operator moved a group that has not been told yet. The next pull of the group answers "offset
-    moved" with it; until then commits are refused, as they come from before. In memory: the offset itself is moved at
+  - resets: the offset that an operator moved a group to, until the group receives it. The answer to its next pull is
+    "offset moved"; until then commits are refused, as they are older. In memory only: the committed offset is moved at
     once, so a restart starts the group there all the same.
 
-A commit below the stored offset is accepted, as RocketMQ accepts it: somebody consumes again on purpose.
+A commit below the stored offset is accepted, as RocketMQ accepts it: the group consumes again on purpose.
 Owner: the hot process's event loop. The persister calls `encode`; pieces that did not change stay encoded.
 Source: broker/offset/ConsumerOffsetManager.java, Apache RocketMQ 5.3.
 """
@@ -68,9 +68,9 @@ class ConsumerOffsets:
         self._commits_until_version = version_step
         self.changes = TableChanges()
         self.pop_log_offset: int | None = None
-        """Up to where in the log the loaded file knows what was popped: 0 without one; None when RocketMQ wrote it."""
+        """The log offset up to which the loaded file includes pops: 0 without a file; None when RocketMQ wrote it."""
 
-    # -- what consumers do ---------------------------------------------------------------------------------------------
+    # -- consumers -----------------------------------------------------------------------------------------------------
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Store where the group goes on. The hot path: two dictionary look-ups. Below 0 means that there is none."""
@@ -84,7 +84,7 @@ class ConsumerOffsets:
         self._changed(key)
 
     def query(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Where the group goes on: a pending reset first, then what was committed; None when it never was."""
+        """The group's next offset: a pending reset first, then the committed one; None without either."""
         key = f"{topic}@{group}"
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
@@ -102,7 +102,7 @@ class ConsumerOffsets:
         self._encoded_pulls.pop(key, None)
 
     def query_pull(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The offset after what was handed out last, or after what was consumed when nothing was since the start."""
+        """The offset after the last message handed out since the start; without one, the committed offset."""
         table = self._pull_offsets.get(f"{topic}@{group}")
         offset = None if table is None else table.get(queue_id)
         return self.query(topic, group, queue_id) if offset is None else offset
@@ -121,7 +121,7 @@ class ConsumerOffsets:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", {})
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The pending reset, told to the group now and so no longer pending; None when there is none."""
+        """Return and remove the pending reset, as the caller sends it to the group now; None when there is none."""
         if not self._resets:
             return None
         key = f"{topic}@{group}"
@@ -149,7 +149,7 @@ class ConsumerOffsets:
         """Whether this receipt has been applied to the group."""
         return receipt_id in self._hand_offs.get(group, ())
 
-    # -- what tools ask ------------------------------------------------------------------------------------------------
+    # -- tools ---------------------------------------------------------------------------------------------------------
 
     def topics_of(self, group: str) -> set[str]:
         """The topics of which the group has an offset."""
@@ -214,7 +214,7 @@ class ConsumerOffsets:
         )
 
     def load(self, data: bytes | None) -> None:
-        """Take over a file's content.
+        """Load a file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

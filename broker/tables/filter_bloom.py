@@ -1,4 +1,4 @@
-"""Filter bloom: the bit positions by which RocketMQ's broker knows a group's filter.
+"""Filter bloom: the bit positions that identify a group's filter in RocketMQ's broker.
 
 Its broker may note in a queue's extended unit which groups a message is for: a bit map in which each filter that
 matches sets its positions. Nothing here reads or writes such maps; the positions stand in consumerFilter.json

@@ -1,8 +1,8 @@
-"""Group holds: groups that are about to be moved, and whom everybody else leaves alone meanwhile.
+"""Group holds: groups that are about to be moved, and that accept no members and no other moves meanwhile.
 
     hold (prepare) -> [check refuses members] -> release (applied, aborted), or HOLD_MS of the broker's clock pass
 
-In memory: a broker that restarts holds nobody, and what was prepared has to be prepared again.
+In memory: after a restart no group is held, and a prepared plan has to be prepared again.
 Bound: one hold a group, for HOLD_MS.
 Owner: the hot process's event loop.
 """
@@ -45,7 +45,7 @@ class GroupHolds:
         self._holds[plan.group] = Hold(plan, self._clock() + HOLD_MS)
 
     def find(self, group: str, receipt_id: str) -> HandOffBody | None:
-        """What this receipt has prepared for the group; None when it holds it no more."""
+        """The plan that this receipt has prepared for the group; None when the hold has ended."""
         present = self._find(group)
         return present.plan if present is not None and present.plan.receipt_id == receipt_id else None
 

@@ -124,7 +124,7 @@ class GroupTable:
             check_group(config.group_name)
             present = self._groups.get(config.group_name)
             attributes = apply_change(
-                {} if present is None else present.attributes, config.attributes, is_new=present is None, known={}
+                {} if present is None else present.attributes, config.attributes, is_new=present is None, allowed={}
             )
             wanted.append(msgspec.structs.replace(config, attributes=attributes))
         before = [(config.group_name, self._groups.get(config.group_name)) for config in wanted]
@@ -184,7 +184,7 @@ class GroupTable:
     # -- start and file ------------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over the file's content, and make the system's groups where they are missing.
+        """Load the file's content, and make the system's groups where they are missing.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

@@ -1,11 +1,11 @@
-"""Kept clock: how far the store clock has come, durably, so that what has expired stays so over a restart.
+"""Kept clock: keeps the store clock's time durably, so that expired messages stay expired over a restart.
 
 File: thermocline/clock.json, {"storeMs": 1795275620696}
 
-The log restores the clock to its last message's time. On a broker that takes none for a while, but on which messages
-expire, time goes on; if the wall clock is set back before the next start, they would be there again, some of them. So
-the time is kept now and then, and the tier process is told of no cut that lies behind a time that is kept: whatever is
-dropped for good had expired by the clock that every later start goes on from.
+The log restores the clock to its last message's time. Without new messages the clock goes on and messages expire; if
+the wall clock is set back before the next start, some of them would be visible again. So the time is saved now and
+then, and the tier process receives no cut later than a saved time: data that it deletes for good has expired by the
+clock of every later start.
 Nothing is written while no topic has a time to live. Owner: the hot process's event loop.
 """
 

@@ -45,7 +45,7 @@ def check_items(items: Items) -> None:
 def succeed(
     old: TopicQueueMappingDetail | None, new: TopicQueueMappingDetail, *, force: bool
 ) -> TopicQueueMappingDetail:
-    """The mapping that takes the old one's place when `new` is told; `force` passes over what the old one said.
+    """The mapping that replaces the old one when `new` arrives; `force` ignores the old one's content.
 
     Raises:
         InvalidRequestError: It may not.
@@ -77,8 +77,8 @@ def _check_kept(old: Items, new: Items, *, is_same_epoch: bool) -> None:
         raise InvalidRequestError("The new item list is null or empty")
     by_gen = {item.gen: item for item in old}
     for item in new:
-        known = by_gen.get(item.gen)
-        if known is not None and not _says_the_same(known, item):
+        earlier = by_gen.get(item.gen)
+        if earlier is not None and not _says_the_same(earlier, item):
             raise InvalidRequestError("an item of a logic queue does not change", gen=item.gen)
     if is_same_epoch and (old[-1].gen != new[-1].gen or not _is_same_queue(old[-1], new[-1])):
         raise InvalidRequestError("The new leader is different but epoch equal")

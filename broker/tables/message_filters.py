@@ -9,7 +9,7 @@ Rules
     piece at a time in turns of the loop (loop_turns.py), for the first that needs it: the check when an official client
     starts (46), a heartbeat, or a pull. `find` says CompileNeeded, `compile_in_turn` does it. One at a time: `then` of
     all who wait for the same text, then the next text.
-  - A filter that was dropped, as too many others were asked for since, is compiled again.
+  - A filter that was dropped, because too many others were used since, is compiled again.
   - While `enablePropertyFilter` is off nothing is compiled and every other type than TAG is refused.
 Belongs to the hot process's loop.
 Source: ConsumerFilterManager.java, ClientManageProcessor.java (checkClientConfig), Apache RocketMQ 5.3.
@@ -29,7 +29,7 @@ from thermocline.remoting.errors import BrokerBusyError, MQError, SubscriptionPa
 logger = logging.getLogger(__name__)
 
 WAITING_MAX = 1_000
-"""Expressions that wait to be compiled; beyond that whoever asks is told that the broker is busy."""
+"""Expressions that wait to be compiled; beyond that requests get "the broker is busy"."""
 SHOWN_CHARS = 200
 
 
@@ -70,7 +70,7 @@ class MessageFilters:
 
         Raises:
             CompileNeeded: It is not compiled.
-            SubscriptionParseError: It is no expression, or of a type that nobody knows.
+            SubscriptionParseError: The expression is invalid, or its type is unknown.
             MQError: Only tags are served.
         """
         if not self._is_enabled():
@@ -127,7 +127,7 @@ class MessageFilters:
             logger.warning("filter refused expression=%r reason=%s", text[:SHOWN_CHARS], error)
             return
         if compiled.ignored_position is not None:
-            # RocketMQ's grammar ends where an expression is complete; whoever wrote it may have meant more.
+            # RocketMQ's grammar ends where an expression is complete; the text after that is ignored.
             logger.warning(
                 "filter is not read to its end position=%d expression=%r", compiled.ignored_position, text[:SHOWN_CHARS]
             )

@@ -24,7 +24,7 @@ class RequestModeTable:
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
-        """What was set for a group and a topic; None when nothing was."""
+        """The mode of a group and a topic; None when none was set."""
         return self._modes.get(topic, {}).get(group)
 
     async def set(self, mode: SetMessageRequestModeRequestBody) -> None:
@@ -41,7 +41,7 @@ class RequestModeTable:
         return MessageRequestModes(message_request_mode_map=self._modes).encode()
 
     def load(self, data: bytes | None) -> None:
-        """Take over a file's content.
+        """Load a file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

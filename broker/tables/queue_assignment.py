@@ -1,12 +1,12 @@
-"""Queue assignment: which queues of a topic one client of a group is to read, worked out by the broker.
+"""Queue assignment: computes in the broker which queues of a topic one client of a group is to read.
 
     PULL   the strategy's share, each queue to one client
              AVG             neighbouring queues in equal runs; the first clients take one more
              AVG_BY_CIRCLE   dealt out one by one
-    POP    share_count below 1, or as many as there are other clients: every client reads all queues, which is said as
-           queue id -1, once for each broker
+    POP    share_count below 1, or as many as there are other clients: every client reads all queues, which is written
+           as queue id -1, once for each broker
            as many queues as clients or more: the client's share, and those of the `share_count` clients behind it
-           fewer queues than clients: one queue, round the list, so that nobody is left out
+           fewer queues than clients: one queue, round the list, so that every client gets one
 
 Queues and clients are sorted, so that all brokers and clients come to the same result; a client with two connections
 is one. A client that is not in the list gets nothing.

@@ -2,11 +2,11 @@
 
 Rules
   - A lock belongs to (group, topic, broker name, queue id) and names one client. It ends `live_ms` after its last
-    renewal (RocketMQ: 60 s; clients renew every 20 s and believe for 30 s), so an owner that died blocks nobody for
+    renewal (RocketMQ: 60 s; clients renew every 20 s and believe for 30 s), so a dead owner does not block others for
     long.
   - Asking again renews. A client that asks for a batch gets what is free, expired or its own; the rest is left out of
     the answer, which is how it learns of the other owner.
-  - Locks live in memory: after a restart clients lock again within 20 s.
+  - Locks are in memory only: after a restart clients lock again within 20 s.
 Owner: the hot process's event loop.
 Source: broker/client/rebalance/RebalanceLockManager.java, Apache RocketMQ 5.3.
 """

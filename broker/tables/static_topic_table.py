@@ -6,11 +6,11 @@ Keys of queues are quoted in it: official brokers read both, official tools sinc
 
 Rules
   - A mapping counts from the moment in which it is durable, at once for every request: a queue that has moved away
-    takes no message after the change was answered, and what it took before lies below the end that is asked for then.
+    takes no message after the change was answered, and its earlier messages are below the end that is requested then.
   - A mapping without its topic is dropped at the start: the stop came between the two files of a creation, or of a
     deletion. A topic without its mapping would be an ordinary one, so a new topic's mapping is written first.
-  - What a request means is found by `led`: with a look-up in one dictionary, which is empty where nobody has static
-    topics. A request that says `lo=false` means physical queues.
+  - `led` finds the queue that a request means, by a lookup in one dictionary, which is empty without static topics. A
+    request with `lo=false` means physical queues.
 Owner: the hot process's event loop.
 Source: broker/topic/TopicQueueMappingManager.java, Apache RocketMQ 5.3.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "topicQueueMapping.json"
 
 MappingListener = Callable[[str], None]
-"""Told of a topic whose mapping is another now, or is gone."""
+"""Called with a topic whose mapping was changed or deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +124,11 @@ class StaticTopicTable:
         return msgspec.json.encode(topic) + b":" + self._details[topic].encode()
 
     def encoded_info(self, topic: str) -> bytes:
-        """What NameServers are told of a mapping, likewise; as Java brokers write it, keys of queues unquoted."""
+        """A mapping as it is sent to NameServers, likewise; as Java brokers write it, keys of queues unquoted."""
         return msgspec.json.encode(topic) + b":" + mapping_info(self._details[topic]).encode()
 
     def add_listener(self, listener: MappingListener) -> None:
-        """Be told of each change, from now on."""
+        """Call a listener at each change, from now on."""
         self._listeners.append(listener)
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class StaticTopicTable:
     # -- start and file ------------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None, topics: Mapping[str, object]) -> None:
-        """Take over the content of the file; to be called once. `topics`: those that exist.
+        """Load the content of the file; to be called once. `topics`: those that exist.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.

@@ -20,10 +20,10 @@ The last two are one time to live in two spellings, and whichever is changed the
     whole hours      the hours             -
     finer            hours, rounded up     milliseconds
     for ever         -                     0
-    the default      - (-1 or 0 if said)   -
+    the default      - (-1 or 0 if given)  -
 
-So Apache RocketMQ, which knows the first one alone, never lets go of anything too soon; and to remove either of them
-is to follow the broker's default again. Where a file has both, the finer one counts.
+So Apache RocketMQ, which has only the first one, never deletes a message too soon. Removing either of them makes the
+topic follow the broker's default again. Where a file has both, the finer one counts.
 Source: common/TopicAttributes.java, common/attribute/*.java, Apache RocketMQ 5.3.
 """
 
@@ -116,7 +116,7 @@ def apply_change(
     change: Mapping[str, str],
     *,
     is_new: bool,
-    known: Mapping[str, Attribute] = ATTRIBUTES,
+    allowed: Mapping[str, Attribute] = ATTRIBUTES,
 ) -> dict[str, str]:
     """The attributes after a change in the form that `parse_change` gives; `is_new` for a topic that is being created.
 
@@ -140,7 +140,7 @@ def apply_change(
             raise InvalidRequestError(f"attempt to delete a nonexistent key: {key}")
         if sign not in ("+", "-"):
             raise InvalidRequestError(f"wrong format key: {key}")
-        attribute = known.get(key)
+        attribute = allowed.get(key)
         if attribute is None:
             raise InvalidRequestError(f"unsupported key: {key}")
         if not is_new and not attribute.is_changeable:
@@ -198,15 +198,15 @@ def _with_one_ttl(attributes: dict[str, str], added: set[str], named: set[str]) 
     fine_ms = fine_ms if fine_ms is None or fine_ms >= 0 else None
     if RESERVE_TIME not in added:
         return ttl_attributes(attributes, fine_ms)
-    said = attributes[RESERVE_TIME]
-    coarse_ms = _reserved_ms(said)
+    reserve_time = attributes[RESERVE_TIME]
+    coarse_ms = _reserved_ms(reserve_time)
     if fine_ms is None:
         result = ttl_attributes(attributes, coarse_ms)
-        # As it was said, for whoever looks.
-        return result if coarse_ms is not None else {**result, RESERVE_TIME: said}
+        # Kept as it was given, for tools that show it.
+        return result if coarse_ms is not None else {**result, RESERVE_TIME: reserve_time}
     result = ttl_attributes(attributes, fine_ms)
-    if coarse_ms != fine_ms and result.get(RESERVE_TIME, "-1") != said:
-        raise InvalidRequestError(f"{RESERVE_TIME} and {TTL_MS} differ", reserve_time=said, ttl_ms=fine_ms)
+    if coarse_ms != fine_ms and result.get(RESERVE_TIME, "-1") != reserve_time:
+        raise InvalidRequestError(f"{RESERVE_TIME} and {TTL_MS} differ", reserve_time=reserve_time, ttl_ms=fine_ms)
     return result
 
 
@@ -219,11 +219,11 @@ def _reserved_ms(text: str) -> int | None:
 
 
 def full_policy(attributes: Mapping[str, str], *, default: str) -> FullPolicy:
-    """What a topic lets go of when the disk is full; what a file has that is no policy means the default."""
+    """The topic's policy for a full disk; an invalid value in a file means the default."""
     text = attributes.get(FULL_POLICY, default)
     return FullPolicy(text if text in list(FullPolicy) else default)
 
 
 def _number(text: str | None) -> int | None:
-    """Attributes come from files too, where anybody may have written anything."""
+    """Attributes come from files too, where values may be invalid."""
     return int(text) if text is not None and _whole_number_from_minus_one(text) else None

@@ -20,7 +20,7 @@ FILE_NAME = "topicBirths"
 
 
 class JournalSyncSite(StrEnum):
-    """Where the journal is made durable; what is lost without it stands beside it (see store/sync_site.py)."""
+    """Where the journal is made durable; beside each: what is lost without it (see store/sync_site.py)."""
 
     JOURNAL_FILE = "topic journal"
     """Lines: topics that were answered for."""
@@ -62,7 +62,7 @@ class TopicJournal:
         return self._durable_count
 
     def encode(self) -> bytes:
-        """What the next `write` is to be given: lines to append, or all of them."""
+        """The content for the next `write`: lines to append, or all of them."""
         if self._has_failed:
             del self._lines[self._durable_count : self._flying_count]
             self._has_failed, self._is_replacing = False, True

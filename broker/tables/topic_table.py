@@ -65,12 +65,12 @@ FOLD_LINES_MIN = 1_000
 TTL_DEFAULT_FILE_NAME = "ttlDefault"
 
 TopicListener = Callable[[str, TopicConfig | None], None]
-"""Told of a topic that was made or changed, with its configuration, or that was deleted, with None."""
+"""Called with a topic and its configuration after it was made or changed; with None after it was deleted."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """Who changes a topic now, and how many wait to."""
+    """The lock of a topic's changes, and how many callers wait for it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     callers: int = 0
@@ -180,7 +180,7 @@ class TopicTable:
         return topic in self._ending
 
     def add_listener(self, listener: TopicListener) -> None:
-        """Be told of each topic that is made, changed or deleted, from now on."""
+        """Call a listener with each topic that is made, changed or deleted, from now on."""
         self._listeners.append(listener)
 
     # -- making topics -------------------------------------------------------------------------------------------------
@@ -249,8 +249,8 @@ class TopicTable:
     ) -> bool:
         """Make a topic, or set it up anew; False when it is so already. `wanted.attributes` does not count.
 
-        `expired_before_ms`: what has expired for good, when another broker says so. The former time to live then says
-        nothing: it was another one there since a time that nobody knows here.
+        `expired_before_ms`: what has expired for good, when another broker says so. The former time to live then does
+        not count: the other broker has changed it at a time that is unknown here.
 
         Raises:
             InvalidRequestError: The attribute change breaks a rule; nothing changes.
@@ -297,7 +297,7 @@ class TopicTable:
 
     @asynccontextmanager
     async def alone(self, topic: str) -> AsyncIterator[None]:
-        """Changes of one topic take turns, as does who must see none; those of different topics share their writes."""
+        """The lock of one topic, for its changes and for readers that must see none; different topics share writes."""
         turn = self._changing.setdefault(topic, _Turn())
         turn.callers += 1
         try:
@@ -309,7 +309,7 @@ class TopicTable:
                 del self._changing[topic]
 
     def touch(self) -> None:
-        """Raise the data version: what NameServers are told of the topics is to be taken over anew."""
+        """Raise the data version, so that NameServers take over the topics again."""
         self._version.bump()
 
     async def set_order(self, topics: Iterable[str]) -> None:
@@ -321,7 +321,7 @@ class TopicTable:
     # -- start and files -----------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over the content of topics.json, and the topics that were made since; to be called once, before `boot`.
+        """Load the content of topics.json, and the topics that were made since; to be called once, before `boot`.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
@@ -455,7 +455,7 @@ class TopicTable:
         return self._window_births <= SINGLE_BIRTHS_MAX
 
     def _fold_later(self) -> None:
-        """Let the tables follow the journal; both are written once for many births."""
+        """Write the journal's topics to the tables, once for many births."""
         if self._folding is not None or not len(self._journal):
             return  # under way, or this birth is in the tables
         if len(self._journal) >= max(FOLD_LINES_MIN, len(self._topics) // 2):
@@ -512,7 +512,7 @@ class TopicTable:
         await self._save()
         self._ending.discard(topic)
         self._store.queues.remove_topic(topic)
-        # Nobody makes the topic anew before its old files are gone.
+        # The topic is not made anew before its old files are gone.
         await self._persister.after_writes(lambda: self._store.retention.remove_queues(topic))
         logger.info("topic deleted topic=%s was_there=%s", topic, present is not None)
 
@@ -523,7 +523,7 @@ class TopicTable:
                 await self._replace(msgspec.structs.replace(config, order=order))
 
     async def _replace(self, config: TopicConfig) -> None:
-        """Change a topic that exists; nobody else changes it meanwhile."""
+        """Change a topic that exists; the caller holds its lock."""
         topic = config.topic_name
         before = self._encoded[topic]
         self._encoded[topic] = _encode_entry(config)

@@ -1,9 +1,10 @@
-"""Deletion gate: what the deletion of local files waits for, by what each part of the broker says.
+"""Deletion gate: the log offset below which local files may be deleted, from the reports of the broker's parts.
 
-    cold tier      what is committed there; nothing goes once the broker is fenced
-    index          what is durable in it
+    cold tier      the committed offset; no file is deleted once the broker is fenced
+    index          the offset up to which the index is durable
     holds          messages that are delayed, timed, popped or in open transactions and that are still needed
-Under disk pressure `relax` lets the oldest go all the same, for topics that allow it (`drop_oldest.py`).
+
+Under disk pressure `relax` lets the oldest files go all the same, for topics that allow it (`drop_oldest.py`).
 Belongs to the hot process's loop.
 """
 
@@ -55,7 +56,7 @@ class DeletionGate:
         self._drop_oldest = drop_oldest
 
     def now(self) -> RetentionGate:
-        """What local deletion has to wait for."""
+        """The gate of local deletion."""
         committed_offset: int | None = None
         if isinstance(self._cold, TierLink):
             committed_offset = 0 if self._fence.reason else self._cold.committed_offset
@@ -68,8 +69,8 @@ class DeletionGate:
         )
 
     async def relax(self, gate: RetentionGate) -> RetentionGate:
-        """The gate of a round while the disk is full; what it lets go is declared lost before it is returned."""
-        # Whoever was fenced deletes nothing: it takes no messages either, and its log is to be looked through.
+        """The gate of a round while the disk is full; messages that it gives up are declared lost before it returns."""
+        # A fenced broker deletes nothing: it takes no messages either, and its operator may need its log.
         if self._drop_oldest is None or self._fence.reason:
             return gate
         return await self._drop_oldest.relax(gate)
@@ -111,5 +112,5 @@ def open_drop_oldest(
 
 
 def _least(*offsets: int | None) -> int | None:
-    """The least offset that somebody holds the log at; None when nobody does."""
+    """The lowest log offset that a part holds; None when none does."""
     return min((offset for offset in offsets if offset is not None), default=None)

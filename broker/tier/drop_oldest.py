@@ -1,22 +1,22 @@
-"""Drop oldest: what a full disk may lose when the bucket does not take it, for topics that say so by name.
+"""Drop oldest: deletes uncommitted messages when the disk is full and the bucket fails, if the policy allows it.
 
-    refuse        (default) sends are refused until the bucket has taken what waits: nothing acknowledged is lost
-    drop-oldest   the oldest local files go, sends are taken on: what was lost is written down, logged, declared a hole
+    refuse        (default) sends are refused until waiting messages are committed: no acknowledged message is lost
+    drop-oldest   the oldest local files are deleted, sends go on: lost ranges are saved, logged, declared holes
 
 The policy is the broker's (`coldFullPolicy`) or the topic's own (attribute `thermocline.full.policy`). A log file holds
-messages of many topics: it may go when all that waits in it belongs to topics that let it go. One message of a topic
-that refuses holds its file and all newer ones, and then sends of every topic are refused.
+messages of many topics: it may be deleted when all its waiting messages are of topics with `drop-oldest`. One waiting
+message of another topic holds its file and all newer ones, and then sends of every topic are refused.
 
 It counts above `diskSpaceWarningLevelRatio` alone, for as many files as bring the disk back under it, the oldest first,
 and for the cold tier's gate alone: what the index, delayed and timed messages, open transactions and popping groups
 still need stays.
 
     choose    which file border; per queue, which offsets below it wait, visible ones (expired ones are no loss)
-    declare   durable in droppedRanges.json, told to the tier process, one line a topic at ERROR
+    declare   durable in droppedRanges.json, sent to the tier process, one line a topic at ERROR
     relax     the gate, for this round of retention
 
-While the tier process has not been heard of in this boot nobody knows what is committed: all that is local counts as
-waiting, and the tier process takes what is not lost off the declared holes when it comes.
+Until the tier process has connected in this boot, committed offsets are unknown: all local messages count as waiting,
+and the tier process removes the committed ones from the declared holes when it connects.
 Belongs to the hot process's loop; looks at `QUEUES_AT_ONCE` queues between two turns of it.
 """
 
@@ -64,8 +64,8 @@ class DropOldest:
         tell: Callable[[list[DroppedRange]], None],
         clock: Callable[[], int],
     ) -> None:
-        """`bounds`: what the cold tier holds of a queue; None: not known. `visible_start`: the first local offset that
-        has not expired. `save`: makes `ranges` durable. `tell`: lets the tier process know of new ones."""
+        """`bounds`: the cold tier's range of a queue; None: unknown. `visible_start`: the first local offset that
+        has not expired. `save`: makes `ranges` durable. `tell`: sends new ones to the tier process."""
         self._store = store
         self._bounds = bounds
         self._policy_of = policy_of

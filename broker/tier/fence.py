@@ -1,5 +1,5 @@
-"""Fence: the cold tier is not this broker's to write. It takes no message from then on, leaves the NameServers or ends,
-and deletes nothing.
+"""Fence: this broker may not write to the cold tier. From then on it takes no message, unregisters from the NameServers
+or ends, and deletes nothing.
 
     taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on
     refused      the prefix holds another store's history: this broker must not run at all

@@ -1,8 +1,8 @@
-"""Hidden messages: what has expired of a topic and is stored still, as the hot process finds it: evidence for a proof.
+"""Hidden messages: a topic's expired messages that are still stored, found by the hot process, as proof evidence.
 
     local files     log files with expired messages of the topic in them, its queues' units, the index that files them
     samples         of each queue the oldest and the newest expired message that is stored, hot and cold, read past the
-                    cut: whoever wants to see whether a reader can reach them asks for these
+                    cut: the caller pulls these to check whether a reader can reach them
 
 Nothing is read but samples and units: a log file's share is found by binary search in each queue. Belongs to the hot
 process's loop, which others get between any two queues. At most `SAMPLES_MAX` samples and `FILES_MAX` log files.
@@ -94,7 +94,7 @@ class HiddenMessages:
         """All queues of the topic.
 
         Raises:
-            UnavailableError: The cold tier has what is asked for, and cannot be asked now.
+            UnavailableError: The cold tier has the record and gives no answer now.
         """
         found: list[HiddenQueue] = []
         for queue in self._queues(topic):
@@ -123,21 +123,21 @@ class HiddenMessages:
             UnavailableError: The cold tier cannot be asked now.
         """
         found: dict[tuple[int, int], HiddenSample] = {}
-        for known in queues:
-            queue = self._store.queues.find(topic, known.queue_id)
+        for each in queues:
+            queue = self._store.queues.find(topic, each.queue_id)
             if queue is None:
                 continue
             hot_end = self._visible.hot_start(queue)
-            cold_end = min(known.minimum, queue.min_offset)
+            cold_end = min(each.minimum, queue.min_offset)
             offsets = [hot_end - 1, queue.min_offset] if queue.min_offset < hot_end else []
-            if known.cold_minimum is not None and known.cold_minimum < cold_end:
-                offsets += [cold_end - 1, known.cold_minimum]
+            if each.cold_minimum is not None and each.cold_minimum < cold_end:
+                offsets += [cold_end - 1, each.cold_minimum]
             for offset in offsets:
-                if len(found) >= SAMPLES_MAX or (known.queue_id, offset) in found:
+                if len(found) >= SAMPLES_MAX or (each.queue_id, offset) in found:
                     continue
                 record = await self._stored(queue, offset)
                 if record is not None:
-                    found[known.queue_id, offset] = self._sample(record, is_cold=offset < queue.min_offset)
+                    found[each.queue_id, offset] = self._sample(record, is_cold=offset < queue.min_offset)
         return list(found.values())
 
     async def local_files(self, topic: str, *, now_ms: int) -> list[HiddenFile]:

@@ -1,14 +1,14 @@
-"""Store rounds: what the store needs done again and again, from the hot process's loop.
+"""Store rounds: the recurring work of the store, from the hot process's loop.
 
-    every TICK_MS                queue units to their files; watermarks to the shared page; the tier feed told; half as
-                                 often while the log does not grow
+    every TICK_MS                queue units to their files; watermarks to the shared page; the tier feed called; half
+                                 as often while the log does not grow
     flush_interval_ms            the log made durable (ASYNC_FLUSH; with SYNC_FLUSH senders drive the flush themselves)
     derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
                                  less often when a round is long, so that rounds take a twentieth of the loop's time
     the timers' own interval     what timers have done made durable, likewise
     every RETENTION_MS           whether the store directory is still there, writes refused if not; and
-                                 local files that may go: minimums raised here, unlinked in a helper thread; whoever
-                                 holds files by what can be put elsewhere is told which are wanted back
+                                 local files that may go: minimums raised here, unlinked in a helper thread; holders
+                                 that can put their records elsewhere receive the offset below which files are wanted
 
 Files of queues that are new are made in a helper thread before they are written to (store/queue_file_maker.py).
 
@@ -58,8 +58,8 @@ class StoreRounds:
         relax: Callable[[RetentionGate], Awaitable[RetentionGate]] | None = None,
     ) -> None:
         """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
-        `timers`: open ones, of this store. `on_wanted(offset)`: told, as they are, below which offset files are wanted
-        back. `relax(gate)`: the gate when some of what it holds may be lost (drop_oldest.py)."""
+        `timers`: open ones, of this store. `on_wanted(offset)`: receives, as they do, the offset below which files are
+        wanted back. `relax(gate)`: the gate when some of what it holds may be lost (drop_oldest.py)."""
         self._store = store
         self._retention = retention
         self._page = page
@@ -108,7 +108,7 @@ class StoreRounds:
         await asyncio.to_thread(self._maker_thread.shutdown)
 
     def publish(self) -> None:
-        """Let the helpers know how far the log reaches now."""
+        """Publish the log's end to the helpers."""
         log = self._store.commit_log
         flush_offset = log.flush_offset
         self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
@@ -121,7 +121,7 @@ class StoreRounds:
         return IDLE_TICK_MS if is_idle else TICK_MS
 
     async def run_retention(self) -> None:
-        """Let go of local files that may go, now.
+        """Delete local files that may go, now.
 
         Raises:
             OSError: The disk failed; what is left goes after a restart.

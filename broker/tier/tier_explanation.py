@@ -1,4 +1,4 @@
-"""Tier explanation: says in a sentence for each queue where its messages are, what happens to them next, and why:
+"""Tier explanation: states in a sentence for each queue where its messages are, what happens to them next, and why:
 why the local log still holds them, why they are not in the bucket yet, why they are not deleted there."""
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ HELD_BY = {
 
 
 class QueueTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One queue; ranges are half-open queue offsets, None where only the tier process knows and it is away."""
+    """One queue; ranges are half-open queue offsets, None for a cold range while the tier process is away."""
 
     queue_id: int
     local_min: int
@@ -66,7 +66,7 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierCondition:
-    """What holds up all topics, as the tier process says. `oldest_waiting`: whose message holds back the log;
+    """The conditions of all topics, from the tier process. `oldest_waiting`: the topic that holds back the log;
     `fenced_by`: see `fenced_by`, empty while this broker is the one that commits. `is_yielding`: the request budget is
     passed because local files have to go."""
 
@@ -79,7 +79,7 @@ class TierCondition:
 
 
 def fenced_by(later_epoch: int) -> str:
-    """That this broker is fenced, and by whom where that is known."""
+    """A text: this broker is fenced, with the epoch of the broker that has taken over if known (not 0)."""
     return f"this broker is fenced by {f'epoch {later_epoch}' if later_epoch else 'a later broker'}"
 
 
@@ -180,7 +180,7 @@ def _why_local(
     *,
     now_ms: int,
 ) -> str:
-    """What keeps the queue's first local message in the log."""
+    """Why the queue's first local message is still in the log."""
     if queue.local_min >= queue.local_end:
         return "nothing is local"
     if condition.fenced_by:
@@ -192,7 +192,7 @@ def _why_local(
 
 
 def why_file_stays(verdict: FileVerdict, *, now_ms: int, whose: str = "") -> str:
-    """What keeps a log file, or when it goes. `whose`: the topic whose message waits to be put into the bucket."""
+    """Why a log file is kept, or when it is deleted. `whose`: the topic whose message waits for its commit."""
     file = f"log file {int(verdict.file_name)}"
     if verdict.old_at_ms is None:
         return f"{file} is the newest, which always stays"
@@ -209,7 +209,7 @@ def why_file_stays(verdict: FileVerdict, *, now_ms: int, whose: str = "") -> str
 
 
 def _why_in_bucket(state: TopicTierState, queue: QueueTierState, tier: TierConfig, *, now_ms: int) -> str:
-    """What keeps the queue's cold messages in the bucket, and what is the matter with them."""
+    """Why the queue's cold messages are still in the bucket, and which of them cannot be read."""
     parts = [_why_kept(state, queue, tier, now_ms=now_ms)]
     parts += [
         f"[{each.start_offset}, {each.end_offset}) was quarantined by a scrub, and reads of it fail: {each.damage}"
@@ -243,7 +243,7 @@ def _why_kept(state: TopicTierState, queue: QueueTierState, tier: TierConfig, *,
 
 
 def _stored(state: TopicTierState) -> str:
-    """What the topic's cold messages lie in."""
+    """The objects that hold the topic's cold messages."""
     if state.segments is None or state.packs is None:
         return "unknown"
     parts = [f"{state.segments} segments"] if state.segments else []

@@ -1,11 +1,11 @@
-"""Tier feed: tells the tier process which topics and queues changed, after the tick that wrote their units.
+"""Tier feed: reports changed topics and queues to the tier process, after the tick that wrote their units.
 
-A tier process that has just said HELLO gets every topic and queue, a slice at a time, so that fifty thousand queues
+A tier process that has just sent HELLO gets every topic and queue, a slice at a time, so that fifty thousand queues
 never hold the loop; afterwards only what changed, and every `cut_interval_ms` the cut of each topic that has a time to
 live, as it was at a time that is kept (kept_clock.py). Topics go before their queues. `log_offset` rises with the last
 slice of a round alone: below it the reported ends are complete.
 
-A deleted topic is told of when its deletion is durable: what the tier process then removes cannot come back.
+A deleted topic is reported when its deletion is durable, so the data that the tier process removes cannot come back.
 """
 
 import asyncio
@@ -78,9 +78,9 @@ class TierFeed:
             self._task = None
 
     def restart(self) -> None:
-        """A tier process has just connected: everything is to be told anew."""
+        """A tier process has just connected: send every topic and queue again."""
         self._sequence = 0
-        # It has been told nothing yet, so nothing is complete: not even what its predecessor knew.
+        # It has received nothing yet, so no range is complete, not even those sent to its predecessor.
         self._log_offset = 0
         self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
         self._changed_queues = dict.fromkeys(self._queues)
@@ -102,7 +102,7 @@ class TierFeed:
             self._wake.set()
 
     async def tell_cuts(self) -> None:
-        """Let the next tables say what has expired by now.
+        """Report the present cuts of topics with the next tables.
 
         Raises:
             UnavailableError: The time could not be kept; they say what had expired when it was last.
@@ -113,7 +113,7 @@ class TierFeed:
             self._changed_topics.update(dict.fromkeys(topics))
 
     async def flush(self) -> None:
-        """Tell everything that has changed by now; returns when it is on its way, or the tier process is away."""
+        """Send all changes so far; returns when they are sent, or the tier process is away."""
         while self._is_telling and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
             await asyncio.sleep(SLICE_PAUSE_S)
 
@@ -144,7 +144,7 @@ class TierFeed:
         written_offset = self._queues.written_offset
         topics: list[TopicState] = []
         ending: list[str] = []
-        for topic in _take(self._changed_topics, ENTRIES_PER_SLICE):
+        for topic in _pop_first(self._changed_topics, ENTRIES_PER_SLICE):
             if self._topics.is_ending(topic):
                 ending.append(topic)
             else:
@@ -154,7 +154,7 @@ class TierFeed:
             QueueState(
                 topic=queue.topic, queue_id=queue.queue_id, min_offset=queue.min_offset, end_offset=queue.tail_offset
             )
-            for queue in _take(self._changed_queues, room)
+            for queue in _pop_first(self._changed_queues, room)
             if self._queues.find(queue.topic, queue.queue_id) is queue and queue.topic in self._topics
         ]
         more = bool(self._changed_topics or self._changed_queues)
@@ -189,7 +189,7 @@ class TierFeed:
         )
 
 
-def _take(entries: dict[Entry, None], count: int) -> list[Entry]:
+def _pop_first(entries: dict[Entry, None], count: int) -> list[Entry]:
     """The first entries, out of the dictionary."""
     taken = list(itertools.islice(entries, count))
     for entry in taken:

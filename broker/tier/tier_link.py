@@ -1,9 +1,9 @@
-"""Tier link: the hot process's knowledge of the cold tier, and its way to ask the tier process.
+"""Tier link: keeps the cold tier's ranges for the hot process, and sends its requests to the tier process.
 
-The tier process tells which offsets of each queue it serves (CATALOG_TABLE, numbered deltas after a full table); the
-hot process tells which queues and topics changed (QUEUE_TABLE, after the tick that wrote their files). What the tier
-last said stays known while its process is away: a pull below the local minimum then gets a retryable error instead of
-an offset that would make a client skip history.
+The tier process reports which offsets of each queue it serves (CATALOG_TABLE, numbered deltas after a full table); the
+hot process reports which queues and topics changed (QUEUE_TABLE, after the tick that wrote their files). The last
+report stays in use while the tier process is away: a pull below the local minimum then gets a retryable error instead
+of an offset that would make a client skip history.
 
     committed offset   every tiered message below it is committed: the gate of local deletion
     version            ledger version that the ranges are from; sent along, so that a tier process that serves an older
@@ -124,7 +124,7 @@ class TierLink:
         self._on_connected()
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        """Take in a catalog table, or the news that another writer has taken over."""
+        """Handle a catalog table, or the report that another writer has taken over."""
         if code == HelperRequestCode.FENCED:
             self._on_fenced(decode_body(body, Fenced))
             return
@@ -158,18 +158,18 @@ class TierLink:
         self._committed_offset = max(self._committed_offset, table.committed_offset)
 
     def follow(self, tier: TierConfig) -> None:
-        """Let the tier process work by these settings, and whoever comes after it."""
+        """Send these settings to the tier process, now and at each later connect."""
         self._hub.follow(tier)
         self._hub.tell(TIER_ROLE, HelperRequestCode.TIER_SETTINGS, TierSettings(tier=tier))
 
     def dropped(self, ranges: list[DroppedRange]) -> None:
-        """Let the tier process know what a full disk has cost."""
+        """Send ranges dropped because of a full disk to the tier process."""
         self._hub.tell(TIER_ROLE, HelperRequestCode.DROPPED, Dropped(ranges=ranges))
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
-        """What the tier serves of a queue; None before it has said anything in this boot."""
+        """The tier's range of a queue; None before its first report in this boot."""
         if self._version < 0:
             return None
         cold_range = self._ranges.get((topic, queue_id))
@@ -244,7 +244,7 @@ class TierLink:
 
     async def _ask(self, code: HelperRequestCode, request: msgspec.Struct) -> RemotingCommand:
         if self._version < 0:
-            raise UnavailableError("the cold tier has not been heard of yet")
+            raise UnavailableError("the cold tier has not reported yet")
         return await self._hub.ask(TIER_ROLE, code, request, timeout_ms=self._timeout_ms)
 
 

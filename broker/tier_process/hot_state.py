@@ -1,4 +1,4 @@
-"""Hot state: the tier process's question to the hot process, what no state file says. Belongs to the tier process."""
+"""Hot state: the tier process's request to the hot process for state that no file has. Belongs to the tier process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HotState:
         self._answer: asyncio.Future[StateAnswer] | None = None
 
     async def popped(self, link: HelperLink) -> PoppedOffsets:
-        """The first offset of each queue that is in a popping group's hands.
+        """The first offset in flight of each queue and popping group.
 
         Raises:
             UnavailableError: The hot process did not answer in time.

@@ -33,7 +33,7 @@ async def open_ledger(
     make_random: Callable[[], random.Random] = random.Random,
     checkpoint_interval: int = CHECKPOINT_INTERVAL,
 ) -> LedgerWriter:
-    """The writer; `on_failure` is told why there is none yet.
+    """Return the writer; `on_failure` receives the reason while there is none yet.
 
     `make_random`: what it makes must differ in every process; `checkpoint_interval`: see LedgerWriter.
 
@@ -78,7 +78,7 @@ async def open_ledger(
                 raise
             is_mended = True
         except UntrustedStoreError:
-            raise  # by somebody who has to change a setting, not by waiting
+            raise  # waiting does not help: the operator has to change a setting
         except ObjectStoreUnavailableError as error:
             on_failure(str(error))
             logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)

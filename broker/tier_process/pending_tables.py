@@ -18,16 +18,16 @@ class PendingTables:
     def add(self, table: QueueTable) -> None:
         """Add the next table."""
         for topic in table.topics:
-            known = self._topics.get(topic.topic)
-            if topic.deleted or known is None or known.incarnation != topic.incarnation:
-                self._queues.pop(topic.topic, None)  # those of an earlier life
+            earlier = self._topics.get(topic.topic)
+            if topic.deleted or earlier is None or earlier.incarnation != topic.incarnation:
+                self._queues.pop(topic.topic, None)  # those of an earlier incarnation
             self._topics[topic.topic] = topic
         for queue in table.queues:
             self._queues.setdefault(queue.topic, {})[queue.queue_id] = queue
         self._last = table
 
     def take(self) -> QueueTable | None:
-        """Everything that was added, as one table that stands for all; None when nothing was."""
+        """Return all added tables merged into one, and forget them; None when none was added."""
         last, self._last = self._last, None
         if last is None:
             return None

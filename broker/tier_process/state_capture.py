@@ -1,10 +1,10 @@
-"""State capture: a broker's state as its files and its tier process show it, for a snapshot in the bucket.
+"""State capture: collects a broker's state from its files and its tier process, for a snapshot in the bucket.
 
-The hot process has no part in it but to say which messages are in a popping group's hands: its state files are durable
-before what they say is answered, or written within seconds (offsets), and lie in the page cache that both share.
+The hot process supplies only the popped messages in flight. Its state files are durable before their changes are
+answered, or written within seconds (offsets), and are in the page cache that both processes share.
 
-Nothing is read twice: documents whose files are as they were are kept. On the loop: the queues' ends, a look at a
-dictionary each. In a thread: files.
+Documents of unchanged files are kept, not read again. On the loop: the queues' ends, one dictionary lookup each. In a
+thread: files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class QueueEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What a snapshot says, without who made it and what it reserves."""
+    """The content of a snapshot, without its writer and its reserved offsets."""
 
     log_offset: int
     new_queue_offset: int
@@ -48,7 +48,7 @@ class Captured:
 
 
 def queue_ends(backlog: SealBacklog) -> QueueEnds:
-    """What the tier process knows of queues now."""
+    """The queues' ends in the tier process now."""
     return QueueEnds(
         log_offset=backlog.reported_offset,
         topics={

@@ -137,16 +137,16 @@ class StateRounds:
 
     def _may_carry(self) -> bool:
         newest = self._newest
-        if newest is None or self._saved_ms is None or self._is_carried or self._last_error or not self._is_told:
+        if newest is None or self._saved_ms is None or self._is_carried or self._last_error or not self._is_reported:
             return False
         if self._clock() < self._saved_ms + self._interval_ms // 2:
             return False
         return self._log.reserved_ceiling >= newest.log_ceiling and not self._is_half_used(newest)
 
     async def renew(self) -> None:
-        """Save the state, changed or not. Raises as `save`, and UnavailableError before the hot process has told it."""
-        if not self._is_told:
-            raise UnavailableError("the hot process has not told of its queues yet")
+        """Save the state, changed or not. Raises as `save`, and UnavailableError before all queues were reported."""
+        if not self._is_reported:
+            raise UnavailableError("the hot process has not reported its queues yet")
         await self.save(is_forced=True)
 
     async def save(self, *, is_forced: bool = False) -> bool:
@@ -184,7 +184,7 @@ class StateRounds:
         return await asyncio.to_thread(self._capture.capture, self._ends(), popped=popped)
 
     async def _last_saved(self) -> StateSnapshot | None:
-        """What the bucket says; None when neither of the two can be read: what the broker is stands on its own disk."""
+        """The newest state in the bucket; None when neither snapshot can be read: the disk has the state then."""
         try:
             found = await self._log.newest()
             self._is_carried = found.is_carried
@@ -197,12 +197,12 @@ class StateRounds:
 
     def _is_due(self) -> bool:
         if self._clock() >= self._next_ms:
-            return self._is_told
+            return self._is_reported
         return self._newest is not None and not self._last_error and self._is_half_used(self._newest)
 
     @property
-    def _is_told(self) -> bool:
-        """Nothing is complete before the hot process has told of every queue once."""
+    def _is_reported(self) -> bool:
+        """Whether the hot process has reported every queue once; the state is incomplete before."""
         return self._reported_offset() > 0 or self._append_offset() == 0
 
     def _is_half_used(self, snapshot: StateSnapshot) -> bool:
@@ -214,7 +214,7 @@ class StateRounds:
             await self.save()
         except (ObjectStoreUnavailableError, UnavailableError, CorruptDataError) as error:
             if not self._last_error and not isinstance(error, ObjectStoreUnavailableError):
-                logger.warning("state not saved: %s", error)  # an outage of the store is told of by itself
+                logger.warning("state not saved: %s", error)  # an outage of the store is logged separately
             self._last_error = str(error)
             self._next_ms = self._clock() + self._retry_ms
             self._retry_ms = min(self._retry_ms * 2, RETRY_DELAY_MS_MAX)

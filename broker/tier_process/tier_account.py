@@ -1,7 +1,7 @@
 """Tier account: what the cold tier of this broker costs, and would cost under other settings; the answer to TIER_COST.
 
-Counts are of this tier process, since it began: another one begins anew. Money is the asker's to work out, who has the
-price table.
+Counts are of this tier process, since it began: another one begins anew. The caller, which has the price table,
+computes money.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TierAccount:
         on_outage: Callable[[OutageWatch], None] | None = None,
     ) -> None:
         """`seal_age_ms_max`: how long local files are kept, up to which a budget may widen the seal age. `on_outage`:
-        told when an outage of the object store begins, and when it ends."""
+        called when an outage of the object store begins, and when it ends."""
         self._config = config
         self._clock = clock
         self.meter = CostMeter(keys, clock)
@@ -102,7 +102,7 @@ class TierAccount:
         )
 
     def topic_figures(self, service: TierService, *, now_ms: int) -> list[TopicFigures]:
-        """What waits and what is stored, of each topic that either is anything of."""
+        """Waiting and stored messages, of each topic that has either."""
         stored = stored_by_topic(service.catalog)
         figures: list[TopicFigures] = []
         for name in sorted(stored.keys() | service.backlog.topics.keys()):
@@ -122,7 +122,7 @@ class TierAccount:
         return figures
 
     def purpose_figures(self) -> list[PurposeFigures]:
-        """What the object store was asked for."""
+        """Requests to the object store."""
         return [
             PurposeFigures(
                 purpose=purpose.value,
@@ -146,7 +146,7 @@ class TierAccount:
         return [*figures, _topic_requests(OTHER, others)]
 
     async def answer(self, service: TierService, request: CostRequest) -> CostReply:
-        """What TIER_COST asks for."""
+        """The answer to TIER_COST."""
         forecast = await self._forecast(service, request) if request.is_forecast else None
         meter, recent, now_ms = self.meter, self.meter.recent(), self._clock()
         catalog = service.catalog

@@ -1,10 +1,10 @@
 """Tier process: the cold tier of one broker. Seals, uploads, commits, expires, collects, scrubs, and serves
 cold reads.
 
-It learns from the hot process which queues reach how far (QUEUE_TABLE) and tells which offsets it serves
-(CATALOG_TABLE), from the ledger version that it has committed itself. A request that relies on a later version than it
-serves is refused, so nobody is answered from the past. After `kill -9` it opens the ledger anew, under the next epoch;
-what was sealed but not committed is an orphan that garbage collection removes.
+It receives the queues' ends from the hot process (QUEUE_TABLE) and reports the offsets that it serves (CATALOG_TABLE),
+from the ledger version that it has committed itself. A request that relies on a later version than it serves is
+refused, so no answer is older than the hot process's state. After `kill -9` it opens the ledger anew, under the next
+epoch; objects that were sealed but not committed are orphans that garbage collection removes.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ def now_ms() -> int:
 
 
 class TierRole:
-    """What the hot process talks to. Belongs to the process's loop."""
+    """Answers the hot process. Belongs to the process's loop."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class TierRole:
         self._last_error = "the cold tier is being opened"
         self._received = 0
         self._sent = 0
-        self._told: dict[str, set[int]] = {}
+        self._reported: dict[str, set[int]] = {}
 
     @property
     def is_serving(self) -> bool:
@@ -201,7 +201,7 @@ class TierRole:
         self._work = work
         table = self._pending.take()
         if table is not None:
-            self._take(table, work.service)
+            self._add_table(table, work.service)
         self._take_dropped(self._dropped.live())
         work.service.backlog.account()
         catalog = work.service.catalog
@@ -214,7 +214,7 @@ class TierRole:
     # -- towards the hot process ---------------------------------------------------------------------------------------
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
-        """Tell which offsets are served now; the catalog is in use already."""
+        """Report the offsets served now; the catalog is in use already."""
         work, link = self._work, self._link
         assert work is not None
         assert link is not None
@@ -224,8 +224,8 @@ class TierRole:
             if entry is None:
                 continue
             bounds, gaps = catalog.queue_bounds(topic), catalog.queue_gaps(topic)
-            # A queue that was told of and has lost its last segment is told of once more, as empty.
-            known = self._told.pop(topic, set())
+            # A reported queue that has lost its last segment is reported once more, as empty.
+            reported = self._reported.pop(topic, set())
             ranges.extend(
                 ColdRange(
                     topic=topic,
@@ -235,10 +235,10 @@ class TierRole:
                     end_offset=bounds.get(queue_id, (0, 0))[1],
                     gaps=gaps[queue_id].spans if queue_id in gaps else (),
                 )
-                for queue_id in known | bounds.keys()
+                for queue_id in reported | bounds.keys()
             )
             if bounds:
-                self._told[topic] = set(bounds)
+                self._reported[topic] = set(bounds)
         self._sent += 1
         link.tell(
             HelperRequestCode.CATALOG_TABLE,
@@ -363,7 +363,7 @@ class TierRole:
         if self._work is None:
             self._pending.add(table)
         else:
-            self._take(table, self._work.service)
+            self._add_table(table, self._work.service)
 
     def _take_dropped(self, ranges: list[DroppedRange]) -> None:
         if self._work is None:
@@ -374,7 +374,7 @@ class TierRole:
             self._work.service.report_dropped(each.topic, each.incarnation, hole)
 
     @staticmethod
-    def _take(table: QueueTable, service: TierService) -> None:
+    def _add_table(table: QueueTable, service: TierService) -> None:
         for topic in table.topics:
             service.report_topic(
                 TopicReport(
@@ -414,14 +414,14 @@ class TierRole:
 
 
 def tell_outage(link: HelperLink, watch: OutageWatch) -> None:
-    """Tell the hot process since when the object store has not answered, or that it does again."""
+    """Report to the hot process since when the object store has not answered, or that it does again."""
     link.tell(HelperRequestCode.STORE_ABSENCE, StoreAway(since_ms=watch.since_ms or 0, reason=watch.last_error))
 
 
 def topic_reports(
     service: TierService, request: TierReportRequest, *, pins: Sequence[Pin], now_ms: int
 ) -> list[TopicTierReport]:
-    """What is known of each topic that was asked for."""
+    """The report of each requested topic."""
     reports: list[TopicTierReport] = []
     backlog = service.backlog
     backlog.account()

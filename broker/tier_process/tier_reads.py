@@ -1,9 +1,9 @@
 """Tier reads: answers the hot process's cold requests from the cold reader.
 
 A request names the ledger version and the topic's incarnation that it relies on. When this process serves an older
-version, or a later incarnation, it has no answer now (UnavailableError): the asker tries again rather than being
-answered from the past. Of an incarnation that the ledger does not know yet it holds nothing, and that is the answer:
-what lies there under the same name belongs to a topic that was deleted.
+version, or a later incarnation, it has no answer now (UnavailableError): the caller tries again rather than getting an
+outdated answer. For an incarnation that is not in the ledger yet the answer is empty: messages stored there under the
+same name belong to a topic that was deleted.
 
 A pull with an SQL92 expression is searched here. The first one in this process's life takes a quarter of a second more,
 until what compiles expressions is loaded.
@@ -51,7 +51,7 @@ class TierReads:
         self._pulls: dict[str, set[asyncio.Task[object]]] = {}
 
     def reader_left(self, reader: str) -> None:
-        """Cancel what is pulled for this reader, and what is fetched for it alone."""
+        """Cancel this reader's pulls, and the fetches made for it alone."""
         for task in self._pulls.pop(reader, ()):
             task.cancel()
         self._reader.reader_left(reader)
@@ -61,7 +61,7 @@ class TierReads:
 
         Raises:
             UnavailableError: No answer now.
-            CorruptDataError: What the store holds is not what was written.
+            CorruptDataError: The stored data differs from the data written.
             SubscriptionParseError: A pull's expression is none.
             UnsupportedRequestError: It is none.
         """
@@ -172,7 +172,7 @@ class TierReads:
             return []
 
     def _holds(self, version: int, topic: str, incarnation: int) -> bool:
-        """Whether anything of this life of the topic is held. UnavailableError when the asker knows less than we do."""
+        """Whether any segment of this incarnation is held. UnavailableError when the caller's incarnation is older."""
         self._check_version(version)
         entry = self._catalog().topics.get(topic)
         if entry is None or entry.incarnation < incarnation:

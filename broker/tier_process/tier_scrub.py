@@ -1,14 +1,14 @@
 """Tier scrub: runs scrubs in the tier process, one at a time, beside sealing and reads, and remembers the last one.
 
-    asked for    by `thermocline tier scrub`
-    by itself    everything within 30 days, `coldScrubBytesPerDay` at most (tiered/scrub/steady_scrub.py): it heals
-                 nothing, and stands still while one that was asked for runs, and while the store is away
+    requested    by `thermocline tier scrub`
+    steady       everything within 30 days, `coldScrubBytesPerDay` at most (tiered/scrub/steady_scrub.py): it heals
+                 nothing, and pauses while a requested one runs, and while the store is away
 
     {store}/thermocline/scrub.json    the last report; when it was cut short by its budget, where the next one goes on;
-                                      how far the one that runs by itself has come; what is broken
+                                      the progress of the steady one; what is broken
 
-A scrub that is asked to heal does so when all has been looked at. What it reads is throttled when the asker says so,
-and never more than one segment at a time. It ends with the process; then the last one finished is what counts.
+A scrub with healing heals after all objects were checked. Its reads are throttled if the request says so, and never
+more than one segment at a time. It ends with the process; then the last finished scrub counts.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ BROKEN_NAMED_MAX = 20
 class ScrubMemory(msgspec.Struct, frozen=True, kw_only=True):
     """`scrub.json`. `cursor`: where the next deep scrub goes on; empty when the last one came to the end. `broken`:
     what this scrub and earlier ones have found and nothing has settled since; `keeps_broken` False: written by a
-    version that kept only the report. `steady`: the one that runs by itself."""
+    version that kept only the report. `steady`: the steady scrub's progress."""
 
     report: ScrubReport | None = None
     cursor: str = ""
@@ -118,7 +118,7 @@ class TierScrub:
 
     @property
     def broken(self) -> list[Finding]:
-        """What is broken, as far as scrubs have told: until it is healed, read again and right, or gone."""
+        """The damage found by scrubs that is not healed, not read again without error, and not deleted."""
         return broken_now(self._memory.broken, self._writer.catalog)
 
     @property
@@ -219,9 +219,9 @@ class TierScrub:
             memory = msgspec.structs.replace(memory, broken=damage_after(memory.broken, step.report, cursor=""))
         elif step.name is not None:
             memory = msgspec.structs.replace(memory, broken=damage_after_reading(memory.broken, step.name, found))
-        known = {(finding.key, finding.problem) for finding in self._memory.broken}
+        earlier = {(finding.key, finding.problem) for finding in self._memory.broken}
         for finding in found:
-            if (finding.key, finding.problem) not in known:
+            if (finding.key, finding.problem) not in earlier:
                 logger.error(
                     "scrub found a broken object key=%s problem=%s topic=%s detail=%s;"
                     " `thermocline tier scrub --deep --heal` repairs what the log still has",

@@ -1,4 +1,4 @@
-"""Tier TTL: what the tier process answers about what has expired: what a cut takes, and a proof's evidence."""
+"""Tier TTL: the tier process's answers about expired data: what a cut deletes, and a proof's evidence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN_ROWS_MAX = 1_000
 def expired_parts(
     service: TierService, topic: str, segments: Sequence[SegmentEntry], packed: PackedTopic | None, *, cut_ms: int
 ) -> ExpiredParts:
-    """What a cut would take of a topic's segments, and of its share of the packs."""
+    """What a cut would delete of a topic's segments, and of its share of the packs."""
     expired = report(segments, visible_from_ms=cut_ms)
     going = packed_expiry(service.catalog, packed, {**service.cuts_ms(), topic: cut_ms})
     return ExpiredParts(
@@ -38,7 +38,7 @@ def expired_parts(
 async def prove(
     service: TierService, writer: LedgerWriter, cache: FrameCache, request: TtlProofRequest
 ) -> TtlProofReply:
-    """What the catalog names, the bucket holds and memory keeps of a topic's expired messages.
+    """A topic's expired messages: named by the catalog, stored in the bucket, kept in memory.
 
     Raises:
         ObjectStoreUnavailableError: The bucket does not answer.

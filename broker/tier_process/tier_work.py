@@ -146,7 +146,7 @@ class TierWork:
             await asyncio.gather(*beside, return_exceptions=True)
 
     def figures(self, request: TierFiguresRequest) -> TierFigures:
-        """What TIER_METRICS asks for."""
+        """The answer to TIER_METRICS."""
         service, cache, report = self.service, self._cache, self.scrub.last_report
         catalog, now_ms, account = service.catalog, self._clock(), self.account
         topics = account.topic_figures(service, now_ms=now_ms)
@@ -185,11 +185,11 @@ class TierWork:
         return [pin for pin in pins if pin.until_ms > now_ms]
 
     async def prove_ttl(self, request: TtlProofRequest) -> TtlProofReply:
-        """What TTL_PROOF asks for; raises as `prove`."""
+        """The answer to TTL_PROOF; raises as `prove`."""
         return await prove(self.service, self._writer, self._cache, request)
 
     async def close(self) -> None:
-        """Stop what runs, and let go of caches and files; idempotent."""
+        """Stop all work, and drop caches and files; idempotent."""
         await self.scrub.close()
         await self._reader.close()
         await self._cache.close()
@@ -215,7 +215,7 @@ class TierWork:
         self._on_committed(catalog, topics)
 
     def _forget_removed(self, catalog: Catalog) -> None:
-        """Nothing of what has left the catalog stays in memory."""
+        """Drop objects that the catalog no longer names from memory."""
         keys: set[str] = set()
         for removed in reversed(catalog.removed):
             if removed.removed_in <= self._forgotten_version:

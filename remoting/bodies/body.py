@@ -14,7 +14,7 @@ from thermocline.remoting.json_dialect import dumps, dumps_dialect, loads_as
 
 
 class _JsonText:
-    """What every body can do."""
+    """The interface of every body."""
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ MessageRequestModeName = Annotated[str, enum_names("PULL", "POP")]
 
 
 class SubscriptionData(Body, kw_only=True):
-    """What one group wants of one topic. Equality is by every member; see `subscription.py` for making one."""
+    """One group's subscription to one topic. Equality is by every member; see `subscription.py` for making one."""
 
     class_filter_mode: bool = False
     code_set: set[Int] = field(default_factory=set)

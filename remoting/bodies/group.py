@@ -168,7 +168,7 @@ class ConsumeMessageDirectlyResult(Body, kw_only=True):
 
 
 class ProcessQueueInfo(Body, kw_only=True):
-    """What a push consumer holds of one queue."""
+    """The state of one queue in a push consumer."""
 
     cached_msg_count: Int = 0
     cached_msg_max_offset: Long = 0
@@ -187,7 +187,7 @@ class ProcessQueueInfo(Body, kw_only=True):
 
 
 class PopProcessQueueInfo(Body, kw_only=True):
-    """What a POP consumer holds of one queue."""
+    """The state of one queue in a POP consumer."""
 
     droped: bool = False
     last_pop_timestamp: Long = 0

@@ -1,4 +1,4 @@
-"""Cold data flow control: what groups read of history, and how much they may.
+"""Cold data flow control: the bytes of history that groups read, and their limits.
 
     2001 UPDATE_COLD_DATA_FLOW_CTR_CONFIG    2002 REMOVE_COLD_DATA_FLOW_CTR_CONFIG    2003 GET_COLD_DATA_FLOW_CTR_INFO
     2004 SET_COMMITLOG_READ_MODE
@@ -33,7 +33,7 @@ READ_MODES = (0, 1)
 
 
 class ColdFlowProcessor:
-    """Serves what operators ask about cold reads."""
+    """Serves operators' requests about cold reads."""
 
     def __init__(self, *, settings: CurrentConfig, cold_quota: ColdReadQuota) -> None:
         self._settings = settings
@@ -68,7 +68,7 @@ class ColdFlowProcessor:
         return RemotingCommand.response(command)
 
     def get(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """2003: what is read, and what may be."""
+        """2003: bytes read by each group, and thresholds."""
         config, quota = self._settings.broker, self._quota
         body = {
             "runtimeTable": {
@@ -96,5 +96,5 @@ class ColdFlowProcessor:
             raise MQError("set commitlog readahead mode failed") from error
         if mode not in READ_MODES:
             raise InvalidParameterError("set commitlog readahead mode param value error")
-        logger.info("log read mode asked for mode=%d by=%s", mode, connection.remote_address)
+        logger.info("log read mode requested mode=%d by=%s", mode, connection.remote_address)
         return RemotingCommand.response(command, remark=f"set commitlog readahead mode success, mode: {mode}")

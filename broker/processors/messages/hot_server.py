@@ -122,7 +122,7 @@ class HotServer:
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
 
     def tick(self, now_ms: int) -> bool:
-        """Let those answer whose time is up; True when there are more of them than one call should serve."""
+        """Answer waiters whose time is up; True when there are more of them than one call should serve."""
         self._acknowledgements.expire(now_ms)
         return self._long_polling.expire(now_ms)
 
@@ -171,8 +171,8 @@ class HotServer:
             return
         self._round_is_ending = True
         try:
-            left = self._feed_round(waiting) if self._is_ready() else waiting
-            for connection, frame in left.items():
+            remaining = self._feed_round(waiting) if self._is_ready() else waiting
+            for connection, frame in remaining.items():
                 connection.handle_frames(frame)
         except Exception:  # their peers must not wait for answers that never come
             logger.exception("connections dropped, a bug of ours count=%d", len(waiting))
@@ -191,20 +191,20 @@ class HotServer:
         return True
 
     def _feed_round(self, waiting: dict[Connection, bytes]) -> dict[Connection, bytes]:
-        """Store and answer what the fast path takes; the rest."""
+        """Store and answer the sends that the fast path accepts; return the others."""
         result = self._fast_path.feed_frames(
             [(frame, connection.remote_host_bytes) for connection, frame in waiting.items()]
         )
-        left: dict[Connection, bytes] = {}
+        remaining: dict[Connection, bytes] = {}
         answers: list[tuple[Connection, bytes]] = []
         for connection, answer in zip(waiting, result.answers, strict=True):
             if answer is None:
-                left[connection] = waiting[connection]
+                remaining[connection] = waiting[connection]
             elif answer:
                 answers.append((connection, answer))
         if result.queues:
             self._acknowledgements.answer_frames(answers, result.queues, append_end=result.append_end)
-        return left
+        return remaining
 
     def _feed_sends(self, connection: Connection, buffer: memoryview) -> int:
         if not self._is_ready():

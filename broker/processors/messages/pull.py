@@ -6,7 +6,7 @@
                                                               -> cold: ask the tier process, answer later
 
 Rules
-  - Whatever is answered from memory or the page cache is answered in the call, without a task.
+  - A pull that memory or the page cache can serve is answered in the call, without a task.
   - A pull that found nothing (code 19) and may wait is parked at its queue, for as long as its client says. It looks
     again whenever something arrives there, and answers when a tag matches; at the end of its time it answers with what
     there is. It waits once, and commits once.
@@ -17,8 +17,8 @@ Rules
     official clients ask again in 20 ms (before 5.0: in 3 s). A tier that is away is SYSTEM_BUSY (again in 3 s):
     never a corrected offset, or a client would skip history.
   - A pull of a static topic's logic queue reads one physical queue, here or on another broker, and is answered in
-    offsets of the logic queue (pulls/static_pull.py). One that waits while its queue moves away is told to ask
-    again. Ordinary pulls pay a look-up in a dictionary for it, and none while no topic is static.
+    offsets of the logic queue (pulls/static_pull.py). If its queue moves away while it waits, the answer makes the
+    client pull again. Ordinary pulls pay a dictionary lookup for this, and none while no topic is static.
   - One-way pulls make no sense and are not answered.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache RocketMQ 5.3.
 """
@@ -128,7 +128,9 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
-        self._known = KnownHeaders(PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"])
+        self._known_headers = KnownHeaders(
+            PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"]
+        )
         self._static_details = static_topics.details
         self._remote = RemotePull(peers)
         static_topics.add_listener(self._mapping_changed)
@@ -199,7 +201,7 @@ class PullProcessor:
 
     def pull_binary(self, connection: Connection, header: bytes) -> bool:
         """The same with a binary header."""
-        decoded = self._known.decode(header)
+        decoded = self._known_headers.decode(header)
         if decoded is None:
             return False
         typed, opaque, flag = decoded
@@ -230,7 +232,7 @@ class PullProcessor:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """The client has left: nobody waits, and nothing is fetched for it."""
+        """The client has disconnected: cancel its waiting pulls and its fetches."""
         self._long_polling.forget(connection)
         self._limits.forget(connection)
         if connection in self._cold_readers:
@@ -363,11 +365,11 @@ class PullProcessor:
         )
 
     def _mapping_changed(self, topic: str) -> None:
-        """Let those who wait at the topic's queues see it."""
+        """Wake the pulls that wait at the topic's queues."""
         self._long_polling.arrived(self._store.queues.of_topic(topic).values())
 
     def _look_on(self, waiting: WaitingPull) -> None:
-        """What a waiting pull was busy with is done; something else may have arrived since."""
+        """A waiting pull has finished its search; more messages may have arrived since."""
         waiting.is_busy = False
         if self.look_again(waiting):
             self._leave(waiting)
@@ -391,7 +393,7 @@ class PullProcessor:
 
 
 class WaitingPull:
-    """A pull that waits at its queue. While it is busy with what has arrived, it need not be told of more."""
+    """A pull that waits at its queue. While it handles new messages, it needs no further wake-up."""
 
     __slots__ = ("_processor", "is_busy", "is_last", "place", "request")
 
@@ -405,7 +407,7 @@ class WaitingPull:
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         return self.request.connection
 
     def look_again(self) -> bool:

@@ -1,4 +1,4 @@
-"""Recall: 370 RECALL_MESSAGE, a timed message that is not to be delivered after all.
+"""Recall: 370 RECALL_MESSAGE, cancels the delivery of a timed message.
 
     handle of the send's answer -> marker in the same tick of the timers -> the message's unique id as the answer
 

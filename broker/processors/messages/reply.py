@@ -1,14 +1,14 @@
 """Replies of request-reply: SEND_REPLY_MESSAGE 324, SEND_REPLY_MESSAGE_V2 325; to the client PUSH_REPLY_MESSAGE 326.
 
     requester --send--> topic --pull--> replier --325--> broker --326--> requester
-                                                            '--> {cluster}_REPLY_TOPIC, for whoever wants to look
+                                                            '--> {cluster}_REPLY_TOPIC, as a record for operators
 
 A reply names the client that asked in REPLY_TO_CLIENT. It is pushed over that client's connection, and stored
-(`storeReplyMessageEnable`), in this order; the replier is answered what became of the push. A requester that is gone,
-or does not take the reply, costs the replier an error and nobody else anything: its request runs out of time.
+(`storeReplyMessageEnable`), in this order; the replier gets the result of the push. If the requester is gone or does
+not accept the reply, only the replier gets an error; the request itself times out.
 
 The pushed properties are the reply's with PUSH_REPLY_TIME in front and the broker's region and trace switch behind;
-what is stored is as the replier sent it, with what a broker adds to every message.
+the stored message is as the replier sent it, with the properties that a broker adds to every message.
 Source: broker/processor/ReplyMessageProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -44,7 +44,7 @@ from thermocline.store.send_properties import broker_suffix, reply_properties, s
 logger = logging.getLogger(__name__)
 
 NOT_STORED_MESSAGE_ID = "0"
-"""What a replier is told for the id of a reply that is not stored; clients want one."""
+"""The message id in the answer to a reply that is not stored; clients need one."""
 
 
 class ReplyProcessor:
@@ -81,7 +81,7 @@ class ReplyProcessor:
         return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
 
     async def reply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Push the reply to the client that waits for it, store it, and answer what became of the push."""
+        """Push the reply to the client that waits for it, store it, and answer with the result of the push."""
         config = self._settings.broker
         marks = reply_properties(region_id=config.region_id, trace_on=config.trace_on)
         try:
@@ -116,7 +116,7 @@ class ReplyProcessor:
     async def _push(
         self, connection: Connection, header: SendMessageRequestHeader, properties: Mapping[str, str], body: bytes
     ) -> str:
-        """Push a reply to who waits for it; the reason when that failed, else nothing."""
+        """Push a reply to the requester; return the reason when that failed, else an empty text."""
         client_id = properties.get(PropertyName.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PropertyName.REPLY_TO_CLIENT}] is null"

@@ -10,8 +10,8 @@ Rules
   - Where a message is stored may differ from where it was sent to: one with a delay level goes to SCHEDULE_TOPIC_XXXX
     and names its own topic and queue in REAL_TOPIC and REAL_QID; one with a time of delivery (TIMER_*) likewise to the
     timer topic, and its answer carries the handle to recall it by; one for a retry topic that was consumed too often,
-    or whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
-    the place where the message is.
+    or whose group consumes in order, goes to the dead-letter topic. The answer names the requested queue, and the place
+    where the message is stored.
   - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
     processor for END_TRANSACTION, `transaction.py`.
   - A queue id below 0 leaves the choice to the broker. A priority (_SYS_MSG_PRIORITY_) names the queue, whatever the
@@ -433,7 +433,7 @@ def disk_full_remark(used_ratio: float) -> str:
 
 
 def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
-    """Pass what can be stored as what it is."""
+    """Pass a message whose type its topic accepts."""
     if header.sys_flag & sys_flags.TRANSACTION_MASK and not _is_half(properties):
         # RocketMQ stores it where no consumer finds it.
         raise MessageIllegalError("the message is part of a transaction, but no half message", flag=header.sys_flag)

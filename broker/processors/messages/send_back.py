@@ -6,7 +6,7 @@
 
 The message goes on with its body, tag, keys and birth; it counts its tries, and remembers its first topic (RETRY_TOPIC)
 and its first id (ORIGIN_MESSAGE_ID). A delay level of 0 leaves it to the broker: level 3 plus the tries so far: 10 s,
-30 s, 1 min and so on. The message may lie in the cold tier by now; then it is read from there.
+30 s, 1 min and so on. A message that is only in the cold tier by now is read from there.
 Source: broker/processor/AbstractSendMessageProcessor.java (consumerSendMsgBack), Apache RocketMQ 5.3.
 """
 

@@ -1,8 +1,8 @@
 """Transactions: 37 END_TRANSACTION, 323 RESUME_CHECK_HALF_MESSAGE. Half messages come as sends (send.py).
 
-A decision (commit, roll back) is usually one-way, so what is wrong with it is logged; who waits for an answer gets it
-when the decision is as safe as the broker makes messages. "Not known yet" changes nothing; RocketMQ never answers it,
-here somebody who waits is told at once.
+A decision (commit, roll back) is usually one-way, so errors are logged; a request that wants an answer gets it when the
+decision is as durable as the broker makes messages. "Not known yet" changes nothing; RocketMQ never answers it, this
+broker answers at once.
 
 Codes, in RocketMQ's order: no such half message, SYSTEM_ERROR; late for its own immunity time, ILLEGAL_OPERATION; group
 or queue offset are not the half message's, SYSTEM_ERROR; the put's own. A transaction that was decided otherwise, which

@@ -1,10 +1,10 @@
-"""Acknowledging what was popped, and keeping it longer.
+"""Acknowledges popped messages, and changes their invisible time.
 
     200051 ACK_MESSAGE          200151 BATCH_ACK_MESSAGE          200053 CHANGE_MESSAGE_INVISIBLETIME
 
 Rules
   - An acknowledgement is in the log before it is answered, and durable where sends wait for the flush.
-  - One that comes too late, or a second time, is answered with success: the message is somebody else's by then.
+  - One that comes too late, or a second time, is answered with success: another consumer may have the message by then.
   - A message of an ordered POP (revive queue 999): the group goes on behind what is acknowledged without a gap, and the
     queue is free with the last one. A receipt of an earlier POP is passed over.
   - A new invisible time makes a new receipt. For an ordered one the pop time stays, and the answer's invisible time is
@@ -259,7 +259,7 @@ class AckProcessor:
         return self._answers.answer(connection, response, end_offset=end_offset)
 
     def _wake(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue is free: somebody may get more of it."""
+        """A queue is free: wake one waiter for it and one for any queue, among POPs and among notifications."""
         for polling in self._pollings:
             polling.wake(place_of(topic, group, queue_id))
             polling.wake(place_of(topic, group, -1))

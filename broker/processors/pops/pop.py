@@ -6,14 +6,14 @@
                                                             -> a long search by properties: in turns, answer later
 
 Rules
-  - Messages are claimed before they are answered: what is answered is in the log, and durable where sends wait for the
-    flush. If the answer is lost, they come back when their time is up.
-  - An answer that left something behind wakes the next POP that waits at the same place.
-  - Messages of a retry topic are answered under the topic that was asked for, with their receipt in POP_CK
+  - Messages are claimed before the answer: the claim is in the log, and durable where sends wait for the flush. If the
+    answer is lost, they come back when their time is up.
+  - An answer that leaves matching messages in the queue wakes the next POP that waits at the same place.
+  - Messages of a retry topic are answered under the requested topic, with their receipt in POP_CK
     (`popResponseReturnActualRetryTopic` leaves them as they are).
   - A POP that waits is answered at its deadline with POLLING_TIMEOUT; too many that wait are POLLING_FULL, and so are
-    too many messages in flight. What waited at a queue that has left the local log is POLLING_TIMEOUT: the client asks
-    again at once, and is served from the cold tier. Its bounds are those of pulls (cold_pull_limits.py).
+    too many messages in flight. If its queue has left the local log, it gets POLLING_TIMEOUT: the client asks again
+    at once, and is served from the cold tier. Its bounds are those of pulls (cold_pull_limits.py).
 Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -135,7 +135,7 @@ class PopProcessor:
             try:
                 self._finder.collect(request, wanted, harvest)
             except LaterNeeded:
-                is_last = True  # the client asks again at once, and is told to wait
+                is_last = True  # the client asks again at once, and then waits
             if harvest.found:
                 response = self._claim(request, harvest)
             else:
@@ -144,7 +144,7 @@ class PopProcessor:
                     self._look_on(request, harvest)
                     return False
                 response = self._nothing(request, harvest, ResponseCode.POLLING_TIMEOUT)
-        except CompileNeeded:  # nobody else has asked for its expression in a while, and others for many
+        except CompileNeeded:  # its filter was evicted: unused for a while, among many newer ones
             response = self._nothing(request, PopHarvest((), wanted_count=0), ResponseCode.POLLING_TIMEOUT)
         except Exception as error:  # the end of a POP: it becomes an answer
             if not isinstance(error, MQError):
@@ -188,14 +188,14 @@ class PopProcessor:
         return self._nothing(request, harvest, code)
 
     def _look_on(self, request: PopRequest, harvest: PopHarvest) -> None:
-        """A POP goes on waiting: see to it that it hears of what nobody will tell."""
+        """A POP goes on waiting: schedule the wake-ups that no arrival causes."""
         if harvest.stepped and harvest.rest_count:
             self._polling.wake(request.place)  # there is more behind what did not match
         if harvest.free_ms is not None and self._settings.broker.pop_notify_order_free:
             self._polling.wake_at(request.place, harvest.free_ms)
 
     def _step(self, request: PopRequest, harvest: PopHarvest) -> None:
-        """Let the group go on behind what is not for it."""
+        """Move the group past messages that do not match its filter."""
         offsets, group = self._offsets, request.header.consumer_group
         for queue in harvest.stepped:
             if offsets.query(queue.topic, group, queue.queue_id) == queue.start_offset:
@@ -220,7 +220,7 @@ class PopProcessor:
         )
 
     def _claim(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
-        """Put what was found into the group's hands; the answer, or None when it waits for the flush."""
+        """Claim the messages found for the group; return the answer, or None when it waits for the flush."""
         header = request.header
         self._step(request, harvest)
         counts: str | None = None
@@ -306,7 +306,7 @@ class PopProcessor:
         return b"".join(pieces)
 
     def _as_asked_for(self, request: PopRequest, queue: FoundQueue, claim: Claim) -> list[bytes]:
-        """The records of a retry topic under the topic that was asked for, each with its receipt."""
+        """The records of a retry topic under the requested topic, each with its receipt."""
         header = request.header
         records: list[bytes] = []
         for run in queue.buffers:
@@ -336,7 +336,7 @@ class WaitingPop:
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         return self._request.connection
 
     def look_again(self) -> bool:
@@ -372,7 +372,7 @@ def _record_as(record: MessageRecord, topic: str, receipt: ReceiptHandle) -> byt
 
 
 def fill_born_time(command: RemotingCommand, now_ms: int) -> None:
-    """Clients that know no better leave out when their request was born, or say 0."""
+    """Some clients leave out when their request was born, or send 0."""
     fields = command.ext_fields
     if fields is not None and fields.get("bornTime", "0") == "0":
         fields["bornTime"] = str(now_ms)

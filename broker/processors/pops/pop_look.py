@@ -6,8 +6,8 @@
 
 Rules
   - A peek reads as a POP does, but claims nothing and moves no offset; a queue in the cold tier is passed over.
-  - A notification that waits is answered `hasMsg` when something is there, and with false at its deadline. It asks for
-    a hint: what it names may be popped by somebody else before.
+  - A notification that waits is answered `hasMsg` when something is there, and with false at its deadline. It is only
+    a hint: another consumer may pop the message first.
 Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -192,7 +192,7 @@ class PopLookProcessor:
         return self._lookup.end(topic, queue_id) > self._offset(topic, group, queue_id)
 
     def _offset(self, topic: str, group: str, queue_id: int) -> int:
-        """Where the group is, or would begin."""
+        """The group's offset, or where it would begin."""
         offset = self._offsets.query(topic, group, queue_id)
         if offset is not None:
             return offset
@@ -225,7 +225,7 @@ class PopLookProcessor:
         offset: int,
         count: int,
     ) -> PullAnswer | None:
-        """What a queue holds for a peek; None when it holds nothing, or not here."""
+        """The messages of a queue for a peek; None when there are none, or none here."""
         if self._offsets.has_reset(topic, header.consumer_group, queue_id):
             return None  # the next POP is to hear of it
         for _ in range(2):
@@ -272,7 +272,7 @@ class WaitingNotification:
 
     @property
     def connection(self) -> Connection:
-        """Whose it is."""
+        """The client's connection."""
         return self._connection
 
     def look_again(self) -> bool:

@@ -1,9 +1,9 @@
-"""Cost requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
+"""Cost requests of the `thermocline` command; RocketMQ does not have them. Codes: remoting/private_requests.py.
 
-    90140 TIER_COST    topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs?    what the cold tier has asked of the
-                       object store, and would ask with other settings
+    90140 TIER_COST    topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs?    the cold tier's requests to the
+                       object store, counted and forecast for other settings
 
-The answer is JSON. All of it is the tier process's knowledge (broker/tier_process/tier_account.py).
+The answer is JSON. All of it comes from the tier process (broker/tier_process/tier_account.py).
 """
 
 from collections.abc import Mapping

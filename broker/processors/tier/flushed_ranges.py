@@ -1,4 +1,4 @@
-"""Flushed ranges: what a reader that must never take anything back may read of a topic; RocketMQ does not know it.
+"""Flushed ranges: the durable ranges of a topic's queues, for readers that cannot undo a read. Not in RocketMQ.
 
     90160 FLUSHED_RANGES    topic    of every readable queue: where it begins, and where it ends durably
 
@@ -55,7 +55,7 @@ class FlushedRangesProcessor:
         if config is None:
             raise TopicNotFoundError("no such topic", topic=topic)
         is_readable = bool(config.perm & PERM_READ)
-        # Before the queues: one of a later incarnation is then told under the earlier one's id, never the reverse.
+        # Before the queues: one of a later incarnation may then be sent with the earlier id, never the reverse.
         incarnation = store.incarnations.find(topic).id
         ranges: list[FlushedRange] = []
         for number, queue in enumerate(list(store.queues.of_topic(topic).values())):

@@ -1,4 +1,4 @@
-"""Scrub requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
+"""Scrub requests of the `thermocline` command; RocketMQ does not have them. Codes: remoting/private_requests.py.
 
     90120 TIER_SCRUB         deep?, heal?, afresh?, budgetBytes?, bytesPerSecond?   begins one; answered at once
     90121 TIER_SCRUB_STATE                                                          how far it is, or what it found

@@ -1,11 +1,11 @@
-"""Cold tier requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
+"""Cold tier requests of the `thermocline` command; RocketMQ does not have them. Codes: remoting/private_requests.py.
 
-    90101 TIER_STATUS    topic?           queues with their local and cold ranges, what waits; the helper processes
+    90101 TIER_STATUS    topic?           queues with their local, cold and waiting ranges; the helper processes
     90102 TIER_SEAL      topic?           flush, report and seal what is there now; answered when it is committed
     90103 TIER_EXPLAIN   topic, queueId?  the same in sentences: where each range is, what happens next and why
-    90130 TIER_PURGE     topic            delete now what is hidden of a topic, which may have been deleted
+    90130 TIER_PURGE     topic            delete hidden data of a topic now; the topic may have been deleted
 
-Answers are JSON. The tier process is asked for what only it knows; while it is away the answers say so.
+Answers are JSON. Figures of the cold tier come from the tier process; while it is away the answers say so.
 """
 
 import asyncio
@@ -66,9 +66,9 @@ class TierProcessor:
         dropped: Callable[[], Sequence[DroppedRange]] = list,
         fenced_by: Callable[[], str] = str,
     ) -> None:
-        """`report_now`: flush, write queue files and tell the tier process all that is new. `gate`: what local deletion
-        waits for. `dropped`: what a full disk has cost. `fenced_by`: that this broker is fenced, and by whom, or
-        nothing."""
+        """`report_now`: flush, write queue files and send all changes to the tier process. `gate`: the conditions of
+        local deletion. `dropped`: ranges dropped because of a full disk. `fenced_by`: the broker that has fenced this
+        one, as a text; empty if none has."""
         self._gate = gate
         self._settings = settings
         self._store = store
@@ -151,7 +151,7 @@ class TierProcessor:
         header = command.header(TierPurgeHeader)
         if not is_tiered_topic(header.topic):
             raise InvalidParameterError("the cold tier holds nothing of this topic", topic=header.topic)
-        # What a topic hides that is just being deleted would be known of neither life, and stay.
+        # Hidden data of a topic that is just being deleted would be found under neither incarnation, and stay.
         async with self._topics.alone(header.topic):
             await self._report_now()
         request = PurgeRequest(topic=header.topic)
@@ -167,7 +167,7 @@ class TierProcessor:
         return config
 
     async def _report(self, request: TierReportRequest) -> TierReportReply | None:
-        """What the tier process says; None while it is away."""
+        """The tier process's report; None while it is away."""
         if not self._hub.is_connected(TIER_ROLE):
             return None
         try:
@@ -200,7 +200,7 @@ class TierProcessor:
             if queue_id is not None and queue.queue_id != queue_id:
                 continue
             bounds = self._cold.bounds(topic, queue.queue_id)
-            known = waiting.get(queue.queue_id)
+            tier_queue = waiting.get(queue.queue_id)
             queues.append(
                 QueueTierState(
                     queue_id=queue.queue_id,
@@ -208,11 +208,11 @@ class TierProcessor:
                     local_end=queue.next_offset,
                     cold_min=bounds.min_offset if bounds else None,
                     cold_end=bounds.end_offset if bounds else None,
-                    waiting_messages=max(0, queue.next_offset - max(known.cold_end, queue.min_offset))
-                    if known
+                    waiting_messages=max(0, queue.next_offset - max(tier_queue.cold_end, queue.min_offset))
+                    if tier_queue
                     else None,
-                    waiting_bytes=known.waiting_bytes if known else None,
-                    first_waiting_ms=known.first_waiting_ms if known else None,
+                    waiting_bytes=tier_queue.waiting_bytes if tier_queue else None,
+                    first_waiting_ms=tier_queue.first_waiting_ms if tier_queue else None,
                 )
             )
         return TopicTierState(
@@ -271,7 +271,7 @@ def _condition(reply: TierReportReply | None, *, fenced_by: str) -> TierConditio
 
 
 def _scrub_row(reply: TierReportReply) -> dict[str, object] | None:
-    """What TIER_STATUS says of the last scrub that was asked for; `broken` is what all scrubs have found."""
+    """The last requested scrub in the answer to TIER_STATUS; `broken`: the damage found by all scrubs."""
     report, steady = reply.last_scrub, reply.steady_scrub
     if report is None:
         return None

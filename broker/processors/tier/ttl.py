@@ -1,11 +1,11 @@
-"""Time to live requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
+"""Time to live requests of the `thermocline` command; RocketMQ does not have them. Codes: remoting/private_requests.py.
 
-    90104 TTL_PREVIEW    topic, ttlMs?    what another time to live would take away, and what that saves
+    90104 TTL_PREVIEW    topic, ttlMs?    the messages that another time to live would delete, and the bytes saved
     90105 TTL_SET        topic, ttlMs?    change it; without ttlMs the topic follows the broker's default again
-    90106 TTL_EVIDENCE   topic            what has expired and is stored still, and what names it
+    90106 TTL_EVIDENCE   topic            expired data that is still stored, and the objects that name it
 
-Answers are JSON. RocketMQ's own `updateTopic` changes it as well (topic_attributes.py). Of the cold tier only the tier
-process knows; while it is away the answers say so.
+Answers are JSON. RocketMQ's own `updateTopic` changes it as well (topic_attributes.py). Figures of the cold tier come
+from the tier process; while it is away the answers say so.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,7 +57,7 @@ class TtlProcessor:
         hidden: HiddenMessages,
         report_now: Callable[[], Awaitable[None]],
     ) -> None:
-        """`report_now`: tell the tier process all that is new."""
+        """`report_now`: send all changes to the tier process."""
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -181,7 +181,7 @@ class TtlProcessor:
         return count, oldest_ms
 
     async def _expired_parts(self, topic: str, cut_ms: int) -> ExpiredParts | None:
-        """What the cut would take of the cold tier; None while the tier process is away, or there is no such tier."""
+        """The cold data that the cut would delete; None while the tier process is away, or without a tier."""
         if not self._hub.is_connected(TIER_ROLE):
             return None
         request = TierReportRequest(topic=topic, visible_from_ms=cut_ms)
