@@ -161,7 +161,7 @@ class SealBacklog:
         tiered: bool,
         cold_ends: dict[int, int],
     ) -> None:
-        """Add or update a topic; a new incarnation starts with no queues. `cold_ends`: queue id -> end in the catalog."""
+        """Add or update a topic; a new incarnation starts without queues. `cold_ends`: queue id -> cataloged end."""
         progress = self._topics.get(topic)
         if progress is None or progress.incarnation != incarnation:
             progress = TopicProgress(incarnation=incarnation, cut_ms=cut_ms, tiered=tiered)

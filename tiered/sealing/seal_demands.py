@@ -55,7 +55,7 @@ class SealDemands:
         if topic is not None:
             progress = self._backlog.topics.get(topic)
             if progress is None:
-                raise UnavailableError("the cold tier has not been told of this topic yet", topic=topic)
+                raise UnavailableError("the cold tier has no report of this topic yet", topic=topic)
             if not progress.tiered:
                 raise InvalidRequestError("the cold tier holds nothing of this topic", topic=topic)
         topics = frozenset([topic]) if topic is not None else None
