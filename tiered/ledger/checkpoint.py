@@ -298,7 +298,7 @@ async def load_head_if_good(store: ObjectStore, keys: BrokerKeys, version: int) 
 
 
 def decode_head(data: bytes, *, version: int) -> CheckpointHead:
-    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is not one, damaged, or of a later format."""
+    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is none, damaged, or of a later format."""
     check_json(data, key=f"head of checkpoint {version}")
     try:
         head = _head_decoder.decode(data)

@@ -222,7 +222,7 @@ class BallotArbiter:
                 raise
 
     async def _delete_proposals(self, version: int) -> None:
-        """Delete the proposals of `version`, which has its entry, and of earlier ones; the next writer deletes others."""
+        """Delete the proposals of `version`, which has its entry, and earlier ones; the next writer deletes others."""
         settled = [key for key, other in self._proposals.items() if other <= version]
         try:
             await self._store.delete_many(settled)

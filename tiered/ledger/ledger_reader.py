@@ -10,7 +10,7 @@ How the head is found
      suspended while its buckets were collected, then finished the checkpoint and wrote the hint. Without another
      checkpoint and without entry 1 the ledger is damaged.
   3. The last entry found is read once more. Entries are deleted in ascending order, so while it exists the one
-     behind it has not been deleted: it does not exist yet. Otherwise the collector has overtaken the reader: start again.
+     behind it has not been deleted: it does not exist yet. Otherwise the collector has overtaken us: start again.
 """
 
 from __future__ import annotations

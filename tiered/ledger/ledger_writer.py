@@ -389,7 +389,7 @@ class LedgerWriter:
             ) from error
 
     async def _settle(self) -> None:
-        """Carry the pending entry through; safe to repeat from any point. _SlotTakenError when it never will be."""
+        """Complete the pending entry; safe to repeat from any point. _SlotTakenError when it can never be committed."""
         pending = self._pending
         if pending is None:
             return

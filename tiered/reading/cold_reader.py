@@ -6,12 +6,12 @@ times rise, so the least visible offset is found by the frames' times and, if th
     pull: offset -> segment and run (TopicIndex) -> frame (footer) -> FrameCache -> slices of the frame, uncopied
           in a pack: its piece is loaded first (PackPieces), and read whole when it is small
           with tags: the columns of `.cq` say which offsets match, only their frames are read
-          with a condition on properties: every frame is read, as for a pull of all, and every record looked into
+          with a condition on properties: every frame is read, as without a filter, and every record is checked
 
-Records in quarantine are errors of their own (QuarantinedError), for whoever wants one of them and nobody else.
+A read of a record in quarantine raises QuarantinedError; reads of other records are not affected.
 
-Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), what one pull takes and
-what is read ahead of it (SpanTaker). Cancelling any call is safe.
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), the records of one pull and
+its read-ahead (SpanTaker). Cancelling any call is safe.
 """
 
 from __future__ import annotations
