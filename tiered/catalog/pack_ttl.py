@@ -21,10 +21,10 @@ NEVER_MS = 1 << 62
 class HeldBytes:
     """A pack that holds bytes of a topic, some of which have expired.
 
-    `stored_bytes`: of the topic's pieces with expired bytes, 0 if no longer known. `is_live`: the pack holds the topic's
-    present life. `kept_for`: the topic whose messages keep the pack longest, None without one. `due_ms`: the latest time
-    at which the catalog drops it if nothing changes; None if never or unknown. `removed_in`: the first version that does
-    not name it.
+    `stored_bytes`: of the topic's pieces with expired bytes, 0 if no longer known. `is_live`: the pack holds the
+    topic's present life. `kept_for`: the topic whose messages keep the pack longest, None without one. `due_ms`: the
+    latest time at which the catalog drops it if nothing changes; None if never or unknown. `removed_in`: the first
+    version that does not name it.
     """
 
     pack_id: str
@@ -140,14 +140,14 @@ def packs_holding(
 
 
 def _keepers(catalog: Catalog, pack: PackEntry, cuts_ms: Mapping[str, int]) -> dict[str, int]:
-    """The topics that keep a pack, as it may hold messages of theirs that have not expired, and when the newest of
-    these was stored."""
+    """The topics that keep a pack because it may hold unexpired messages of theirs, and the store time of the newest
+    one."""
     keepers = {
         topic: pack.max_store_ms
         for topic in live_topics(pack, catalog.packed)
         if pack.max_store_ms >= cuts_ms.get(topic, 0)
     }
-    # Times of pieces are looked at only where they may say something else than those of the pack.
+    # Times of pieces are read only where they may differ from those of the pack.
     times = pack.piece_times() if any(cuts_ms.get(topic, 0) > pack.min_store_ms for topic in keepers) else None
     if times is None:
         return keepers

@@ -81,7 +81,7 @@ class GarbageRounds:
         return self._writer.commit_cost_max + self._writer.checkpoint_cost_max
 
     async def collect_now(self) -> GarbageReport:
-        """Delete what no live version names, without a grace period; pins hold. Orphans are looked for, by listing."""
+        """Delete all unreferenced objects, without a grace period but respecting pins, and orphans found by listing."""
         async with self._changing:
             deleted = GarbageReport()
             # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.

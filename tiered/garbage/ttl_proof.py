@@ -223,7 +223,7 @@ class _Judge:
         ]
 
     def named_packs(self, held: Sequence[HeldBytes]) -> list[NamedPart]:
-        """Packs in which nothing is visible, of whatever topic."""
+        """Packs without visible records of any topic."""
         last = self.sweeps.packs.last
         swept_cuts_ms = last.cuts_ms if last is not None else {}
         packs = [self.catalog.packs[each.pack_id] for each in held if each.is_live and each.kept_for is None]
@@ -242,10 +242,10 @@ class _Judge:
     def _named(
         self, sweep: SweepState, segment_id: str, *, max_store_ms: int, created_ms: int, had_expired: bool
     ) -> NamedPart:
-        """Whether a sweep has passed it by. `had_expired`: by the cuts of the last one."""
+        """Whether a sweep has missed it. `had_expired`: by the cuts of the last sweep."""
         since_ms = sweep.last.at_ms if sweep.last is not None else sweep.started_ms
         has_stopped = self.now_ms - since_ms > sweep.interval_ms + SWEEP_LATE_MS_MAX
-        # What was committed around the last sweep or after it, perhaps long after it was made, is the next one's.
+        # Data committed during or after the last sweep, even if written long before, is left to the next one.
         was_passed_by = had_expired and created_ms < since_ms - 2 * sweep.interval_ms
         why = "the next sweep drops it"
         if was_passed_by:

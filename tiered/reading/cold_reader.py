@@ -10,7 +10,7 @@ times rise, so the least visible offset is found by the frames' times and, if th
 
 A read of a record in quarantine raises QuarantinedError; reads of other records are not affected.
 
-Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), the records of one pull and
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), one pull's records and
 its read-ahead (SpanTaker). Cancelling any call is safe.
 """
 
