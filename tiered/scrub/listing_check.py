@@ -85,10 +85,10 @@ def check_listing(
 
 
 def check_sizes(segment: SegmentEntry, listed: Mapping[str, int]) -> list[Finding]:
-    """Whether the parts of a segment are there and as large as they should be."""
+    """Whether the parts of a segment exist and have the right sizes."""
     findings: list[Finding] = []
     for kind, part in parts_of(segment):
-        # Parts of one object lie end to end: it ends where the last of them does.
+        # Parts of one object are stored end to end: it ends with the last of them.
         end = max(each.end for _, each in parts_of(segment) if each.key == part.key)
         findings += _size_finding(kind, part.key, end, listed, topic=segment.topic, segment_id=segment.segment_id)
     return findings

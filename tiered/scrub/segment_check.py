@@ -149,20 +149,13 @@ class SegmentCheck:
         for block in blocks:
             position = int(block["position"]) - start
             found = footer.decode_block(memoryview(data)[position : position + int(block["stored_bytes"])], block)
-            columns = self._columns.get(found.queue_id)
+            log = self._columns.get(found.queue_id)
             run = self.entry.run(found.queue_id)
-            if (
-                columns is None
-                or run is None
-                or found.start_offset < run.start_offset
-                or found.end_offset > run.end_offset
-            ):
+            if log is None or run is None or found.start_offset < run.start_offset or found.end_offset > run.end_offset:
                 raise SegmentFormatError("columns of records that the segment does not hold", queue_id=found.queue_id)
-            place = slice(found.start_offset - columns.start_offset, found.end_offset - columns.start_offset)
-            is_read = columns.sizes[place] >= 0
-            is_same = (columns.sizes[place] == found.sizes) & (
-                columns.physical_offsets[place] == found.physical_offsets
-            )
+            place = slice(found.start_offset - log.start_offset, found.end_offset - log.start_offset)
+            is_read = log.sizes[place] >= 0
+            is_same = (log.sizes[place] == found.sizes) & (log.physical_offsets[place] == found.physical_offsets)
             if not (is_same | ~is_read).all():
                 offset = found.start_offset + int(np.argmin(is_same | ~is_read))
                 raise SegmentFormatError("columns of another record", queue_id=found.queue_id, queue_offset=offset)

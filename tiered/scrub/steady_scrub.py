@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """The next objects in reading order, as many as are kept; the bytes of all objects behind the cursor, and of all."""
+    """The next objects in reading order, as many as are kept; the bytes behind the cursor, and of all objects."""
 
     upcoming: deque[tuple[SegmentName, int]]
     remaining_bytes: int
