@@ -6,8 +6,8 @@
 
 8 bytes a record and 8 a key; places 4 GiB apart take 4 more a record. So an absent key or place costs no request, and a
 present one only the request for its record. Made from `.cq` and `.idx` parts, as index objects are, of records that no
-object covers (earlier rows are omitted); identifies records by queue offsets, which no merge changes. Immutable, for any
-thread.
+object covers (earlier rows are omitted); identifies records by queue offsets, which no merge changes. Immutable, for
+any thread.
 """
 
 from __future__ import annotations

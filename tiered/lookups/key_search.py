@@ -177,7 +177,7 @@ class _Search:
         return [source for source in sources if source.name not in self._looked_into]
 
     async def look_into(self, sources: list[KeySource]) -> Found:
-        """Ask sources, the newest first, a few at a time, until older ones cannot matter; all that was found so far."""
+        """Search sources, the newest first, a few at a time, until older ones cannot matter; returns all results."""
         wanted = self._wanted
         self._looked_into.update(source.name for source in sources)
         waiting = [source for source in sources if not self._owner.excludes(source, wanted.key)]
@@ -202,7 +202,7 @@ class _Search:
         return source.name not in self._asked and _overlaps(source, self._wanted)
 
     async def _ask(self, source: KeySource) -> _Answer:
-        """Matching records of one source, newest first; of an unreadable index object, the sources to search instead."""
+        """Matching records of one source, newest first; of an unreadable index object, those read so far."""
         answer = _Answer()
         candidates = source.find(self._wanted.key)
         while len(answer.found) < self._wanted.count_max:

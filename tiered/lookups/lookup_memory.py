@@ -1,4 +1,4 @@
-"""LookupMemory: the indexes that lookups keep in memory: bloom pages of index objects, keys and places of newer records.
+"""LookupMemory: indexes kept in memory for lookups: bloom pages of index objects, keys and places of newer records.
 
     there at once    indexes of data that this process has written
     `load`           everything else, as far as there is room: called once after opening a catalog. One request for an

@@ -4,7 +4,7 @@ nothing.
     packs -> their live pieces by topic (k-way, front to back) -> one piece a topic, records byte for byte
           -> packs of the plan's level, cut by ranges of topics;  or, from half a segment on, segments of their own
 
-What has expired or whose topic has ended is left out. Everything written is under ids of this writer, complete before
+Expired records and those of deleted topics are omitted. All objects are under ids of this writer, complete before
 it is returned, and given up if anything fails; the caller commits it in place of the plan's packs, or gives it up.
 A merge uses memory for one buffer a pack and for the pieces of one topic, and disk for the packs that it has begun; it
 waits for its shares of the budgets (tier_budgets.py). Buffers take at most half of one, files half of the other, so
