@@ -95,10 +95,10 @@ class RequestBudget:
 
     @property
     def left(self) -> float:
-        """How many may be made now; negative when more were made than allowed."""
+        """The requests available now; negative when more were sent than allowed."""
         now_ms, spent = self._clock(), self._spent()
         refill = self._per_ms * max(0, now_ms - self._refilled_ms)
-        # What was made since the last look may have been made at its end, so it is taken off what there was then.
+        # Requests since the last call may have been sent at the end of that time, so subtract them after the refill.
         self._remaining = min(float(self.burst), self._remaining + refill) - (spent - self._counted)
         self._refilled_ms, self._counted = max(now_ms, self._refilled_ms), spent
         return self._remaining

@@ -4,8 +4,8 @@
     Catalog.state_version   the entry that carries the newest one; 0: none does
 
 Rules
-  - It has the name and the reservation of the snapshot object before it, and is newer. So if a carried state is damaged,
-    collected, or not supported by an older reader, only freshness is lost: recovery from that object is safe.
+  - It has the name and the reservation of the snapshot object before it, and is newer. So if a carried state is
+    damaged, collected, or not supported by an older reader, only freshness is lost: recovery from that object is safe.
   - Two carried states never follow each other: there is an object between them. And one interval after a carried state
     an object is written, even if nothing has changed: so the entry may be collected, and a reader that only reads
     objects finds one that is at most two intervals old.

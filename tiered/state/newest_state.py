@@ -11,8 +11,8 @@ listed one the next UNLISTED_MAX names, in each later epoch, up to the ledger's 
 
 If the newest is damaged, the one before it is used. That is safe: offsets are only used once both kept snapshots have
 reserved them (snapshot.py). But it is older: groups and settings may return to their earlier state. A third one is
-never used, as it may have reserved less; nor one without a checksum, as its writers did not follow this rule. A snapshot
-of a later version is never skipped.
+never used, as it may have reserved less; nor one without a checksum, as its writers did not follow this rule. A
+snapshot of a later version is never skipped.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's header. Times in ms, offsets of the log in bytes, of queues in messages.
 
-    `previous` is the one before it, which is there too as long as this is the newest; None: there was none.
-    A recovery's own snapshot says what that has found `lost`, messages by topic, when the state that it went by was
-    captured, and which newer ones it `skipped`: a recovery that is cut off and begun again still knows.
+    `previous` is the one before it, which exists as long as this is the newest; None: there was none.
+    A recovery's own snapshot records its `lost` messages by topic, the time of the state that it used, and the newer
+    snapshots that it `skipped`: an interrupted recovery that starts again needs them.
     """
 
     format: int
