@@ -17,7 +17,7 @@ Expiry is forecast as it is once it has set in: as much goes as comes, one time 
 is sealed in a round, and what has expired by it; what else expires is committed once a sweep. State is saved when
 anything came in.
 
-Not forecast: reads, whatever is asked for at a start. Pure: one seed, one forecast.
+Not forecast: reads, and requests at a start. Pure: one seed, one forecast.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Requests: TypeAlias = dict[tuple[Purpose, RequestKind], float]
 SEAL_AGES = 4
 """The horizon is at least so many seal ages long."""
 GETS_PER_STATE = 2
-"""Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
+"""Ledger entries that a state snapshot probes, to check that no other writer has claimed the ledger."""
 SETTLING_SEAL_AGES = 8
 """So many go before it: topics that were due together drift apart."""
 _NO_TOPIC = ""
@@ -109,7 +109,7 @@ class _Round:
 def forecast_bill(
     loads: Sequence[TopicLoad], settings: ForecastSettings, *, cycle_ms: int, seed: int = 1
 ) -> BillForecast:
-    """What is asked for in an hour, if the traffic of `cycle_ms` comes again and again."""
+    """The requests of an hour, if the traffic of `cycle_ms` repeats."""
     random, rules = Random(seed), settings.rules
     horizon_ms = -(-max(HOUR_MS, SEAL_AGES * rules.age_ms) // cycle_ms) * cycle_ms
     start_ms = -(-SETTLING_SEAL_AGES * rules.age_ms // cycle_ms) * cycle_ms
@@ -185,8 +185,8 @@ def forecast_bill(
 def _rounds(
     loads: Iterable[TopicLoad], seals: ForecastSeals, settings: ForecastSettings, horizon_ms: int
 ) -> dict[int, _Round]:
-    """What is sealed and what expires of segments, by the time of the round. Once expiry has set in, each segment's end
-    is as far from that of another as their sealing was."""
+    """Sealed and expired segments by the time of the round. In the steady state, segments expire at the same intervals
+    as they were sealed."""
     rounds: dict[int, _Round] = {}
     for moment in seals.moments:
         rounds.setdefault(moment.round_ms, _Round()).has_packs |= moment.pack_count > 0

@@ -1,6 +1,6 @@
 """Which index objects would be made, merged and dropped: the rules of index_policy.py played on forecast seals.
 
-    item      a segment or a pack: it lies between two times, as its records lie in the log
+    item      a segment or a pack: it covers an interval of time, as its records do in the log
     gate      nothing before it waits: the oldest message of any topic that does
     range     from where the last one ended up to the gate, once ITEMS_MIN segments and packs of one topic lie in it, or
               RECORDS_MAX records: an object of places, and one for each TTL class
@@ -31,8 +31,8 @@ GETS_PER_INPUT = 2
 
 @dataclass(slots=True)
 class IndexForecast:
-    """What is asked for in a stretch of time, of segments, packs, index objects. Commits are those of
-    rounds, which take what was made, merged or dropped with them."""
+    """The requests for segments, packs and index objects in an interval. Commits are those of rounds, which include
+    new, merged and dropped objects."""
 
     segment_gets: float = 0.0
     pack_gets: int = 0
@@ -78,9 +78,9 @@ class _Player:
         self._class_ttl_ms: dict[str, int | None] = {}
         for load in loads:
             name = ttl_class(load.ttl_ms)
-            known = self._class_ttl_ms.get(name, 0)
-            is_endless = load.ttl_ms is None or known is None
-            self._class_ttl_ms[name] = None if is_endless else max(known or 0, load.ttl_ms or 0)
+            longest_ms = self._class_ttl_ms.get(name, 0)
+            is_endless = load.ttl_ms is None or longest_ms is None
+            self._class_ttl_ms[name] = None if is_endless else max(longest_ms or 0, load.ttl_ms or 0)
         ttls_ms = list(self._class_ttl_ms.values())
         self._class_ttl_ms[PLACES] = None if None in ttls_ms else max((each or 0 for each in ttls_ms), default=0)
 
@@ -90,7 +90,7 @@ class _Player:
             self._merge_packs(item)
 
     def look(self, now_ms: float, gate_ms: float) -> None:
-        """A round has committed something, and nothing before `gate_ms` waits."""
+        """Process a round that committed; no record before `gate_ms` waits."""
         self._expire(now_ms)
         whole = [item for item in self._items if item.end_ms <= gate_ms and item.end_ms > self._indexed_ms]
         packs = Counter(item.ttl_class for item in whole if not item.topic)

@@ -128,7 +128,7 @@ class _Waiting:
         self.first_ms = -float(load.waited_ms) if load.waiting_bytes else arrivals.first_from(0)
         """When the oldest waiting message came; `full_ms`: when so much waits that it fills a segment."""
         self.full_ms = 0.0
-        self._look(rules)
+        self._note_full(rules)
 
     def seal_full(self, rules: SealRules) -> SealedStretch:
         """The segment that it has filled at `full_ms`."""
@@ -140,7 +140,7 @@ class _Waiting:
         self._position += max(1.0, rules.segment_bytes - self.load.record_bytes / 2)
         if self._position > 0:
             self.first_ms = self._arrivals.time_of(self._position)
-        self._look(rules)
+        self._note_full(rules)
         return sealed
 
     def go(self, round_ms: int, rules: SealRules) -> float:
@@ -153,10 +153,10 @@ class _Waiting:
         else:
             self.packed_bytes += size_bytes
             self.packed_count += size_bytes > 0
-        self._look(rules)
+        self._note_full(rules)
         return size_bytes
 
-    def _look(self, rules: SealRules) -> None:
+    def _note_full(self, rules: SealRules) -> None:
         full_position = self._position + rules.segment_bytes
         self.full_ms = self._arrivals.time_of(full_position - 1) if full_position > 0 else 0.0
 
@@ -169,7 +169,7 @@ def forecast_seals(
     start_ms: int,
     horizon_ms: int,
 ) -> ForecastSeals:
-    """What is sealed in [start_ms, start_ms + horizon_ms) from now, and until then what is not told."""
+    """The seals in [start_ms, start_ms + horizon_ms) from now; earlier ones are simulated, not returned."""
     topics = [_Waiting(load, arrivals[load.topic], rules) for load in loads]
     moments: list[ForecastMoment] = []
     packed_before: dict[str, float] = {}

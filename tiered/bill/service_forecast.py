@@ -1,9 +1,9 @@
-"""The forecast for a running tier service: of its topics, their recorded traffic, what waits and what is stored.
+"""The forecast for a running tier service, from its topics, their recorded traffic, waiting and stored bytes.
 
-requests    what sealing, merging, indexing, state, expiry and garbage would ask for (bill_forecast.py), and what was
-            counted beyond that under the settings in force: reads, lookups
-storage     what will be there once expiry has set in: of a topic with a time to live what comes within that and the
-            grace period; of others what is there now or waits, and what comes for every hour
+requests    those of sealing, merging, indexing, state, expiry and garbage (bill_forecast.py), and the requests counted
+            beyond that under the settings in force: reads, lookups
+storage     in the steady state: of a topic with a time to live the bytes received within that and the grace period; of
+            others the stored and waiting bytes, and the growth per hour
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def loads_of(
 def forecast_requests(
     loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, besides: Requests | None = None
 ) -> BillForecast:
-    """What would be asked for in an hour of such traffic under these settings; `besides`: with what `requests_besides`
-    gives."""
+    """The requests of an hour of such traffic under these settings; `besides`: the result of `requests_besides`, which
+    is added."""
     settings = ForecastSettings(
         rules=SealRules(
             segment_bytes=config.segment_bytes,
@@ -97,8 +97,8 @@ def forecast_requests(
 def requests_besides(
     loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, recent: Recent
 ) -> Requests:
-    """What was counted an hour beyond what these settings, which were in force, and the traffic account for: reads,
-    lookups, and state that changed while no message came."""
+    """The hourly requests counted beyond the forecast for this traffic under the settings in force: reads, lookups, and
+    state changes without messages."""
     expected = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms).requests_per_hour
     hours = recent.elapsed_ms / HOUR_MS
     counts = {purpose: requests_by_kind(account.requests) for purpose, account in recent.by_purpose.items()}

@@ -1,13 +1,13 @@
-"""TopicShares: what each topic has asked of the object store, its own objects and its share of what topics share.
+"""TopicShares: each topic's requests to the object store, for its own objects and its share of shared objects.
 
     segments               the topic's own: the meter has an account for it
     packs                  each request for a pack, by the topics' bytes in it, as they are stored
-    ledger, checkpoints,   what was asked for since the last commit that sealed anything, by the raw bytes of each topic
-    index, state, ...      that this one has sealed: who sends more causes more of them. With them requests for packs
-                           that are gone by then, and listings of packs
-    doctor                 nobody's
+    ledger, checkpoints,   the requests since the last commit with sealed records, by the raw bytes of each topic that
+    index, state, ...      this one has sealed: topics with more traffic cause more of them. Including requests for
+                           packs that are gone by then, and listings of packs
+    doctor                 no topic's
 
-So shares only grow, and the sum over topics, with what is nobody's, is what the meter has counted. Shares are
+So shares only grow, and the sum over topics, with the unassigned requests, is the meter's total. Shares are
 fractions; `rows` rounds them so that the sums stay exact.
 
 Bounded: TOPICS_MAX topics have shares, further ones together; requests for packs are divided at each commit, those of
@@ -49,10 +49,10 @@ class TopicShares:
     meter: CostMeter
     _shares: dict[str, Amounts] = field(default_factory=dict)
     _pending: Amounts = field(default_factory=dict)
-    _known: dict[Purpose, StoreCounters] = field(default_factory=dict)
+    _settled: dict[Purpose, StoreCounters] = field(default_factory=dict)
 
     def settle(self, catalog: Catalog, sealed_bytes: Mapping[str, int]) -> None:
-        """A commit is in, with so many raw bytes of each topic; or somebody wants to know, with none."""
+        """Divide the requests so far: after a commit with these raw bytes of each topic, or empty for a query."""
         for key, counters in self.meter.take_packs().items():
             stored = _stored_bytes(catalog, key)
             if stored:
@@ -62,21 +62,21 @@ class TopicShares:
         for purpose, counters in self.meter.by_purpose.items():
             if purpose in _OWN or purpose in _NOBODYS or purpose is Purpose.PACKS:
                 continue
-            before = self._known.get(purpose, StoreCounters())
+            before = self._settled.get(purpose, StoreCounters())
             _add(self._pending, _amounts(counters.since(before)), 1.0)
-            self._known[purpose] = counters.copy()
+            self._settled[purpose] = counters.copy()
         if any(sealed_bytes.values()):
             pending, self._pending = self._pending, {}
             self._credit(sealed_bytes, pending)
 
     def of(self, topic: str) -> Amounts:
-        """Everything that a topic has asked for, its share as a fraction: what only grows."""
+        """All requests of a topic, its share as a fraction; they only grow."""
         amounts = _amounts(self._own(topic))
         _add(amounts, self._shares.get(topic, {}), 1.0)
         return amounts
 
     def total(self) -> Amounts:
-        """Of all topics, and what is nobody's."""
+        """The requests of all topics, and the unassigned ones."""
         return _amounts(self.meter.totals)
 
     def rows(self, topics: Iterable[str]) -> list[TopicRow]:
@@ -113,16 +113,16 @@ class TopicShares:
 def rounded(parts: Mapping[str, float], total: int) -> dict[str, int]:
     """The parts as whole numbers that add up to `total`: those nearest to the next one are rounded up."""
     floors = {name: int(part) for name, part in parts.items()}
-    left = total - sum(floors.values())
+    missing = total - sum(floors.values())
     by_rest = sorted(parts, key=lambda name: (floors[name] - parts[name], name))
-    for name in by_rest[: max(0, left)]:
+    for name in by_rest[: max(0, missing)]:
         floors[name] += 1
     for name in reversed(by_rest):
-        if left >= 0:
+        if missing >= 0:
             break
         if floors[name]:  # fractions that should have added up to a whole number were a little too large
             floors[name] -= 1
-            left += 1
+            missing += 1
     assert sum(floors.values()) == total
     return floors
 

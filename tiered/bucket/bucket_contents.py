@@ -35,9 +35,9 @@ def list_topics(url: str, *, broker: str | None = None) -> list[Row]:
 
 
 def list_pieces(url: str, topic: str, *, broker: str | None = None) -> list[Row]:
-    """A row for each queue of each segment and pack that a topic lies in, by queue and offset.
+    """A row for each queue of each segment and pack that holds a topic, by queue and offset.
 
-    Raises as `opened_bucket`, and TopicNotFoundError when nobody has the topic.
+    Raises as `opened_bucket`, and TopicNotFoundError when no broker has the topic.
     """
 
     async def run() -> list[Row]:

@@ -60,8 +60,8 @@ async def _pulls(url: str, wanted: WantedMessages, broker: str | None) -> AsyncI
         having = [tier for tier in tiers if tier.catalog.queue_bounds(wanted.topic)]
         if not having:
             raise TopicNotFoundError("the bucket holds no messages of this topic", topic=wanted.topic)
-        known = {queue_id for tier in having for queue_id in tier.catalog.queue_bounds(wanted.topic)}
-        if wanted.queue_id is not None and wanted.queue_id not in known:
+        queue_ids = {queue_id for tier in having for queue_id in tier.catalog.queue_bounds(wanted.topic)}
+        if wanted.queue_id is not None and wanted.queue_id not in queue_ids:
             raise InvalidRequestError("the topic has no such queue there", topic=wanted.topic, queue_id=wanted.queue_id)
         for tier in having:
             async with catalog_reader(tier.store, tier.catalog) as reader:

@@ -1,7 +1,7 @@
-"""Checks every byte of a part of a bucket: what a topic lies in, or one object, by the checks of a scrub.
+"""Checks every byte of a part of a bucket: the objects of a topic, or one object, by the checks of a scrub.
 
-A scrub (`scrub/`) looks at everything; this is for whoever wants to know of one topic or key, now. What is found wrong
-is looked at once more, by a newer catalog, for a broker may have taken it away meanwhile.
+A scrub (`scrub/`) checks everything; this checks one topic or key on demand. Findings are checked once more, by a newer
+catalog, as a broker may have removed the object meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def verify(url: str, *, topic: str | None, key: str | None, broker: str | None =
     """Check a topic, or the segment or pack that an object belongs to; a report for each broker that has it.
 
     Raises as `opened_bucket`, and
-        TopicNotFoundError: Nobody has the topic.
+        TopicNotFoundError: No broker has the topic.
         InvalidRequestError: No catalog names the object.
     """
     assert (topic is None) != (key is None)
@@ -48,7 +48,7 @@ def verify(url: str, *, topic: str | None, key: str | None, broker: str | None =
         if not reports and topic is not None:
             raise TopicNotFoundError("the bucket holds no topic of this name", topic=topic)
         if not reports:
-            raise InvalidRequestError("no live segment, pack or index object lies in this object", key=key)
+            raise InvalidRequestError("this object holds no live segment, pack or index object", key=key)
         return reports
 
     return asyncio.run(run())
@@ -56,9 +56,9 @@ def verify(url: str, *, topic: str | None, key: str | None, broker: str | None =
 
 async def _verify(tier: BrokerTier, topic: str | None, key: str | None) -> VerifyReport | None:
     segments, packs, indexes = _parts(tier.catalog, topic, key)
-    known = tier.catalog.topics.get(topic) if topic is not None else None
+    entry = tier.catalog.topics.get(topic) if topic is not None else None
     lost = [each for each in quarantine_findings(tier.catalog) if each.topic == topic or each.key == key]
-    is_known = bool(segments or packs or lost) or (known is not None and not known.deleted)
+    is_known = bool(segments or packs or lost) or (entry is not None and not entry.deleted)
     if not is_known and (topic is not None or not indexes):
         return None
     report = VerifyReport(

@@ -1,6 +1,6 @@
 """Tier budgets: how many bytes the parts of one tier process hold at a time; `tier_config.py` says how many.
 
-    reads     bytes of parts of objects on their way from the store, whoever reads them (wrappers/bounding.py)
+    reads     bytes of parts of objects on their way from the store, for any reader (wrappers/bounding.py)
     uploads   memory of what is written and uploaded: segments, packs, merges (Sealer, PackSealer, PackMerger)
     spool     raw bytes of the same that are on local disk meanwhile
 

@@ -27,7 +27,7 @@ class FullPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierConfig:
-    """Everything that a broker's cold tier can be told. Sizes in bytes, times in milliseconds.
+    """All settings of a broker's cold tier. Sizes in bytes, times in milliseconds.
 
     Raises:
         InvalidRequestError: A value is outside its range.
@@ -80,7 +80,7 @@ class TierConfig:
     pack_bytes: int = 256 * MIB
     """Raw bytes of one pack: what is due by age from small topics goes up in packs, one object for each TTL class."""
     merge_fan_in: int = 16
-    """Packs of one level at which they are merged: a small topic lives in about so many packs a level."""
+    """Packs of one level at which they are merged: a small topic is in about so many packs per level."""
     merge_bytes_per_second: int = 32 * MIB
     """How much merging may write; 0 merges nothing, and a small topic's history stays spread over ever more packs."""
     state_interval_ms: int = 58_000

@@ -1,8 +1,8 @@
-"""Amending: commit objects that were written beforehand in place of others, or give them up.
+"""Amending: commit objects that were uploaded beforehand in place of others, or give them up.
 
-Whoever writes new objects and then amends the catalog has three ends to tell apart: the change is in; the newest
-catalog has nothing left to change, so the objects are garbage; the commit never started. A commit that is cancelled may
-still have landed: its objects stay as they are, under ids that count as under way, until the writer's epoch has ended.
+A caller that uploads new objects and then amends the catalog distinguishes three results: the change is committed; the
+newest catalog no longer needs the change, so the objects are garbage; the commit never started. A cancelled commit may
+still have landed: its objects stay, under ids that count as under way, until the writer's epoch ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges
 
 Change: TypeAlias = Callable[[Catalog], LedgerChanges | None]
-"""Makes a change from the newest catalog; None when there is nothing left to change."""
+"""Computes a change from the newest catalog; None when it is no longer needed."""
 
 Amend: TypeAlias = Callable[[Change], Awaitable[bool]]
-"""Commits what a change makes; False when that is nothing: `TierService.amend`."""
+"""Commits a change; False when it is no longer needed: `TierService.amend`."""
 
 
 async def amend_or_give_up(amend: Amend, change: Change, *, give_up: Callable[[], None]) -> bool:
-    """Commit a change that names new objects; call `give_up` when it will not be committed. Returns whether it is in.
+    """Commit a change that names new objects; call `give_up` if it will not be committed. Returns True if it is.
 
     Raises:
         MQError: The commit never started; the objects have been given up.

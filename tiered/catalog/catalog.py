@@ -1,22 +1,22 @@
-"""Catalog: what of each topic is in the cold tier at one version of the ledger; the sum of the ledger's entries.
+"""Catalog: the content of the cold tier at one version of the ledger; the sum of the ledger's entries.
 
-Pure values: `apply` makes the next catalog from one entry, nothing is changed in place, and a catalog that a reader
-holds stays as it is. Reading and writing it is `ledger_reader.py` and `ledger_writer.py`.
+Pure values: `apply` computes the next catalog from one entry and changes nothing in place, so a reader's catalog never
+changes. `ledger_reader.py` reads catalogs, `ledger_writer.py` writes them.
 
 Invariants
   - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
-    Of small topics more segments lie in `packs`, of which the catalog knows only the ranges (`packs/pack_entry.py`):
-    `packed` says which packs a topic lives in, and within which offsets.
-  - What is in quarantine is no segment, nor a piece of a live pack: readers refuse its `lost` offsets, by
-    name, until they expire or are restored. No segment or pack holds any of them.
-  - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
+    Further segments of small topics are pieces of `packs`. The catalog has only their ranges (`packs/pack_entry.py`):
+    `packed` names the packs that hold a topic, and the bounds of its offsets in them.
+  - Data in quarantine is neither a segment nor a piece of a live pack: readers raise QuarantinedError for its `lost`
+    offsets until they expire or are restored. No segment or pack holds any of them.
+  - `expired_before_ms` of an incarnation never falls: an expired record does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
-  - `indexes` find keys and places below `indexed_to`: what lies there, and has not expired, is in one of them, but for
-    their `gaps`; what lies behind it only the parts of segments know. They hold no record, and nobody needs them to
-    read one.
-  - `state_version` is the entry that carries the newest state that any does (`state/carried_state.py`); it may have
-    been collected.
-  - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
+  - `indexes` find keys and places below `indexed_to`: they cover all unexpired records there, except in their `gaps`.
+    Records behind it are only in the key indexes of segments. Index objects hold no records and are not needed to
+    read any.
+  - `state_version` is the newest entry that carries a state snapshot (`state/carried_state.py`); it may have been
+    collected.
+  - `checkpoints` are the kept ones that an entry names; versions below `readable_from` can no longer be opened.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
         return {queue_id: end for queue_id, (_, end) in self.queue_bounds().items()}
 
     def queue_bounds(self) -> dict[int, tuple[int, int]]:
-        """Queue id -> [start, end) of what lies here, readable or lost."""
+        """Queue id -> [start, end) of the offsets held, readable or lost."""
         bounds = self.segments.queue_bounds()
         for kept in self.quarantine:
             for lost in kept.lost:
@@ -72,7 +72,7 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
         return bounds
 
     def ranges(self) -> Iterator[QueueRun | LostRange]:
-        """Every range of offsets that lies here, readable or lost."""
+        """Every range of offsets held, readable or lost."""
         for segment in self.segments:
             yield from segment.runs
         for kept in self.quarantine:
@@ -84,7 +84,7 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one version. `only_topics`: just these were loaded; None for all."""
+    """The catalog at one version. `only_topics`: the only topics that were loaded; None for all."""
 
     version: int
     nonce: str
@@ -131,19 +131,19 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def checkpoint_version(self) -> int:
-        """The latest checkpoint that an entry has told of; 0 for none."""
+        """The latest checkpoint that an entry names; 0 for none."""
         return self.checkpoints[-1].version if self.checkpoints else 0
 
     @property
     def end_physical_offset(self) -> int:
-        """The place in the log behind every record that lies here, or has been here and was indexed; 0 without any. No
-        record may come to lie before it that is not here."""
+        """The log offset behind every record held here, or formerly held and indexed; 0 without any. No new record may
+        be added before it."""
         ends = (topic.segments.end_physical_offset for topic in self.topics.values())
         return max([self.indexed_to, *ends, *(pack.end_physical_offset for pack in self.packs.values())])
 
     @property
     def newest_store_ms(self) -> int:
-        """When the newest record that lies here was stored; 0 without any."""
+        """The store time of the newest record held here; 0 without any."""
         times = (topic.segments.newest_store_ms for topic in self.topics.values())
         return max([*times, *(pack.max_store_ms for pack in self.packs.values())], default=0)
 
@@ -154,7 +154,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return None if ttl_ms is None or ttl_ms < 0 else ttl_ms
 
     def live_keys(self) -> set[str]:
-        """The objects that live segments lie in, and those in quarantine."""
+        """The objects of live segments, and those in quarantine."""
         live = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
         kept = {key for topic in self.topics.values() for each in topic.quarantine for key in each.segment.keys}
         shared = {pack.key for pack in self.packs.values()} | {index.key for index in self.indexes.values()}
@@ -170,8 +170,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return ends
 
     def queue_bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Queue id -> [start, end) of what lies here, readable or lost, in segments and packs; the start may be said
-        too low."""
+        """Queue id -> [start, end) of the offsets held, readable or lost, in segments and packs; the start may be too
+        low."""
         entry, packed = self.topics.get(topic), self.packed.get(topic)
         bounds = entry.queue_bounds() if entry is not None else {}
         for queue in packed.queues if packed is not None else ():
@@ -190,8 +190,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
-    """The catalog after `entry`, within which topics end, segments and packs go (for good, or out of or into
-    quarantine), topics change, then segments and packs come.
+    """The catalog after `entry`. Order: topics end; segments and packs are removed (for good, or out of or into
+    quarantine); topics change; segments and packs are added.
 
     Raises:
         LedgerCorruptError: The entry does not follow the catalog.
@@ -223,7 +223,7 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
     if only is None:
         removed.extend(RemovedSegment.of_pack(pack, removed_in=entry.version) for pack in packs.gone)
     indexes = _changed_indexes(catalog.indexes, removed, entry, only)
-    # In the order in which a checkpoint lists them: a catalog is the same, whichever way it was come by.
+    # In the order of a checkpoint's list, so that a catalog is equal whether applied or loaded.
     known_count = len(catalog.removed)
     removed[known_count:] = sorted(removed[known_count:], key=lambda segment: segment.segment_id)
     marks = catalog.checkpoints
@@ -258,7 +258,7 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
 def _delete_topic(
     topics: dict[str, TopicEntry], removed: list[RemovedSegment], delete: TopicDelete, *, version: int
 ) -> None:
-    """End a topic's incarnations up to the given one; a later one lives on."""
+    """End a topic's incarnations up to the given one; a later one stays."""
     topic = topics.get(delete.topic)
     if topic is not None and topic.incarnation > delete.incarnation:
         return
@@ -292,8 +292,8 @@ def _change_quarantine(
     *,
     leaving_packs: set[str],
 ) -> None:
-    """Segments leave quarantine for good; others go there, or lose less than was thought. A piece goes there when its
-    pack leaves."""
+    """Remove segments from quarantine for good; add others, or reduce their lost ranges. A piece is added when its
+    pack is removed."""
     for gone in entry.quarantine_out:
         if only is not None and gone.topic not in only:
             continue
@@ -352,11 +352,11 @@ def _remove_packs(packs: PackedChanges, entry: LedgerEntry, only: frozenset[str]
 
 
 def _changed_indexes(
-    known: dict[str, IndexEntry], removed: list[RemovedSegment], entry: LedgerEntry, only: frozenset[str] | None
+    before: dict[str, IndexEntry], removed: list[RemovedSegment], entry: LedgerEntry, only: frozenset[str] | None
 ) -> dict[str, IndexEntry]:
     if not entry.indexes_out and not entry.indexes_in:
-        return known
-    indexes = dict(known)
+        return before
+    indexes = dict(before)
     for index_id in entry.indexes_out:
         gone = indexes.pop(index_id, None)
         if gone is None:
@@ -371,7 +371,7 @@ def _changed_indexes(
 
 
 def _live_incarnations(topics: dict[str, TopicEntry], pack: PackEntry, only: frozenset[str] | None) -> dict[str, int]:
-    """The pack's topics that live, with their incarnation; a topic's first piece makes the catalog know it."""
+    """The pack's live topics, with their incarnation; a topic's first piece adds the topic to the catalog."""
     table, live = pack.table(), dict[str, int]()
     for index, name in enumerate(pack.topics):
         if only is not None and name not in only:

@@ -15,7 +15,7 @@ from thermocline.tiered.segments import SegmentEntry
 
 LEDGER_FORMAT = 2
 FORMAT_WITHOUT_PACKS = 1
-"""What the ledger of a broker that has never packed anything says, so that older readers can read it."""
+"""The format of a ledger without packs, so that older readers can read it."""
 GRACE_MS = 24 * 3_600_000
 
 
@@ -34,7 +34,7 @@ class CheckpointMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class QueueHole(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Offsets [start_offset, end_offset) that no tier holds and that a reader steps over."""
+    """Offsets [start_offset, end_offset) that no tier holds and that a reader skips."""
 
     queue_id: int
     start_offset: int
@@ -42,7 +42,7 @@ class QueueHole(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SegmentOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A segment that leaves the catalog."""
+    """A segment that is removed from the catalog."""
 
     topic: str
     segment_id: str
@@ -66,7 +66,7 @@ class TopicDelete(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RemovedSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A segment that version `removed_in` was the first not to name, and the objects it lies in."""
+    """A removed segment and its objects; `removed_in` is the first version that does not name it."""
 
     topic: str
     segment_id: str
@@ -76,22 +76,22 @@ class RemovedSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, segment: SegmentEntry, *, removed_in: int) -> RemovedSegment:
-        """What is remembered of `segment`."""
+        """The removed form of `segment`."""
         return cls(segment.topic, segment.segment_id, removed_in, segment.keys, segment.stored_bytes)
 
     @classmethod
     def of_pack(cls, pack: PackEntry, *, removed_in: int) -> RemovedSegment:
-        """What is remembered of a pack, which is no topic's."""
+        """The removed form of a pack, which belongs to no single topic."""
         return cls("", pack.pack_id, removed_in, (pack.key,), pack.object_bytes)
 
     @classmethod
     def of_index(cls, index: IndexEntry, *, removed_in: int) -> RemovedSegment:
-        """What is remembered of an index object, which is no topic's."""
+        """The removed form of an index object, which belongs to no single topic."""
         return cls("", index.index_id, removed_in, (index.key,), index.object_bytes)
 
 
 class LostRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Offsets [start_offset, end_offset) that could be read from nowhere; `frame_index` -1 when no frame is known."""
+    """Offsets [start_offset, end_offset) that no source could supply; `frame_index` -1 when no frame is known."""
 
     queue_id: int
     start_offset: int
@@ -107,9 +107,9 @@ class DamagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Quarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A broken segment that readers do not open any more, kept for its `lost` records; all else lies in other segments.
+    """A broken segment that readers no longer open, kept for its `lost` records; other segments hold the rest.
 
-    Its objects stay, for somebody may restore what is wrong with them.
+    Its objects are kept, as the operator may restore them.
     """
 
     segment: SegmentEntry
@@ -118,7 +118,7 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What one commit shall change; at least one field is set. Applied in the order that `catalog.apply` states."""
+    """The changes of one commit; at least one field is set. Applied in the order that `catalog.apply` states."""
 
     segments_in: tuple[SegmentEntry, ...] = ()
     segments_out: tuple[SegmentOut, ...] = ()
@@ -177,7 +177,7 @@ _decoder = msgspec.json.Decoder(LedgerEntry, dec_hook=dec_hook)
 
 
 def format_of(*, with_packs: bool) -> int:
-    """The format that an entry or a checkpoint is of."""
+    """The format of an entry or a checkpoint."""
     return LEDGER_FORMAT if with_packs else FORMAT_WITHOUT_PACKS
 
 

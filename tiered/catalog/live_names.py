@@ -1,8 +1,8 @@
-"""LiveNames: whether the newest catalog names an object, asked one by one.
+"""LiveNames: whether a catalog names an object, checked one key at a time.
 
-`Catalog.live_keys` makes a set of all names: of a million segments three million texts. Here a name is taken apart: its
-folder is its topic's, its name has the segment's id, and the segment knows its objects. What is named otherwise (packs,
-index objects, what is in quarantine) is a set.
+`Catalog.live_keys` makes a set of all names: of a million segments three million texts. Here a key is split: its
+folder gives the topic, its name the segment's id, and the segment lists its objects. All other keys (packs, index
+objects, quarantine) are in a set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from thermocline.tiered.segments import escape_name, segment_id_of
 
 
 class LiveNames:
-    """Of one catalog."""
+    """The names in one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         topics = catalog.topics.values()

@@ -10,7 +10,7 @@ from thermocline.tiered.packs import PackEntry
 
 
 def check_follows(catalog: Catalog, packs: Iterable[PackEntry]) -> None:
-    """InvalidRequestError when a pack of sealed records holds offsets that are held already."""
+    """InvalidRequestError when a pack of sealed records holds offsets that the catalog holds already."""
     ends: dict[tuple[str, int], int] = {}
     bounds: dict[str, dict[int, tuple[int, int]]] = {}
     for pack in packs:

@@ -1,7 +1,7 @@
-"""PackPieces: the entries of the pieces of packs, loaded from the packs' footers when somebody needs them.
+"""PackPieces: the entries of the pieces of packs, loaded on demand from the packs' footers.
 
-One request gives the section of 64 pieces that a topic's lies in, one all sections of a pack. Bounded in bytes: what
-was used longest ago goes first. A section is loaded once, however many wait for it. Belongs to one event loop.
+One request loads the section of 64 pieces with a topic's piece, or all sections of a pack. Bounded in bytes: the least
+recently used section is dropped first. A section is loaded once, however many calls wait. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Section = list[SegmentEntry]
 
 
 class PackPieces:
-    """See the module's header. Each load may raise what the store raises, and CorruptDataError leaves."""
+    """See the module's header. Each load may raise the store's errors and CorruptDataError."""
 
     def __init__(
         self, store: ObjectStore, *, bytes_max: int = PIECES_BYTES_MAX, tables_bytes_max: int = TABLES_BYTES_MAX
@@ -52,12 +52,12 @@ class PackPieces:
         self.size_bytes = 0
 
     def times(self, pack: PackEntry, topic: str) -> tuple[int, int]:
-        """Between which store times the topic's records in the pack lie, as far as the ledger knows; no request."""
-        known = self.table(pack).times
+        """Bounds of the store times of the topic's records in the pack, from the ledger; sends no request."""
+        piece_times = self.table(pack).times
         indexes = pack.indexes_of(topic)
-        if known is None or not indexes:
+        if piece_times is None or not indexes:
             return pack.min_store_ms, pack.max_store_ms
-        bounds = [known.of(index) for index in indexes]
+        bounds = [piece_times.of(index) for index in indexes]
         return min(least for least, _ in bounds), max(greatest for _, greatest in bounds)
 
     def table(self, pack: PackEntry) -> PieceTable:
@@ -84,13 +84,13 @@ class PackPieces:
         return found
 
     async def all_of(self, pack: PackEntry) -> Section:
-        """Every piece of the pack, by one request; nothing of it is kept."""
+        """Every piece of the pack, by one request; not cached."""
         tail = await self._store.get_range(pack.key, start=pack.footer_start, end=pack.object_bytes)
         return self.in_tail(pack, memoryview(tail))
 
     @staticmethod
     def in_tail(pack: PackEntry, tail: memoryview) -> Section:
-        """Every piece of the pack, by its end, which holds all of the footer. CorruptDataError if it is damaged."""
+        """Every piece of the pack, from `tail`, which holds the whole footer. CorruptDataError if it is damaged."""
         check_footer(tail)
         view = tail[len(tail) - (pack.object_bytes - pack.footer_start) :]
         parts = [
@@ -104,14 +104,14 @@ class PackPieces:
         return list(itertools.chain.from_iterable(parts))
 
     def has(self, pack: PackEntry, topic: str) -> bool:
-        """Whether the topic's pieces are here, so that `of_topic` sends no request."""
+        """Whether the topic's pieces are cached, so that `of_topic` sends no request."""
         return all(
             (pack.pack_id, number) in self._sections
             for number in {index // SECTION_PIECES for index in pack.indexes_of(topic)}
         )
 
     def keep(self, pack: PackEntry, pieces: Section, topic: str) -> None:
-        """Keep a topic's sections, of all pieces of the pack that somebody has loaded."""
+        """Cache a topic's sections out of all pieces of the pack, which the caller has loaded."""
         indexes = pack.indexes_of(topic)
         for number in {index // SECTION_PIECES for index in indexes}:
             if (pack.pack_id, number) not in self._sections:
@@ -119,11 +119,11 @@ class PackPieces:
                 self._add((pack.pack_id, number), pieces[start : start + SECTION_PIECES])
 
     async def first_section(self, key: str) -> Section:
-        """The first pieces of whatever pack lies at `key`, by its trailer alone; two requests, nothing is kept."""
+        """The first pieces of the pack stored at `key`, by its trailer alone; two requests, not cached."""
         return next(decode_sections(await self._footer_at(key)), [])
 
     async def of_topic_at(self, key: str, topic: str) -> Section:
-        """The topic's pieces, perhaps none, in whatever pack lies at `key`; as `first_section`."""
+        """The topic's pieces, perhaps none, in the pack stored at `key`; as `first_section`."""
         footer = await self._footer_at(key)
         return [entry for section in decode_sections(footer) for entry in section if entry.topic == topic]
 
@@ -143,13 +143,13 @@ class PackPieces:
         if task is None:
             task = self._loading[key] = asyncio.get_running_loop().create_task(self._load(pack, number))
             task.add_done_callback(lambda done: self._landed(key, done))
-        # Shielded: one that stops waiting must not stop it for the others.
+        # Shielded: a cancelled call must not cancel the load for the others.
         return await asyncio.shield(task)
 
     def _landed(self, key: SectionKey, task: asyncio.Task[Section]) -> None:
         del self._loading[key]
         if not task.cancelled():
-            task.exception()  # seen, even if nobody waits any more
+            task.exception()  # retrieved, even if no call waits any more
 
     async def _load(self, pack: PackEntry, number: int) -> Section:
         start, end = pack.sections()[number]
@@ -171,7 +171,7 @@ def _memory_bytes(section: Section) -> int:
 
 
 def _checked(pack: PackEntry, number: int, section: Section) -> Section:
-    """SegmentFormatError unless a section holds the pieces that the ledger speaks of."""
+    """SegmentFormatError unless a section holds the pieces that the ledger names."""
     start = number * SECTION_PIECES
     if [entry.topic for entry in section] != list(pack.topics[start : start + SECTION_PIECES]):
         raise SegmentFormatError("pack and ledger speak of different topics", key=pack.key, section=number)
@@ -179,7 +179,7 @@ def _checked(pack: PackEntry, number: int, section: Section) -> Section:
 
 
 async def with_pieces(pieces: PackPieces, catalog: Catalog, topic: str) -> TopicEntry | None:
-    """The topic's entry as if each of its pieces were a segment of its own: one request a pack that it lives in."""
+    """The topic's entry with each of its pieces as a segment of its own: one request for each pack that holds it."""
     entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
     if entry is None or packed is None or packed.incarnation != entry.incarnation:
         return entry

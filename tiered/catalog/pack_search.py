@@ -1,8 +1,8 @@
-"""Finds the record of a pack that lay at a place in the log: by one request for all that lies behind the `.log` parts;
-where that is large, by one for the footer and one for all `.cq` parts.
+"""Finds a pack's record by physical offset: by one request for everything behind the `.log` parts; if that is large, by
+one for the footer and one for all `.cq` parts.
 
-Topics that were sealed together lie between each other in the log, so nearly every piece of a pack may hold a place;
-their columns lie end to end, so that looking into all of them is one request.
+Topics that were sealed together are interleaved in the log, so nearly every piece of a pack may hold an offset; their
+columns are stored end to end, so that one request reads all of them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class FoundRecord:
 async def find_in_pack(
     pieces: PackPieces, store: ObjectStore, catalog: Catalog, pack: PackEntry, physical_offset: int
 ) -> FoundRecord | None:
-    """The record that lay at `physical_offset`, within the pack's range, if it is there and its topic lives there.
+    """The record stored at `physical_offset`, within the pack's range, if the pack holds it for a live topic.
 
-    Raises what the store raises, and CorruptDataError leaves.
+    Raises the store's errors and CorruptDataError.
     """
     tail = await _tail(store, pack)
     candidates = [
@@ -66,7 +66,7 @@ async def find_in_pack(
 
 
 async def _tail(store: ObjectStore, pack: PackEntry) -> memoryview | None:
-    """All that lies behind the `.log` parts; None where that begins is not known, or when it is large."""
+    """The bytes behind the `.log` parts; None when their start is not known, or when they are large."""
     if not pack.columns_start or pack.object_bytes - pack.columns_start > TAIL_BYTES_MAX:
         return None
     return memoryview(await store.get_range(pack.key, start=pack.columns_start, end=pack.object_bytes))

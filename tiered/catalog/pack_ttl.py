@@ -1,8 +1,8 @@
 """TTL of packs: which have expired as a whole, and which hold expired bytes still, until when. Pure arithmetic.
 
-A pack goes when of every topic that lives in it the newest message has expired, as far as the ledger knows the times of
-pieces, else that of the pack; then the object is deleted whole after the grace period. Nothing is rewritten for that.
-What has expired is visible nowhere long before.
+A pack is removed when the newest message of each live topic in it has expired, by the times of pieces if the ledger has
+them, else by the pack's; the object is deleted after the grace period. Packs are not rewritten for expiry.
+Expired messages are invisible long before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NEVER_MS = 1 << 62
 class HeldBytes:
     """A pack that holds bytes of a topic, some of which have expired.
 
-    `stored_bytes`: of pieces of the topic with such bytes, 0 where that is not known any more. `is_live`: the topic
-    lives in the pack. `kept_for`: whose messages keep it the longest, None when nobody's do. `due_ms`: when the catalog
-    lets go of it at the latest if nothing changes; None never, or when is not known. `removed_in`: the version that was
-    the first not to name it.
+    `stored_bytes`: of the topic's pieces with expired bytes, 0 if no longer known. `is_live`: the pack holds the
+    topic's present life. `kept_for`: the topic whose messages keep the pack longest, None without one. `due_ms`: the
+    latest time at which the catalog drops it if nothing changes; None if never or unknown. `removed_in`: the first
+    version that does not name it.
     """
 
     pack_id: str
@@ -38,8 +38,8 @@ class HeldBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedExpiry:
-    """Packs that go as a whole, with all that is in them, `raw_bytes` of the topic's; and what of the topic has expired
-    in others, at least, and stays until they go."""
+    """Packs that are removed as a whole, with `raw_bytes` of the topic; and the topic's expired bytes, at least, in
+    packs that stay."""
 
     pack_count: int
     raw_bytes: int
@@ -48,9 +48,10 @@ class PackedExpiry:
 
 
 def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int], *, ending: Set[str] = frozenset()) -> tuple[str, ...]:
-    """The packs of which every message was stored before the cut of its topic, as the serving broker has said it.
+    """The packs in which every message was stored before its topic's cut, as the serving broker reported it.
 
-    Topics that are `ending` in the same commit keep none; what holds theirs alone goes with them, and is not given."""
+    Topics that are `ending` in the same commit keep no pack; packs that hold only these are removed with them, and are
+    not returned."""
     newest_cut_ms = max(cuts_ms.values(), default=0)
     return tuple(
         pack.pack_id
@@ -62,7 +63,7 @@ def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int], *, ending: Set[s
 
 
 def packed_expiry(catalog: Catalog, packed: PackedTopic | None, cuts_ms: Mapping[str, int]) -> PackedExpiry:
-    """What the cuts take of the packs that a topic lives in: for a dry run."""
+    """What the cuts would remove of the packs that hold a topic: for a dry run."""
     gone = set(expired_packs(catalog, cuts_ms))
     pack_count = raw_bytes = stored_bytes = held_bytes = 0
     for pack in [catalog.packs[pack_id] for pack_id in packed.packs] if packed is not None else []:
@@ -85,11 +86,11 @@ def packed_expiry(catalog: Catalog, packed: PackedTopic | None, cuts_ms: Mapping
 def packs_holding(
     catalog: Catalog, topic: str, *, cuts_ms: Mapping[str, int], ttl_ms: Callable[[str], int | None], now_ms: int
 ) -> list[HeldBytes]:
-    """Packs in which bytes of the topic may lie that were stored before its cut: those the catalog names, then removed
-    ones. `ttl_ms` gives the time to live of every topic, None for ever.
+    """Packs that may hold bytes of the topic stored before its cut: those the catalog names, then removed
+    ones. `ttl_ms` returns the time to live of a topic, None for ever.
 
-    Of a removed pack nobody remembers the topics: it counts if it was removed within the grace period and may hold any.
-    So does one that was broken, and is kept because of a piece that is in quarantine.
+    The topics of a removed pack are not recorded: it counts if it was removed within the grace period and may hold any.
+    So does a broken pack that is kept because of a piece in quarantine.
     """
     found: list[HeldBytes] = []
     cut_ms, packed = cuts_ms.get(topic, 0), catalog.packed.get(topic)
@@ -128,25 +129,25 @@ def packs_holding(
         for removed in catalog.removed
         if removed.topic == topic or (not removed.topic and is_pack_key(removed.keys[0]))
     )
-    known = {held.key for held in found} | {pack.key for pack in catalog.packs.values()}
+    named = {held.key for held in found} | {pack.key for pack in catalog.packs.values()}
     broken = {kept.segment.log.key for each in catalog.topics.values() for kept in each.quarantine}
     found.extend(
         HeldBytes(pack_id=str(segment_id_of(key)), key=key, stored_bytes=0, is_live=False)
-        for key in sorted(broken - known)
+        for key in sorted(broken - named)
         if is_pack_key(key)
     )
     return found
 
 
 def _keepers(catalog: Catalog, pack: PackEntry, cuts_ms: Mapping[str, int]) -> dict[str, int]:
-    """The topics that keep a pack, as it may hold messages of theirs that have not expired, and when the newest of
-    these was stored."""
+    """The topics that keep a pack because it may hold unexpired messages of theirs, and the store time of the newest
+    one."""
     keepers = {
         topic: pack.max_store_ms
         for topic in live_topics(pack, catalog.packed)
         if pack.max_store_ms >= cuts_ms.get(topic, 0)
     }
-    # Times of pieces are looked at only where they may say something else than those of the pack.
+    # Times of pieces are read only where they may differ from those of the pack.
     times = pack.piece_times() if any(cuts_ms.get(topic, 0) > pack.min_store_ms for topic in keepers) else None
     if times is None:
         return keepers
@@ -155,7 +156,7 @@ def _keepers(catalog: Catalog, pack: PackEntry, cuts_ms: Mapping[str, int]) -> d
 
 
 def _times(pack: PackEntry, table: PieceTable, index: int) -> tuple[int, int]:
-    """Between which store times a piece lies, as far as the ledger knows."""
+    """Bounds of a piece's store times, from the ledger."""
     return table.times.of(index) if table.times is not None else (pack.min_store_ms, pack.max_store_ms)
 
 

@@ -1,7 +1,7 @@
 """QueueGaps: the offsets of a queue that hold no message, and counting without them.
 
 Offsets jump behind a declared hole: after a recovery from the bucket by about 10^9, and where a full disk has dropped
-messages. A lag, or a share of a batch, that is worked out as `end - start` counts offsets that never hold a message.
+messages. A lag, or a share of a batch, computed as `end - start` includes offsets that never hold a message.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class QueueGaps:
         return max(0, end - start) - missing
 
     def advance(self, start: int, count: int) -> int:
-        """The offset behind the first `count` offsets outside of gaps, from `start` on; 0 steps over a gap alone."""
+        """The offset behind the first `count` offsets outside of gaps, from `start` on; 0 only skips a gap."""
         assert count >= 0
         position = self.next_offset(start)
         for first, last in self.spans:

@@ -1,4 +1,4 @@
-"""What the live objects of each topic hold: its segments, and its share of packs. Arithmetic on the catalog."""
+"""The stored bytes of each topic: its live segments, and its share of live packs. Arithmetic on the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StoredBytes:
 
 
 def stored_by_topic(catalog: Catalog) -> dict[str, StoredBytes]:
-    """By topic; what has expired of a pack that lives counts, as it is stored."""
+    """By topic; expired records in a live pack count, as they are stored."""
     stored: dict[str, StoredBytes] = {}
     for name in catalog.topics.keys() | catalog.packed.keys():
         entry, packed = catalog.topics.get(name), catalog.packed.get(name)

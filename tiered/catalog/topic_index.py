@@ -1,10 +1,10 @@
 """TopicIndex: from an offset of a queue to the segment that holds it; built from one topic's catalog entry.
 
-Of what lies in a pack the catalog knows the offsets only: such a span is a `PackedSpan` until somebody needs more of
-it, and puts what he has loaded in its place.
+The catalog has only the offsets of a piece of a pack: its span is a `PackedSpan` until a reader loads the piece and
+replaces the span.
 
-Records that are lost (`Quarantine`) have a span of their own: whoever comes to it gets QuarantinedError, not the
-records behind it.
+Lost records (`Quarantine`) have a span of their own: a read that reaches it raises QuarantinedError and does not skip
+to the records behind it.
 
 A topic of a year has thousands of spans: they are columns of numbers, 37 bytes each, and objects only one by one.
 """
@@ -37,7 +37,7 @@ class QueueSpan:
     frame_index: int = -1
 
     def lost_error(self, *, queue_offset: int) -> QuarantinedError:
-        """What whoever wants the record at `queue_offset` is told."""
+        """The error for a read of the record at `queue_offset`."""
         assert self.quarantine is not None
         damage = self.quarantine.damage
         return QuarantinedError(
@@ -58,7 +58,7 @@ class PackedSpan:
     or the pack's, which bound them."""
 
     quarantine: ClassVar[None] = None
-    """A piece that is lost is none of its pack's any more."""
+    """A lost piece no longer belongs to its pack."""
 
     pack: PackEntry
     topic: str
@@ -69,8 +69,8 @@ Span: TypeAlias = QueueSpan | PackedSpan
 
 
 class QueueSpans(Sequence[Span]):
-    """The spans of one queue, by rising offset: columns of numbers. A segment's becomes an object when it is asked for,
-    and the last few of these are kept; others are objects all the time."""
+    """The spans of one queue, by rising offset: columns of numbers. A segment's span becomes an object on access, and
+    the last few of these are cached; other spans are always objects."""
 
     __slots__ = (
         "_kept",
@@ -86,8 +86,8 @@ class QueueSpans(Sequence[Span]):
     )
 
     def __init__(self, queue_id: int, segments: SegmentList, runs: Longs, rows: Longs, others: Sequence[Span]) -> None:
-        """`runs` of the queue as rows of numbers, `rows` says which segment of `segments` each is of; `others`: spans
-        of pieces, and of what is lost."""
+        """`runs`: the queue's runs as rows of numbers; `rows`: the index in `segments` of each; `others`: spans of
+        pieces and of lost records."""
         bounds = np.array([_bounds(span) for span in others], np.int64).reshape(-1, 4)
         columns = np.concatenate([runs[:, 1:5], bounds])
         order = np.argsort(columns[:, 0], kind="stable")
@@ -128,13 +128,13 @@ class QueueSpans(Sequence[Span]):
         return found
 
     def __setitem__(self, position: int, span: QueueSpan) -> None:
-        """A piece's span is loaded: its times are its own now."""
+        """Replace a piece's span by the loaded one, which has exact times."""
         self._kept[position] = span
         _, _, self.min_store_ms[position], self.max_store_ms[position] = _bounds(span)
 
     def _bound_times(self, position: int) -> None:
-        """Store times rise along a queue: lost records are no older than those before them, no newer than those behind.
-        Of the span before and behind that is the newest or oldest time, as far as it is exact."""
+        """Bound the times of lost records: store times rise along a queue, so they are between the newest time of the
+        span before and the oldest time of the span behind, where these are exact."""
         span = self._kept[position]
         assert isinstance(span, QueueSpan)
         oldest_ms, newest_ms = int(self.min_store_ms[position]), int(self.max_store_ms[position])
@@ -149,7 +149,7 @@ class QueueSpans(Sequence[Span]):
         self[position] = replace(span, run=_replace_run(span.run, min_store_ms=oldest_ms, max_store_ms=newest_ms))
 
     def _has_times(self, position: int) -> bool:
-        """Whether its store times are exact: of what is lost they are guessed, of a packed one they are its piece's."""
+        """Whether the span's store times are exact: of lost records they are bounds, of a packed span its piece's."""
         return not self.lost[position] and not isinstance(self._kept.get(position), PackedSpan)
 
 
@@ -171,11 +171,11 @@ class QueueIndex:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last one that is here; see TopicIndex.end_offset."""
+        """The offset after the last one held; see TopicIndex.end_offset."""
         return int(self.spans.ends[-1])
 
     def position_of(self, queue_offset: int) -> int:
-        """Which span holds the offset, or is the first one behind it; `len(spans)` when none is."""
+        """The position of the span that holds the offset, or the first one behind it; `len(spans)` without one."""
         position = int(np.searchsorted(self.spans.starts, queue_offset, side="right")) - 1
         if position >= 0 and queue_offset < self.spans.ends[position]:
             return position
@@ -192,7 +192,7 @@ class QueueIndex:
         return int(found[-1]) if len(found) else None
 
     def count_from(self, queue_offset: int) -> int:
-        """How many records are here from an offset on, without those in quarantine."""
+        """How many records are held from an offset on, without those in quarantine."""
         spans = self.spans
         counts = np.maximum(0, spans.ends - np.maximum(spans.starts, queue_offset))
         return int(counts[~spans.lost].sum())
@@ -225,7 +225,7 @@ class TopicIndex:
         packs: Sequence[PackEntry] = (),
         table_of: Callable[[PackEntry], PieceTable] = PackEntry.table,
     ) -> None:
-        """`packed`: the topic's share of packs; `packs`: those that it lives in."""
+        """`packed`: the topic's share of packs; `packs`: the packs that hold it."""
         others: dict[int, list[Span]] = {}
         for pack in packs:
             for span in _packed_spans(pack, entry.topic, table_of(pack)):
@@ -251,10 +251,10 @@ class TopicIndex:
         return self._span_count
 
     def end_offset(self, queue_id: int) -> int:
-        """The offset after the last one that was ever held; 0 without any.
+        """The offset after the last one ever held; 0 without any.
 
-        A pack in which everything has expired goes before an older one that others live in: then the queue ends behind
-        what is left of it.
+        A pack that has expired completely is removed before an older one with unexpired records of other topics: then
+        this offset is behind the last one held.
         """
         queue = self.queues.get(queue_id)
         return max(queue.end_offset if queue is not None else 0, self._packed_ends.get(queue_id, 0))
@@ -281,7 +281,7 @@ def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[Pa
 def _lost_span(kept: Quarantine, lost: LostRange) -> QueueSpan:
     run = kept.segment.run(lost.queue_id)
     if run is None:
-        raise QueueGapError("a segment never held what it is said to have lost", segment_id=kept.segment.segment_id)
+        raise QueueGapError("a segment never held the records listed as lost", segment_id=kept.segment.segment_id)
     part = _replace_run(run, start_offset=lost.start_offset, end_offset=lost.end_offset)
     return QueueSpan(kept.segment, part, kept, lost.frame_index)
 

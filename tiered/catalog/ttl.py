@@ -16,8 +16,8 @@ from thermocline.tiered.segments import SegmentEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredReport:
-    """What a cut takes: whole segments, and of segments that stay at most so much. These stay until the newest message
-    in any of them, stored at `partly_max_store_ms`, has expired too."""
+    """The effect of a cut: whole expired segments, and at most so much expired in segments that stay. These stay until
+    the newest message in any of them, stored at `partly_max_store_ms`, has expired too."""
 
     segment_count: int
     record_count: int
@@ -30,7 +30,7 @@ class ExpiredReport:
 
 
 def topic_visible_from_ms(catalog: Catalog, topic: str, *, now_ms: int) -> int:
-    """The store time from which on a topic's messages are visible, by what the catalog knows."""
+    """The store time from which on a topic's messages are visible, by the catalog."""
     entry = catalog.topics.get(topic)
     return visible_from_ms(
         ttl_ms=catalog.ttl_ms(topic), expired_before_ms=entry.expired_before_ms if entry else 0, now_ms=now_ms
@@ -43,10 +43,10 @@ def expired_segments(entry: TopicEntry, *, visible_from_ms: int) -> tuple[Segmen
 
 
 def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
-    """The commit that drops every segment that lies wholly before its topic's cut, in quarantine or not; may be empty.
+    """The commit that drops every segment wholly before its topic's cut, in quarantine or not; may be empty.
 
-    `cuts_ms` is what the serving broker has said. It is not worked out here from the catalog's time to live: that may
-    have grown since, and what it had not expired by then must stay.
+    The serving broker reports `cuts_ms`. They are not computed here from the catalog's time to live: that may change,
+    and records that it had not expired must stay.
     """
     gone = [
         SegmentOut(topic.topic, segment_id)
@@ -63,7 +63,7 @@ def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
 
 
 def report(segments: Sequence[SegmentEntry], *, visible_from_ms: int) -> ExpiredReport:
-    """What a cut at `visible_from_ms` would take of a topic's segments: for a dry run."""
+    """What a cut at `visible_from_ms` would remove of a topic's segments: for a dry run."""
     gone = [segment for segment in segments if segment.max_store_ms < visible_from_ms]
     partly = [segment for segment in segments if segment.min_store_ms < visible_from_ms <= segment.max_store_ms]
     return ExpiredReport(

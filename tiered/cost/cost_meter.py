@@ -1,4 +1,4 @@
-"""CostMeter: what one broker has asked of its object store, by purpose and by topic, since start and of the last hour.
+"""CostMeter: one broker's requests to its object store, by purpose and by topic, since start and in the last hour.
 
     segments      objects of one topic: each request counts for that topic
     packs         objects that topics share
@@ -6,13 +6,13 @@
     ledger        entries and the hint of the newest one
     checkpoints   the saved catalog
     state         snapshots for recovery
-    pins          versions that somebody reads; listed by each collection of garbage
-    doctor        what is tried out before a ledger is opened
+    pins          versions in use by readers; listed by each collection of garbage
+    doctor        probes before a ledger is opened
     other         ballots, listings of everything
 
-Requests that are not segments' are shared: which topic they are for is not known, or nobody's alone; how they are
-divided among topics says `topic_shares.py`, for which those of each pack are kept until it takes them. The last hour is
-kept as the totals of each purpose at the first request of each minute, so that an idle broker keeps nothing up to date.
+Requests for other objects than segments are shared by topics; `topic_shares.py` divides them, and takes the requests of
+each pack, which are kept for it. The last hour is kept as the totals of each purpose at the first request of each
+minute, so that an idle broker has nothing to update.
 
 Bounded: TOPICS_MAX topics have an account, further ones share one, as do packs beyond PACKS_MAX; HISTORY_MAX minutes.
 Belongs to the tier process's loop; `accounts_of` is called for each request.
@@ -61,7 +61,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recent:
-    """What was asked for in the `elapsed_ms` until now: an hour, or since start if that is less."""
+    """The requests of the last `elapsed_ms`: an hour, or the time since start if that is less."""
 
     elapsed_ms: int
     by_purpose: Mapping[Purpose, StoreCounters]
@@ -98,7 +98,7 @@ class CostMeter:
         )
 
     def accounts_of(self, key: str) -> tuple[StoreCounters, ...]:
-        """Where a request for this key counts, beside the totals."""
+        """The counters of a request for this key, besides the totals."""
         self._note_minute()
         prefix = self.keys.topics_prefix
         if key.startswith(prefix):
@@ -117,7 +117,7 @@ class CostMeter:
         return packs
 
     def recent(self) -> Recent:
-        """What was asked for in the last hour, to the minute."""
+        """The requests of the last hour, to the minute."""
         now_ms = self.clock()
         since_ms = now_ms - HOUR_MS
         if self.started_ms >= since_ms:

@@ -14,7 +14,7 @@
     stored = 0.023
 
 Every price must be there, as a number that is not negative; other names are refused, so that a misspelt price is not
-taken for nothing. `example_prices.toml` beside this module is what counts without a file: an example and no offer.
+taken for zero. Without a file, `example_prices.toml` beside this module applies: an example and no offer.
 
     month    30 days: what a rate is multiplied by, so that months are comparable
 """
@@ -55,7 +55,7 @@ class PriceTable:
 
     @classmethod
     def example(cls) -> PriceTable:
-        """The prices that count where nobody names others."""
+        """The prices used without a price file."""
         return cls.load(EXAMPLE_PATH)
 
     @classmethod

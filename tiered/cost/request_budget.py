@@ -1,16 +1,16 @@
-"""RequestBudget: how many requests may still be made, so that no hour sees more than so many.
+"""RequestBudget: bounds the requests within any hour.
 
-    burst      what may be made at once after a pause: an eighth of the budget, more of a small one
+    burst      requests allowed at once after a pause: an eighth of the budget, more of a small one
     refill     the rest of the budget, evenly over the hour
-    held       what was allowed to somebody who is at it still: nobody else is allowed the same
-    waiting    who was refused comes before whoever asks later, so that what is small and comes often leaves something
-               for what takes more; for as long as he goes on asking
-    state      requests of state snapshots, which do not ask: the refill is as much at least, and others leave one
+    held       requests allowed to work still in progress: not available to others
+    waiting    a refused user comes before later ones, as long as it keeps asking, so that frequent small users leave
+               requests for larger ones
+    state      requests of state snapshots, which do not ask: the refill is at least as large, and others leave one
 
-So any hour, wherever it begins, sees at most burst + refill = the budget, as long as nobody makes requests that are not
-allowed. Those count all the same, and are made up for: what is left may fall below nothing. It is counted from what
-the store was really asked, repetitions and all. Counted are requests that write or list, which cost most: reads are the
-consumers' affair, deletes mostly cost nothing. Pure arithmetic on a clock; nothing waits here.
+So any hour has at most burst + refill = the budget, as long as all requests are allowed ones. Others count as well, and
+are compensated: the remainder may become negative. It is computed from the requests actually sent, repetitions
+included. Only requests that write or list count, as they cost most: consumers cause reads, and deletes are mostly free.
+Pure arithmetic on a clock; no call waits.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from thermocline.tiered.cost.cost_meter import HOUR_MS
 from thermocline.tiered.wrappers import StoreCounters, Verb
 
 REQUESTS_PER_HOUR_MIN = 40
-"""What is left beside state snapshots at least."""
+"""The least remainder besides state snapshots."""
 FORGOTTEN_MS = 60_000
-"""Who has not asked for so long waits no more."""
+"""A refused user that has not asked for so long no longer waits."""
 _BURST_PART = 8
 _BURST_MIN = 96
-"""What a segment and its commit take when that writes a checkpoint of many topics, and some more."""
+"""The requests of a segment and its commit including a checkpoint of many topics, and some more."""
 _COUNTED = (Verb.PUT, Verb.CREATE_IF_ABSENT, Verb.LIST, Verb.REMOVE_INCOMPLETE)
 
 
 def counted_requests(counters: StoreCounters) -> int:
-    """The requests that a budget is of."""
+    """The requests that a budget counts."""
     return sum(counters.requests[verb] for verb in _COUNTED)
 
 
 def state_requests_per_hour(state_interval_ms: int) -> int:
-    """How many state snapshots an hour may see, so far apart at least."""
+    """The most state snapshots in an hour, at this interval."""
     return -(-HOUR_MS // state_interval_ms)
 
 
@@ -50,7 +50,7 @@ def requests_per_hour_min(state_interval_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Somebody who was refused: since when, when he asked last, and for how many."""
+    """A refused user: since when it waits, when it asked last, and for how many requests."""
 
     since_ms: int
     asked_ms: int
@@ -68,7 +68,7 @@ class RequestBudget:
         clock: Callable[[], int],
         state_per_hour: int = 0,
     ) -> None:
-        """`state_per_hour`: how many requests of the budget are state snapshots' if they want them."""
+        """`state_per_hour`: the requests of the budget reserved for state snapshots."""
         if requests_per_hour < REQUESTS_PER_HOUR_MIN + state_per_hour:
             raise InvalidRequestError(
                 "a request budget is too small to save anything by",
@@ -84,7 +84,7 @@ class RequestBudget:
         self._waiting: dict[str, _Waiting] = {}
         self._spent = spent
         self._clock = clock
-        self._left = float(self.burst)
+        self._remaining = float(self.burst)
         self._counted = 0
         self._refilled_ms = clock()
 
@@ -95,35 +95,35 @@ class RequestBudget:
 
     @property
     def left(self) -> float:
-        """How many may be made now; negative when more were made than allowed."""
+        """The requests available now; negative when more were sent than allowed."""
         now_ms, spent = self._clock(), self._spent()
         refill = self._per_ms * max(0, now_ms - self._refilled_ms)
-        # What was made since the last look may have been made at its end, so it is taken off what there was then.
-        self._left = min(float(self.burst), self._left + refill) - (spent - self._counted)
+        # Requests since the last call may have been sent at the end of that time, so subtract them after the refill.
+        self._remaining = min(float(self.burst), self._remaining + refill) - (spent - self._counted)
         self._refilled_ms, self._counted = max(now_ms, self._refilled_ms), spent
-        return self._left
+        return self._remaining
 
     @property
     def free(self) -> float:
-        """How many whoever asks may make now: not what others were allowed, nor what is kept for state snapshots."""
+        """The requests that a caller may send now, without those held by others or kept for state snapshots."""
         return self.left - self._held - self._kept
 
     @property
     def most(self) -> int:
-        """What `free` is when nothing was made for long."""
+        """The value of `free` after a long pause."""
         return self.burst - self._kept
 
     @property
     def is_whole(self) -> bool:
-        """Whether waiting longer would not allow any more."""
+        """Whether `free` is at its maximum."""
         return self.free >= self.most
 
     def allows(self, count: int, *, who: str = "") -> bool:
-        """Whether so many may be made now. `who` is refused has them before others that ask later; without a name
-        nobody waits. More than a whole burst is never allowed."""
+        """Whether `count` requests may be sent now. If not, user `who` waits before later ones; without a name there is
+        no waiting. More than a whole burst is never allowed."""
         free, now_ms = self.free, self._clock()
-        known = self._waiting.get(who)
-        since_ms = known.since_ms if known is not None else now_ms + 1
+        waiting = self._waiting.get(who)
+        since_ms = waiting.since_ms if waiting is not None else now_ms + 1
         earlier = sum(
             other.count
             for name, other in self._waiting.items()
@@ -133,13 +133,13 @@ class RequestBudget:
             self._waiting.pop(who, None)
             return True
         if who and count <= self.most:
-            self._waiting[who] = _Waiting(known.since_ms if known is not None else now_ms, now_ms, count)
+            self._waiting[who] = _Waiting(waiting.since_ms if waiting is not None else now_ms, now_ms, count)
         return False
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:
-        """Whatever is made meanwhile, up to `count`, is nobody else's. What of it has been made counts twice until the
-        end: others wait a little longer, and never make too many."""
+        """Reserve `count` requests for the block. Those sent in it count twice until its end: others wait a little
+        longer, but never send too many."""
         self._held += count
         try:
             yield

@@ -58,11 +58,11 @@ class Bench(WrappingObjectStore):
             except (MQError, KeyError, TypeError, ValueError) as error:  # a listing may be any answer
                 logger.debug("what a doctor wrote cannot be listed: %r", error)
                 return await self._remove(sorted(self._written))
-            left = [key for key in listed if attempt == 0 or await self._is_there(key)]
-            if not left:
+            remaining = [key for key in listed if attempt == 0 or await self._is_there(key)]
+            if not remaining:
                 return []
-            await self._remove(left)
-        return left
+            await self._remove(remaining)
+        return remaining
 
     async def _garbage(self) -> list[str]:
         """The objects of this bench, and those of doctors that are long dead."""
@@ -76,7 +76,7 @@ class Bench(WrappingObjectStore):
             await self._inner.head(key)
         except ObjectNotFoundError:
             return False
-        except MQError:  # nobody knows
+        except MQError:  # unknown
             return True
         return True
 
@@ -88,14 +88,14 @@ class Bench(WrappingObjectStore):
             logger.debug("what a doctor wrote cannot be removed at once: %s", error)
         else:
             return []
-        left = []
+        remaining = []
         for key in keys:
             try:
                 await self._inner.delete(key)
             except MQError as error:
                 logger.debug("an object of a doctor cannot be removed key=%s: %s", key, error)
-                left.append(key)
-        return left
+                remaining.append(key)
+        return remaining
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
         if call.verb in _WRITES:

@@ -171,5 +171,5 @@ def _remove_folders(made: list[Path]) -> None:
     for folder in reversed(made):
         inner = [*folder.rglob("*/"), folder] if folder.is_dir() else []
         for path in sorted(inner, reverse=True):
-            with contextlib.suppress(OSError):  # not empty: somebody else's
+            with contextlib.suppress(OSError):  # not empty: foreign objects
                 path.rmdir()

@@ -70,9 +70,11 @@ async def check_fencing(
 
 
 async def _clear(bench: Bench) -> None:
-    left = await bench.clear()
-    if left:
-        logger.warning("objects of the store check could not be removed count=%d first=%s", len(left), left[0])
+    remaining = await bench.clear()
+    if remaining:
+        logger.warning(
+            "objects of the store check could not be removed count=%d first=%s", len(remaining), remaining[0]
+        )
 
 
 def races_for(url: str) -> Races | None:

@@ -1,12 +1,12 @@
-"""Would two writers commit? Found out by racing many of them, because some stores pass every one-at-a-time check.
+"""Would two writers commit? Tested by racing many of them, because some stores pass every one-at-a-time check.
 
-    conditional   16 writers create one key at once, each with bytes of its own: one is told that it did, and its bytes
-                  are what is stored. Then one more, alone. Rounds with larger bodies too: what checks first and writes
-                  afterwards has its gap there.
+    conditional   16 writers create one key at once, each with bytes of its own: one succeeds, and its bytes are stored.
+                  Then one more, alone. Rounds with larger bodies too: they expose stores that check first and write
+                  afterwards.
     ballots       16 writers at once put a key each and list the folder as soon as the put has returned: of any two, one
                   sees the other. That is all that ballots need (see fencing.py).
 
-A test can show that a store is unfit, never that it is fit: what has been seen is said, with its count.
+A test can show that a store is unfit, never that it is fit: findings report observations, with their counts.
 Answers that never came count for nothing: the object may or may not be there.
 """
 
@@ -33,7 +33,7 @@ _BY_BALLOTS = frozenset({FencingMode.BALLOTS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceRound:
-    """One key that `writers` raced for. `kept`: what is stored is the bytes of somebody who may have won."""
+    """One key that `writers` raced for. `kept`: the stored bytes are of a writer that may have won."""
 
     winners: int
     unanswered: int
@@ -52,7 +52,7 @@ class Races:
 
 
 async def probe_conditional(bench: Bench, races: Races) -> Finding:
-    """Whether `create_if_absent` keeps its promise. ObjectStoreUnavailableError when it cannot be told for now."""
+    """Whether `create_if_absent` keeps its promise. ObjectStoreUnavailableError when there is no result now."""
     try:
         is_refused, stored = await _create_twice(bench, bench.key("one-at-a-time"))
         rounds = [
@@ -92,7 +92,7 @@ async def probe_conditional(bench: Bench, races: Races) -> Finding:
 
 
 async def probe_listings(bench: Bench, races: Races) -> Finding:
-    """Whether a listing shows every put that had returned. ObjectStoreUnavailableError when it cannot be told."""
+    """Whether a listing shows every put that had returned. ObjectStoreUnavailableError when there is no result."""
     missed = pairs = 0
     for number in range(races.listing_rounds):
         folder = bench.key(f"listing-{number:03}/")
@@ -164,7 +164,7 @@ async def _race(bench: Bench, key: str, writers: int, size_bytes: int) -> RaceRo
     answers = await asyncio.gather(*map(create, bodies))
     winners = [number for number, answer in enumerate(answers) if answer]
     unanswered = answers.count(None)
-    # A winner whose answer was lost has been told, by its second attempt, that there is one: nobody then seems to win.
+    # A winner whose answer was lost finds its own object in the second attempt: then no writer seems to win.
     candidates = winners or range(writers)
     try:
         stored = await bench.get(key)

@@ -1,4 +1,4 @@
-"""What a store doctor finds, and what follows from it."""
+"""The findings of a store doctor, and their consequences."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def skipped(name: str, text: str) -> Finding:
 
 
 def failed(name: str, text: str, *, rules_out: frozenset[FencingMode] = ALL_MODES, **figures: float) -> Finding:
-    """A defect; it rules everything out unless told otherwise."""
+    """A defect; by default it rules out every mode."""
     return Finding(name=name, verdict=Verdict.DEFECT, text=text, figures=figures, rules_out=rules_out)

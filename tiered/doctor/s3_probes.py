@@ -63,7 +63,7 @@ class S3Probes:
         return passed(name, "pages give each key once", keys=len(keys))
 
     async def probe_checksums(self) -> list[Finding]:
-        """What of a damaged body is noticed when it is put, and what is kept for whoever reads it."""
+        """Whether the store rejects a damaged body, and keeps checksums for readers."""
         unnoticed = []
         if not await self._refuses("md5", ContentMD5=base64.b64encode(bytes(16)).decode()):
             unnoticed.append("Content-MD5")
@@ -117,12 +117,12 @@ class S3Probes:
             return skipped(name, "the store sends no Date")
         # Dates have whole seconds, cut off.
         skew_s = email.utils.parsedate_to_datetime(text).timestamp() + 0.5 - now_s()
-        said = f"the store's clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
+        verdict = f"the store's clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}"
         if abs(skew_s) > SKEW_WARN_S:
-            return warned(name, f"{said}: from {SKEW_MAX_S} s on requests are refused", skew_s=round(skew_s, 1))
+            return warned(name, f"{verdict}: from {SKEW_MAX_S} s on requests are refused", skew_s=round(skew_s, 1))
         if abs(skew_s) < SKEW_TOLD_S:
-            said = "the store's clock agrees with this machine's"
-        return passed(name, said, skew_s=round(skew_s, 1))
+            verdict = "the store's clock agrees with this machine's"
+        return passed(name, verdict, skew_s=round(skew_s, 1))
 
     async def _refuses(self, name: str, **checksum: str) -> bool:
         """Whether a put with this wrong checksum is refused."""

@@ -21,7 +21,7 @@ async def probe_permissions(bench: Bench) -> list[Finding]:
     """Try each verb once. What is denied is a defect: a broker needs all of them.
 
     Raises:
-        UntrustedStoreError: Nobody was asked, so nothing was denied.
+        UntrustedStoreError: No request reached the store, so nothing was denied.
     """
     key = bench.key("permissions")
 
@@ -60,7 +60,7 @@ async def probe_permissions(bench: Bench) -> list[Finding]:
 
 
 async def probe_missing(bench: Bench) -> Finding:
-    """Whether "there is no such object" is said so: where listing is not allowed, S3 answers 403 instead."""
+    """Whether the store answers "no such object" for a missing one: without list permission, S3 answers 403 instead."""
     name, key = "missing-object", bench.key("nothing/here")
     for ask in (bench.get, bench.head):
         try:
@@ -152,10 +152,10 @@ async def probe_throughput(bench: Bench, *, size_bytes: int, monotonic: Callable
 
 async def probe_cleanup(bench: Bench) -> Finding:
     """Remove everything that was written, and look whether it is gone."""
-    left = await bench.clear()
-    if left:
-        text = f"{len(left)} objects could not be removed and lie under {bench.prefix}"
-        return warned("cleanup", text, objects=len(left))
+    remaining = await bench.clear()
+    if remaining:
+        text = f"{len(remaining)} objects could not be removed and lie under {bench.prefix}"
+        return warned("cleanup", text, objects=len(remaining))
     try:
         ghosts = [info.key async for info in bench.list(bench.prefix)]
     except (MQError, KeyError, TypeError, ValueError) as error:

@@ -69,10 +69,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one scrub has done and found.
 
-    `missing_old_count`: objects that are missing and that only versions before the newest name: whoever reads one of
-    these (a Spark job, for as long as the grace period) may miss them. `deep_segment_count`: segments, packs and index
-    objects that were read; `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply
-    as was asked for; when the budget ended before that, `cursor` says where the next scrub goes on. `unread_*`:
+    `missing_old_count`: missing objects that only versions before the newest name: readers of these versions (a Spark
+    job, within the grace period) may fail. `deep_segment_count`: segments, packs and index objects that were read;
+    `read_bytes` counts all bytes read. `is_complete`: every object was checked at the requested depth; if the budget
+    ended before that, the next scrub continues at `cursor`. `unread_*`:
     segments, packs and index objects of which only name and size were checked. `garbage_*`: objects that no
     version names and that the broker's collector takes by itself.
     """
@@ -111,7 +111,7 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.broken_count == 0
 
     def summary(self) -> str:
-        """One sentence: what was checked, what was not, what is wrong."""
+        """One sentence: checked and unchecked objects, and the damage."""
         healed = len(self.findings) - self.broken_count
         unread = f", {self.unread_count} of them by name and size alone" if self.unread_count else ", every byte read"
         return (

@@ -1,26 +1,26 @@
-"""Garbage: which objects of a broker's prefix nobody needs any more, and their deletion. Planning deletes nothing.
+"""Garbage: finds and deletes unreferenced objects of a broker's prefix. Planning deletes nothing.
 
     now ---- grace period ---- | versions before the checkpoint `readable_from` could be opened until now
                                v
     entries  [ deleted         ][ kept ..................................... head ]
     objects  named only there: deleted
 
-What goes
-  - Versions superseded for longer than the grace period, up to a checkpoint, and only as far as no pin names one. First
-    an entry says so (`readable_from`), then their entries, checkpoints and the objects that only they name are deleted.
+What is deleted
+  - Versions superseded for longer than the grace period, up to a checkpoint, and below every pinned version. First an
+    entry raises `readable_from`, then their entries, checkpoints and the objects that only they name are deleted.
   - Orphans, found by listing (a sweep): objects of *earlier* epochs that no readable version names. A writer commits
-    only objects of its own epoch, so whatever happens meanwhile nobody can come to name them: no clock is needed.
-    With them go state snapshots of earlier epochs, but for the newest two that can be read: a writer that slept may
-    have put one behind the look that its successor took. Of this writer's own epoch only those count that it has made
-    itself: what somebody else has put there is no reason to delete what a recovery falls back to.
-  - What this writer discarded itself: segments it dropped, ids it abandoned. Objects of its own epoch that are neither
-    are left alone, they may be on their way; objects of later epochs are never touched.
+    only objects of its own epoch, so no later version can name them: no clock is needed.
+    State snapshots of earlier epochs are deleted too, except the newest two readable ones: a suspended writer may have
+    written one after its successor's listing. Of this writer's own epoch, only snapshots that it wrote itself count:
+    a foreign one is no reason to delete those that a recovery falls back to.
+  - Objects that this writer discarded: dropped segments, abandoned ids. Other objects of its own epoch are kept, as
+    their upload may be under way; objects of later epochs are never touched.
 
-Order of deletion: checkpoint heads, then entries in ascending order, one after another, then everything else. Kept are
-the entry of the oldest kept checkpoint and all after it, so never one of the newest two. A reader that still starts
-from a deleted checkpoint finds its entry gone, and looks again.
+Order of deletion: checkpoint heads, then entries in ascending order, one after another, then everything else. The entry
+of the oldest kept checkpoint and all later ones are kept, so always the newest two. A reader that still starts from a
+deleted checkpoint finds its entry gone, and starts again.
 
-Belongs to the writer's loop. A crash anywhere leaves what the next sweep finds.
+Belongs to the writer's loop. After a crash the next sweep finds the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbagePlan:
-    """What would go. `objects` are parts and packs, key to size in bytes (0 where it is not known).
+    """The objects to delete. `objects` are parts and packs, key to size in bytes (0 where it is not known).
 
     `needs_checkpoint`: the version `readable_from` has no checkpoint yet; it is written first, and the ledger's own
     garbage is left to the next plan.
@@ -65,7 +65,7 @@ class GarbagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageReport:
-    """What has gone. `held_by_pin`: a pin appeared after planning, so nothing was deleted this time."""
+    """What was deleted. `held_by_pin`: a pin appeared after planning, so nothing was deleted this time."""
 
     deleted_count: int = 0
     deleted_bytes: int = 0
@@ -76,15 +76,15 @@ class GarbageCollector:
     """Plans and deletes for one writer."""
 
     def __init__(self, writer: LedgerWriter, states: StateLog | None = None) -> None:
-        """`states`: None when the writer's own snapshots are not known; then none of its epoch counts."""
+        """`states`: None when the writer's own snapshots are not known; then none of its epoch count."""
         self._writer = writer
         self._states = states
         self._swept_to: int | None = None
-        """Entries below this are known to be deleted; None when only a listing can tell."""
+        """Entries below this are deleted; None when only a listing can tell."""
         self._unfinished = False
 
     def is_due(self, *, now_ms: int) -> bool:
-        """Whether a plan without a sweep would find anything, by what is in memory; costs no request."""
+        """Whether a plan without a sweep would find anything, by the state in memory; sends no request."""
         catalog = self._writer.catalog
         due = self._unfinished or bool(self._writer.discarded)
         return due or self._grace_limit(catalog, now_ms) > catalog.readable_from
@@ -92,11 +92,11 @@ class GarbageCollector:
     async def plan(self, *, now_ms: int, sweep: bool = False, grace_ms: int | None = None) -> GarbagePlan:
         """What could be deleted now. `sweep` lists the whole prefix, and is needed once in a writer's life.
 
-        `grace_ms` instead of the ledger's grace period; 0 ends it for whoever reads an older version without a pin.
+        `grace_ms` replaces the ledger's grace period; with 0, readers of an older version without a pin may fail.
 
         Raises:
             ObjectStoreUnavailableError: No answer.
-            CorruptDataError: The ledger or a pin contradicts itself: nothing may be deleted.
+            CorruptDataError: The ledger or a pin is damaged or inconsistent: nothing may be deleted.
         """
         writer = self._writer
         catalog = await writer.settle()
@@ -129,10 +129,10 @@ class GarbageCollector:
         )
 
     async def execute(self, plan: GarbagePlan, *, now_ms: int) -> GarbageReport:
-        """Carry out a plan of this collector; safe to repeat, and to be cut off anywhere.
+        """Carry out a plan of this collector; safe to repeat, and to interrupt anywhere.
 
         Raises:
-            FencedError: A later writer has taken over; what was deleted until then was garbage to it, too.
+            FencedError: A later writer has taken over; the objects deleted so far were garbage for it, too.
             ObjectStoreUnavailableError: No answer; the rest stays for the next plan.
         """
         writer, store, keys = self._writer, self._writer.store, self._writer.keys
@@ -158,7 +158,7 @@ class GarbageCollector:
             assert writer.checkpoint is not None
             assert plan.readable_from <= writer.checkpoint.version <= writer.version
             assert max(plan.entries, default=0) < min(plan.readable_from, writer.version - 1)
-            # Whoever opens the ledger from now on must not start from a checkpoint that is about to go.
+            # Readers that open the ledger from now on must not start from a checkpoint about to be deleted.
             await write_hint(store, keys, HeadHint(version=writer.version, checkpoint=writer.checkpoint.version))
         for version in plan.checkpoint_heads:
             await store.delete(keys.checkpoint_head(version))
@@ -178,7 +178,7 @@ class GarbageCollector:
         return report
 
     def _has_ended(self, pin: Pin, now_ms: int) -> bool:
-        """Whether a pin has run out for good. One whose version is readable still may be renewed at any moment."""
+        """Whether a pin has run out for good. While its version is readable, a pin may be renewed at any moment."""
         return pin.until_ms <= now_ms and pin.version < self._writer.catalog.readable_from
 
     async def _orphans(self, live: LiveNames, kept: set[str]) -> AsyncIterator[tuple[str, int]]:
@@ -194,7 +194,7 @@ class GarbageCollector:
                     yield info.key, info.size_bytes
 
     async def _old_states(self) -> dict[str, int]:
-        """State snapshots of earlier epochs that later ones have superseded. Those of its own, StateLog deletes."""
+        """Superseded state snapshots of earlier epochs. StateLog deletes those of this writer's epoch."""
         writer = self._writer
         found = {}
         async for info in writer.store.list(writer.keys.state_prefix):
@@ -213,7 +213,7 @@ class GarbageCollector:
     async def _ledger_garbage(
         self, catalog: Catalog, readable_from: int, *, sweep: bool
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
-        """Entries, checkpoint heads (both ascending) and buckets that go when versions below `readable_from` do."""
+        """Entries, checkpoint heads (both ascending) and buckets that only versions below `readable_from` need."""
         writer, store, keys = self._writer, self._writer.store, self._writer.keys
         latest = writer.checkpoint
         if latest is None:
@@ -229,7 +229,7 @@ class GarbageCollector:
             version = keys.ledger_version(info.key)
             if version is not None and version < readable_from:
                 entries.append(version)
-        # A checkpoint newer than `latest` is being written; an older one that is not kept is named by nobody.
+        # A checkpoint newer than `latest` is being written; no entry names an older one that is not kept.
         named = await self._kept_buckets(kept)
         gone_heads: list[int] = []
         gone_buckets: list[str] = []
@@ -246,7 +246,7 @@ class GarbageCollector:
         return tuple(sorted(entries)), tuple(sorted(gone_heads)), tuple(sorted(gone_buckets))
 
     async def _kept_buckets(self, versions: set[int]) -> set[str] | None:
-        """The buckets that kept checkpoints name; None when one of them is damaged, so that no bucket may go."""
+        """The buckets that kept checkpoints name; None when one of them is damaged, so no bucket may be deleted."""
         try:
             return await self._buckets_of(versions, are_kept=True)
         except LedgerCorruptError as error:
@@ -254,10 +254,10 @@ class GarbageCollector:
             return None
 
     async def _buckets_of(self, versions: set[int] | tuple[int, ...], *, are_kept: bool = False) -> set[str]:
-        """The buckets that these checkpoints name; one that is gone names none, nor one that goes and is damaged.
+        """The buckets that these checkpoints name; missing ones, and damaged ones to be deleted, are skipped.
 
         Raises:
-            LedgerCorruptError: One that is kept is damaged.
+            LedgerCorruptError: A kept checkpoint is damaged.
         """
         named: set[str] = set()
         for version in sorted(versions):
@@ -280,8 +280,8 @@ class GarbageCollector:
     def _grace_limit(self, catalog: Catalog, now_ms: int, grace_ms: int | None = None) -> int:
         """The newest version before which every version has been superseded for the grace period.
 
-        Only versions with a checkpoint count, and, when segments wait for it, the newest one: an idle ledger would
-        else keep its last garbage for ever.
+        Only versions with a checkpoint count, and, when segments wait for it, the newest one: otherwise an idle ledger
+        would keep its last garbage for ever.
         """
         latest = self._writer.checkpoint
         marks = [*catalog.checkpoints, *([latest.mark] if latest is not None else [])]
@@ -293,7 +293,7 @@ class GarbageCollector:
         return max([catalog.readable_from, *over])
 
     def _held_by_pins(self, catalog: Catalog, limit: int, pins: list[Pin]) -> int:
-        """`limit`, or as a pin demands the newest checkpoint before it that leaves every pinned version readable."""
+        """`limit`, or with pins the newest checkpoint before it that keeps every pinned version readable."""
         pinned = min((pin.version for pin in pins), default=limit)
         if pinned >= limit:
             return limit

@@ -1,8 +1,8 @@
-"""Garbage rounds: when the tier service collects what no live version of the catalog names.
+"""Garbage rounds: when the tier service deletes objects that no readable version of the catalog names.
 
-    in due time   what has been removed for a grace period, some times in one at most; once, by listing, the orphans of
+    in due time   objects removed for a grace period, at most a few times in each; once, by listing, the orphans of
                   earlier writers
-    on demand     all that is removed at once, and whatever a listing finds
+    on demand     all removed objects at once, and all orphans that a listing finds
 Each waits until no commit is under way. While something of the ledger is damaged, nothing is deleted.
 """
 
@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 COLLECTION_COST = 3
 """Listings and PUTs of a collection beside its commit: pins twice, the hint."""
 COLLECTIONS_PER_GRACE = 24
-"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
-the more the more is committed; and while a pin holds garbage, each finds the same."""
+"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, whose number grows
+with commits; and while a pin holds garbage, each collection finds the same."""
 
 
 class GarbageRounds:
@@ -38,8 +38,8 @@ class GarbageRounds:
         can_pay: Callable[[int], bool],
         states: StateLog | None = None,
     ) -> None:
-        """`changing`: held while something is deleted. `can_pay`: whether so many requests may be made now. `states`:
-        see GarbageCollector."""
+        """`changing`: held during deletions. `can_pay`: whether the request budget allows that many requests now.
+        `states`: see GarbageCollector."""
         self._writer = writer
         self._config = config
         self._changing = changing
@@ -51,7 +51,7 @@ class GarbageRounds:
         self._not_before_ms = 0
 
     async def collect_due(self, now_ms: int) -> None:
-        """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
+        """Delete due garbage. Orphans of earlier writers are searched once, by listing."""
         if now_ms < self._not_before_ms:
             return
         if self._has_swept and not self._collector.is_due(now_ms=now_ms):
@@ -70,7 +70,7 @@ class GarbageRounds:
             self._error = ""
             report = await self._collector.execute(plan, now_ms=now_ms)
         self._has_swept = True
-        if not plan.needs_checkpoint:  # else the next round goes on with it
+        if not plan.needs_checkpoint:  # else the next round continues
             self._not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
@@ -81,7 +81,7 @@ class GarbageRounds:
         return self._writer.commit_cost_max + self._writer.checkpoint_cost_max
 
     async def collect_now(self) -> GarbageReport:
-        """Delete what no live version names, without a grace period; pins hold. Orphans are looked for, by listing."""
+        """Delete all unreferenced objects, without a grace period but respecting pins, and orphans found by listing."""
         async with self._changing:
             deleted = GarbageReport()
             # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
@@ -97,7 +97,7 @@ class GarbageRounds:
             return deleted
 
     async def sweep_orphans(self) -> None:
-        """List the prefix once more, and delete what nobody names."""
+        """List the prefix once more, and delete unreferenced objects."""
         async with self._changing:
             # As in `collect_now`.
             for _ in range(2):

@@ -1,9 +1,9 @@
-"""Fencing healer: puts back ballots, and settles what is proposed, for one scrub of one writer.
+"""Fencing healer: restores ballots, and settles proposals, for one scrub of one writer.
 
-A ballot is a name and two bytes that are always the same, so putting it again is the same put, late; those above our
-own are left alone, for they would be another writer's. A proposal for the next version that is damaged when we are at
-work is of a writer whom our ballot fences (one that we inherited was settled when we began), so the version may go to
-an entry of ours; then it is settled like any other.
+A ballot is a name and two fixed bytes, so restoring it equals a late put; ballots above this writer's own are not
+restored, as they belong to other writers. A damaged proposal for the next version is of a writer that this ballot
+fences (inherited ones were settled at the start), so the version may go to an entry of this writer; then the proposal
+is settled like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FENCING_KINDS = frozenset({ObjectKind.BALLOT, ObjectKind.PROPOSAL})
 
 
 async def heal_fencing(writer: LedgerWriter, findings: Iterable[Finding]) -> set[str]:
-    """Heal what can be; the keys of it. Called while nobody else commits (`TierService.alone`).
+    """Heal what can be healed; return the keys of it. Called with exclusive use of the ledger (`TierService.alone`).
 
     Raises:
         FencedError: A later writer has taken over.

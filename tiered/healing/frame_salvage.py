@@ -1,13 +1,13 @@
-"""Frame salvage: which frames of a `.log` part can be read, also when its footer cannot.
+"""Frame salvage: finds the readable frames of a `.log` part, even if its footer is damaged.
 
-    the footer is whole      its table says where each frame lies
-    it is not                the body is walked: from its first byte, and anew from each frame that the catalog's coarse
-                             table knows, frame by frame until one does not decompress
-    of a pack's piece nobody knows where it lay
-                             every `.log` part of its topic in the pack is looked into (log_parts.py)
+    the footer is whole      its table has the position of each frame
+    it is not                the body is read frame by frame until one does not decompress: from its first byte, and
+                             again from each frame in the catalog's coarse table
+    the position of a pack's piece is unknown
+                             every `.log` part of its topic in the pack is searched (log_parts.py)
 
-A frame counts when it decompresses to records of the topic, queue, offsets, times and places that the catalog speaks
-of: an object that belongs to another segment gives none, whatever its name.
+A frame counts when it decompresses to records of the topic, queue, offsets, times and places in the catalog: an object
+that belongs to another segment has none, whatever its name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from thermocline.tiered.segments import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SalvagedFrame:
-    """One frame that was read and is right; `key` is the object, `start` where the part begins in it."""
+    """A frame that was read and checked; `key` is the object, `start` the part's position in it."""
 
     key: str
     start: int
@@ -45,7 +45,7 @@ class SalvagedFrame:
 
 
 class FrameSalvage:
-    """Looks for the frames of one segment in the object where they should be, or in another that holds them."""
+    """Searches the frames of one segment in its own object, or in another that holds them."""
 
     def __init__(self, store: ObjectStore, segment: SegmentEntry, parts: LogParts) -> None:
         self._store = store
@@ -56,9 +56,9 @@ class FrameSalvage:
         self.footer: LogFooter | None = None
 
     async def look(self, key: str, *, start: int, end: int) -> None:
-        """Look into bytes [start, end) of an object, as far as there are any; adds to `frames`.
+        """Search bytes [start, end) of an object, as far as they exist; adds to `frames`.
 
-        ObjectStoreUnavailableError when the store gives no answer: then nothing is known to be lost.
+        ObjectStoreUnavailableError when the store gives no answer: then no record counts as lost.
         """
         try:
             size_bytes = (await self._store.head(key)).size_bytes
@@ -117,15 +117,15 @@ class FrameSalvage:
         segment = self._segment
         coarse = segment.coarse
         body_end = segment.log.footer_start - segment.log.start
-        for number, known in enumerate(coarse):
+        for number, row in enumerate(coarse):
             stop = coarse[number + 1].position if number + 1 < len(coarse) else body_end
             frame_end = coarse[number + 1].frame_index if number + 1 < len(coarse) else segment.runs[-1].frame_end
             stop = min(stop, end - start)
-            run = next(run for run in segment.runs if run.frame_start <= known.frame_index < run.frame_end)
-            if not MAGIC_BYTES <= known.position < stop:
+            run = next(run for run in segment.runs if run.frame_start <= row.frame_index < run.frame_end)
+            if not MAGIC_BYTES <= row.position < stop:
                 continue
             try:
-                data = await self._store.get_range(key, start=start + known.position, end=start + stop)
+                data = await self._store.get_range(key, start=start + row.position, end=start + stop)
             except (CorruptDataError, ObjectNotFoundError):
                 continue
             found = await asyncio.to_thread(
@@ -133,10 +133,10 @@ class FrameSalvage:
                 data,
                 run=run,
                 topic=segment.topic,
-                index=known.frame_index,
+                index=row.frame_index,
                 frame_end=min(frame_end, run.frame_end),
-                position=known.position,
-                start_offset=known.start_offset,
+                position=row.position,
+                start_offset=row.start_offset,
             )
             for info in found:
                 salvaged = SalvagedFrame(key=key, start=start, info=info, run=run)
@@ -144,7 +144,7 @@ class FrameSalvage:
 
 
 def is_unknown(segment: SegmentEntry) -> bool:
-    """Whether the entry stands for pieces of a pack of which no entry can be read: it knows no frame."""
+    """Whether the entry stands for pieces of a pack whose entries are unreadable: it has no frames."""
     return not segment.coarse
 
 

@@ -1,20 +1,20 @@
-"""Healer: makes good again what a scrub has found, as far as it can be, and puts the rest into quarantine.
+"""Healer: repairs the damage that a scrub has found, as far as possible, and quarantines the rest.
 
     broken segment    its records are gathered (segment_recovery.py), written as a new segment under this writer's
                       epoch, uploaded, and then committed in its place by one ledger entry, like any segment
-    not all found     what was found makes new segments; the broken one goes into quarantine with the offsets that are
-                      lost, by the same entry: reads of those are errors, everything else is read as before
-    broken pack       pack_healer.py; what is lost of it goes into quarantine piece by piece
+    not all found     the found records become new segments; the same entry quarantines the broken one with its lost
+                      offsets: reads of those fail, all other records are read as before
+    broken pack       pack_healer.py; its lost records are quarantined piece by piece
     broken index      index_healer.py, after the segments and packs that it is made from
     of a later format left as it is: it is not known to be damaged
-    in quarantine     looked at again: when its object has been restored, its records come back the same way
+    in quarantine     checked again: if its object has been restored, its records come back the same way
     ledger and pins   ledger_healer.py
     ballots           fencing_healer.py
-    state             state_healer.py: the broker says it again
-    orphans           one more sweep of the garbage collector takes them
+    state             state_healer.py: the broker saves it again
+    orphans           one more sweep of the garbage collector deletes them
 
-The objects of a segment that was replaced go after the grace period, like those of any that left the catalog; those of
-one in quarantine stay until all of it has expired. Belongs to the tier process: it holds the epoch and the hot records.
+The objects of a replaced segment are deleted after the grace period, like those of any removed segment; those of one in
+quarantine stay until all of it has expired. Belongs to the tier process: it holds the epoch and the hot records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 LOOKS_MAX = 3
 NOT_HEALED = frozenset({Problem.EXTRA, Problem.TOO_NEW})
-"""What is too much goes with the garbage; what is of a later format is not known to be damaged."""
+"""Extra objects are left to garbage collection; objects of a later format are not known to be damaged."""
 SEGMENT_KINDS = frozenset({ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX})
 
 
@@ -81,23 +81,23 @@ class Healer:
         self._clock_ms = clock_ms
 
     async def heal(self, report: ScrubReport, *, look_again: Callable[[], Scrubber]) -> ScrubReport:
-        """The report with what became of each finding; a segment that has left the catalog meanwhile is left out.
+        """Return the report with the outcome of each finding; segments removed from the catalog meanwhile are omitted.
 
-        Damage hides damage: behind a checkpoint's head its buckets. So once something of the ledger is whole again
-        `look_again` makes the scrubber that looks whether there is more.
+        Damage hides damage: a damaged checkpoint head hides its buckets. So after a repair of the ledger `look_again`
+        makes a scrubber that searches for more.
 
         Raises:
             FencedError: A later writer has taken over.
-            ObjectStoreUnavailableError: No answer; what was healed until then is.
+            ObjectStoreUnavailableError: No answer; repairs made so far stay.
         """
         findings = list(report.findings)
         findings = await self._heal_ledger(findings)
         for _ in range(LOOKS_MAX):
             if not any(finding.kind in LEDGER_KINDS and finding.outcome is Outcome.HEALED for finding in findings):
                 break
-            known = {finding.key for finding in findings}
+            reported = {finding.key for finding in findings}
             again = await look_again().run(ScrubOptions())
-            more = [each for each in again.findings if each.kind in LEDGER_KINDS and each.key not in known]
+            more = [each for each in again.findings if each.kind in LEDGER_KINDS and each.key not in reported]
             if not more:
                 break
             findings += await self._heal_ledger(more)
@@ -133,7 +133,7 @@ class Healer:
         return [_with(each, Outcome.HEALED) if _is_one_of(each, healed) else each for each in findings]
 
     async def _sweep(self, findings: list[Finding], *, is_needed: bool) -> bool:
-        """Let the collector look for orphans, if there may be any; whether it has."""
+        """Let the collector delete orphans, if there may be any; returns whether it ran."""
         if not is_needed and all(finding.problem is not Problem.EXTRA for finding in findings):
             return False
         try:
@@ -144,7 +144,7 @@ class Healer:
         return True
 
     async def _collected(self, finding: Finding) -> Finding:
-        """What was too much is healed if the collector has taken it."""
+        """An extra object is healed if the collector has deleted it."""
         if finding.problem is not Problem.EXTRA:
             return finding
         try:
@@ -156,7 +156,7 @@ class Healer:
     # -- packs ---------------------------------------------------------------------------------------------------------
 
     async def _heal_packs(self, findings: list[Finding]) -> list[Finding]:
-        """What became of each broken pack, and what is in quarantine since."""
+        """The outcome of each broken pack, and its new quarantine."""
         broken = [each for each in findings if each.kind is ObjectKind.PACK and each.problem not in NOT_HEALED]
         found_at: dict[str, str] = {}
         for finding in broken:
@@ -187,7 +187,7 @@ class Healer:
     # -- index objects -------------------------------------------------------------------------------------------------
 
     async def _heal_indexes(self, findings: list[Finding]) -> list[Finding]:
-        """What became of each broken index object."""
+        """The outcome of each broken index object."""
         result: list[Finding] = []
         for finding in findings:
             if finding.kind is not ObjectKind.INDEX or finding.problem in NOT_HEALED:
@@ -210,7 +210,7 @@ class Healer:
             if finding.kind in SEGMENT_KINDS and finding.problem is not Problem.EXTRA:
                 broken.setdefault((finding.topic, finding.segment_id), []).append(finding)
         for name in [name for name, about in broken.items() if any(each.problem in NOT_HEALED for each in about)]:
-            del broken[name]  # all of it stays as it is: what is of a later format says what the rest is
+            del broken[name]  # all of it stays as it is: the part of a later format defines the others
         if not broken:
             return findings
         elsewhere = await self._misplaced_logs(broken)
@@ -253,7 +253,7 @@ class Healer:
     async def _heal_segment(
         self, name: tuple[str, str], findings: list[Finding], other_keys: Iterable[str]
     ) -> Outcome | None:
-        """None when it has left the catalog meanwhile."""
+        """Heal one segment; None when it was removed from the catalog meanwhile."""
         catalog = self._writer.catalog
         kept = _find_quarantine(catalog, name)
         segment = kept.segment if kept is not None else _find(catalog, name)
@@ -282,8 +282,8 @@ class Healer:
                 return None
             out = (SegmentOut(segment.topic, segment.segment_id),)
             if plan.lost:
-                left = Quarantine(segment=segment, damage=damage, lost=tuple(plan.lost))
-                return LedgerChanges(segments_in=tuple(segments), quarantine=(left,))
+                remainder = Quarantine(segment=segment, damage=damage, lost=tuple(plan.lost))
+                return LedgerChanges(segments_in=tuple(segments), quarantine=(remainder,))
             if kept is not None:
                 return LedgerChanges(segments_in=tuple(segments), quarantine_out=out)
             return LedgerChanges(segments_in=tuple(segments), segments_out=out)
@@ -331,7 +331,7 @@ def _with(finding: Finding, outcome: Outcome) -> Finding:
 
 
 def _is_one_of(finding: Finding, keys: set[str]) -> bool:
-    """Whether it is about one of these objects, and not about one that is too much."""
+    """Whether the finding is about one of these objects, and not about an extra one."""
     return finding.key in keys and finding.problem is not Problem.EXTRA
 
 

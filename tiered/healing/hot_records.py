@@ -1,4 +1,4 @@
-"""Hot records: what the local log still holds of a cold segment, record for record."""
+"""Hot records: the records of a cold segment that the local log still holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thermocline.tiered.segments import SegmentEntry
 
 
 class HotRecords:
-    """Belongs to the tier process. Files that go away meanwhile are no error: then they are not hot any more."""
+    """Belongs to the tier process. Files deleted meanwhile are no error: their records are no longer hot."""
 
     def __init__(
         self, *, backlog: SealBacklog, queues: LocalQueues, log: LocalLog, log_min_offset: Callable[[], int]
@@ -24,9 +24,9 @@ class HotRecords:
         self._log_min_offset = log_min_offset
 
     def find(self, segment: SegmentEntry, queue_id: int, *, start_offset: int, end_offset: int) -> tuple[int, Units]:
-        """The last records of [start_offset, end_offset) that are whole here: where they start, and their units.
+        """The last records of [start_offset, end_offset) that the local log holds intact: first offset and units.
 
-        None of them: `end_offset` and no unit. Each record was looked at, its body's checksum compared.
+        Without any: `end_offset` and no unit. Each record is checked, with its body's checksum.
         """
         nothing = end_offset, np.empty(0, UNIT)
         progress = self._backlog.topics.get(segment.topic)
@@ -39,7 +39,7 @@ class HotRecords:
             return nothing
         low = np.searchsorted(units["physical_offset"], max(self._log_min_offset(), run.min_physical_offset))
         start, units = start + int(low), units[int(low) :]
-        # From the end on, for what is wrong or gone cuts off what lies before it.
+        # From the end on: a damaged or missing record excludes all records before it.
         for index in range(len(units) - 1, -1, -1):
             if not self._is_whole(segment, queue_id, start + index, units[index]):
                 return start + index + 1, units[index + 1 :]

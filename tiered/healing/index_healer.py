@@ -1,8 +1,8 @@
-"""Index healer: makes a broken index object anew, from the parts of the segments that hold its range by now.
+"""Index healer: rebuilds a broken index object from the parts of the segments that now hold its range.
 
-What it named that has expired since is not made again. Large ranges come back as several objects of the lowest level,
-which are merged as any others. While one is broken its segments answer (`indexes/key_search.py`), so nothing is lost
-meanwhile, and nothing of it ever is in quarantine. Belongs to the tier process's loop.
+Records expired since are not indexed again. Large ranges become several objects of the lowest level, which are merged
+as any others. While one is broken, lookups use its segments (`lookups/key_search.py`), so no result is missing, and
+index objects are never quarantined. Belongs to the tier process's loop.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class IndexHealer:
         self._builder = builder
 
     async def heal(self, finding: Finding) -> Outcome | None:
-        """None when the object has left the catalog meanwhile.
+        """Return None when the object was removed from the catalog meanwhile.
 
         Raises:
             FencedError: A later writer has taken over.
             ObjectStoreUnavailableError: No answer; what was written has been given up.
-            CorruptDataError: A segment of its range is damaged itself.
-            ObjectNotFoundError: One has been collected meanwhile.
+            CorruptDataError: A segment of its range is damaged.
+            ObjectNotFoundError: A segment of its range was collected meanwhile.
         """
         catalog = self._writer.catalog
         index = catalog.indexes.get(finding.segment_id)
@@ -47,7 +47,7 @@ class IndexHealer:
             while start < index.end:
                 end = cut(items, start=start, end=index.end)
                 if end <= start:
-                    end = index.end  # no record lies behind it, but perhaps one in quarantine
+                    end = index.end  # there is no record behind it, but perhaps one in quarantine
                 results.append(
                     await self._builder.build(
                         catalog, items, start=start, end=end, only=index.ttl_class, wants=topic_filter(index)

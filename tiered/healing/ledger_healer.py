@@ -1,16 +1,16 @@
-"""Ledger healer: puts back objects of the ledger from what their writer still knows of them.
+"""Ledger healer: restores objects of the ledger from their writer's local copies and memory.
 
-    entry, checkpoint    byte for byte from the local copy (ledger_copy.py), when that fits in with what is around it
-    the newest catalog   when that is not enough: a checkpoint of a new version, which depends on nothing older
-    head hint            written anew
-    pin                  its own bytes, if they lie under another pin's name; else a pin that holds everything readable
+    entry, checkpoint    byte for byte from the local copy (ledger_copy.py), if it fits the neighbouring objects
+    the newest catalog   if that is not enough: a checkpoint of a new version, which depends on no older object
+    head hint            written again
+    pin                  its own bytes, if they are stored under another pin's name; else a pin of everything readable
 
-A tier process that cannot even open its ledger calls `restore_damaged` first: what is there and damaged is replaced by
-its copy, and so is what is missing of a checkpoint whose head is there: heads are collected first. Nothing else that is
-missing is: without an epoch nobody knows whether it was collected.
+A tier process that cannot even open its ledger calls `restore_damaged` first: it replaces damaged objects by their
+copies, and restores missing objects of a checkpoint whose head exists, as heads are collected first. Other missing
+objects are not restored: without an epoch it is unknown whether they were collected.
 
-Before anything else is put, and after it, there must be no entry behind the writer's own: a later writer may have
-collected what is missing here. What was put where nothing was is taken away again then.
+Before and after each put there must be no entry behind the writer's own: a later writer may have collected the missing
+objects. In that case objects put in empty places are deleted again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from thermocline.tiered.segments import BrokerKeys, decompress
 logger = logging.getLogger(__name__)
 
 PIN_HELD_MS = 7 * 24 * 3_600_000
-"""How long a pin of which nobody knows any more what it held holds everything that is readable now."""
+"""How long a pin whose version is no longer known holds everything that is readable now."""
 
 LEDGER_KINDS = frozenset(
     {
@@ -54,7 +54,7 @@ LEDGER_KINDS = frozenset(
 
 
 class LedgerHealer:
-    """For one scrub of one writer. Called while nobody else commits (`TierService.alone`)."""
+    """For one scrub of one writer. Called with exclusive use of the ledger (`TierService.alone`)."""
 
     def __init__(
         self, writer: LedgerWriter, *, find_copy: Callable[[str], bytes | None], clock_ms: Callable[[], int]
@@ -64,14 +64,14 @@ class LedgerHealer:
         self._clock_ms = clock_ms
 
     async def heal(self, findings: list[Finding]) -> set[str]:
-        """Heal what can be; the keys of it.
+        """Heal what can be healed; return the keys of it.
 
         Raises:
             FencedError: A later writer has taken over.
             ObjectStoreUnavailableError: No answer; the rest is left to a later scrub.
         """
         healed: set[str] = set()
-        # From the newest entry down: each is judged by the one behind it. Entries before what is judged by them.
+        # From the newest entry down: each is checked by the one behind it. Entries first, then what they check.
         order = (ObjectKind.LEDGER_ENTRY, ObjectKind.CHECKPOINT_HEAD, ObjectKind.CHECKPOINT_BUCKET)
         by_kind = {kind: [finding for finding in findings if finding.kind is kind] for kind in LEDGER_KINDS}
         for kind in order:
@@ -92,7 +92,7 @@ class LedgerHealer:
         return healed
 
     def _newest_depends_on(self, finding: Finding) -> bool:
-        """Whether a reader of the newest catalog would come to it."""
+        """Whether a reader of the newest catalog needs the object."""
         checkpoint = self._writer.checkpoint
         if finding.problem is Problem.EXTRA:
             return False
@@ -139,8 +139,8 @@ class LedgerHealer:
             )
 
     async def _fits(self, finding: Finding, data: bytes) -> bool:
-        """Whether a copy is what was stored, by what is around it. CorruptDataError or ObjectNotFoundError: it is not,
-        or that cannot be told."""
+        """Whether a copy is the stored object, by its neighbours. CorruptDataError or ObjectNotFoundError: it is not,
+        or its neighbours cannot decide."""
         if finding.kind is ObjectKind.LEDGER_ENTRY:
             return await self._entry_fits(decode_entry(data, version=finding.version))
         if finding.kind is ObjectKind.CHECKPOINT_HEAD:
@@ -163,7 +163,7 @@ class LedgerHealer:
         return entry
 
     async def _reference_to(self, key: str) -> BucketReference:
-        """How a kept checkpoint names this bucket."""
+        """The reference to this bucket in a kept checkpoint."""
         writer = self._writer
         if writer.checkpoint is not None:
             for reference in writer.checkpoint.objects:
@@ -208,9 +208,9 @@ class LedgerHealer:
 async def restore_damaged(
     store: ObjectStore, keys: BrokerKeys, *, store_uuid: str, find_copy: Callable[[str], bytes | None]
 ) -> int:
-    """Replace entries and checkpoints that are damaged by copies that fit, and complete checkpoints; how many objects.
+    """Replace damaged entries and checkpoints by copies that fit, and complete checkpoints; returns how many objects.
 
-    Raises what the store raises.
+    Raises the store's errors.
     """
     listed = [info.key async for info in store.list(keys.ledger_prefix)]
     listed += [info.key async for info in store.list(keys.checkpoints_prefix)]
@@ -237,7 +237,7 @@ async def restore_damaged(
 async def _complete_checkpoints(
     store: ObjectStore, keys: BrokerKeys, there: set[str], store_uuid: str, find_copy: Callable[[str], bytes | None]
 ) -> int:
-    """Put back what a head names that is not there; what a slept writer's late head names goes with it again."""
+    """Restore missing objects that a head names; if the head is a relic, they are collected with it again."""
     restored = 0
     for key in sorted(there):
         part = keys.checkpoint_part(key)
@@ -257,7 +257,7 @@ async def _complete_checkpoints(
 
 
 def _is_named(reference: BucketReference, data: bytes) -> bool:
-    """Whether bytes are what a head names."""
+    """Whether the bytes match a head's reference."""
     try:
         decode_object(data, reference)
     except CorruptDataError:
@@ -266,7 +266,7 @@ def _is_named(reference: BucketReference, data: bytes) -> bool:
 
 
 def _is_whole(keys: BrokerKeys, key: str, data: bytes, store_uuid: str) -> bool:
-    """Whether bytes are an object of that name, of this store directory's ledger."""
+    """Whether the bytes are an object of that name, of this store directory's ledger."""
     version, part = keys.ledger_version(key), keys.checkpoint_part(key)
     try:
         if version is not None:

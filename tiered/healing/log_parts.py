@@ -1,7 +1,7 @@
-"""Finds the `.log` parts in an object without being told where they are: in a pack whose footer is lost.
+"""Finds the `.log` parts in an object without their positions: in a pack whose footer is lost.
 
-A part ends in a trailer, which says how long it is, and is found by its magic; its own footer says whose records it
-holds. Bounded: one fetch of `FETCH_BYTES` and one footer in memory, some 100 bytes a part afterwards.
+A part ends in a trailer, which is found by its magic and has the part's length; the part's own footer names its
+segment. Bounded: one fetch of `FETCH_BYTES` and one footer in memory, some 100 bytes a part afterwards.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class LogPart:
 
 
 class LogParts:
-    """Each object is searched once, however often it is asked for."""
+    """Each object is searched once; later calls use the result."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._found: dict[str, list[LogPart]] = {}
 
     async def of(self, key: str, *, size_bytes: int) -> list[LogPart]:
-        """The parts in the first `size_bytes` of an object, as far as they can be told."""
+        """The parts found in the first `size_bytes` of an object."""
         if key not in self._found:
             self._found[key] = [part async for part in self._search(key, size_bytes)]
         return self._found[key]
 
     async def footer(self, key: str, part: LogPart) -> LogFooter:
-        """A part's footer. Raises what the store raises, and CorruptDataError leaves."""
+        """A part's footer. Raises the store's errors and CorruptDataError."""
         return decode_log_footer(await self._store.get_range(key, start=part.end - part.tail_bytes, end=part.end))
 
     async def _search(self, key: str, size_bytes: int) -> AsyncIterator[LogPart]:
@@ -61,7 +61,7 @@ class LogParts:
             return
 
     async def _part_ending_at(self, key: str, end: int) -> LogPart | None:
-        """The part whose trailer ends there; None when it is the magic at a part's front, or chance, or damaged."""
+        """The part whose trailer ends there; None if the magic is at a part's front, or chance, or damaged."""
         if end < TRAILER.size:
             return None
         try:

@@ -1,13 +1,13 @@
-"""Pack healer: writes a broken pack anew, as far as its pieces can be had, and puts the rest into quarantine.
+"""Pack healer: rewrites a broken pack from its recoverable pieces, and quarantines the rest.
 
-    each piece     its entry in the pack's footer says where its parts lie; its records are gathered as those of any
-                   segment (`segment_recovery.py`): from the local log, else from the frames that can be read
-    unknown        pieces whose entries cannot be read: hot, or from any `.log` part of their topic that is found in the
-                   pack; in quarantine one entry under the pack's own id stands for all of them, of each topic
-    exchanged      a pack that lies under the name of another broken one is read there
+    each piece     its entry in the pack's footer has the positions of its parts; its records are gathered as those of
+                   any segment (`segment_recovery.py`): from the local log, else from readable frames
+    unknown        pieces whose entries are unreadable: from the local log, or from any `.log` part of their topic found
+                   in the pack; in quarantine, one entry for each topic under the pack's own id stands for all of them
+    exchanged      a pack that is stored under the name of another broken one is read there
 
-What was gathered makes a new pack of the same class, level and range of topics; one ledger entry puts it in place of
-the broken one and names what is lost. A pack in which nothing is left has none in its place.
+The gathered records become a new pack of the same class, level and range of topics; one ledger entry replaces the
+broken one and lists the lost records. A pack without recoverable records is removed without a replacement.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Salvaged:
-    """What has become of a pack's pieces. `hot_count`: records that came from the local log."""
+    """The result for a pack's pieces. `hot_count`: records from the local log."""
 
     quarantine: list[Quarantine] = field(default_factory=list)
     hot_count: int = 0
@@ -67,12 +67,12 @@ class PackHealer:
         self._clock_ms = clock_ms
 
     async def heal(self, finding: Finding, *, found_at: Mapping[str, str]) -> Outcome | None:
-        """None when the pack has left the catalog meanwhile. `found_at`: key of a pack -> where it lies instead.
+        """Return None when the pack was removed from the catalog meanwhile. `found_at`: a pack's key -> its actual key.
 
         Raises:
             FencedError: A later writer has taken over.
             ObjectStoreUnavailableError: No answer; what was written has been given up.
-            CorruptDataError: What was gathered is not what was sealed.
+            CorruptDataError: The gathered records differ from the sealed ones.
         """
         pack = self._writer.catalog.packs.get(finding.segment_id)
         if pack is None:
@@ -109,7 +109,7 @@ class PackHealer:
         return Outcome.QUARANTINED if salvaged.quarantine else Outcome.HEALED
 
     async def _stored(self, new: PackWriter, pack: PackEntry) -> PackEntry | None:
-        """The new pack, complete in the bucket; None when there is nothing in it."""
+        """Upload the new pack and return its entry; None when it is empty."""
         if not new.piece_count:
             return None
         # Of a level that has been merged: its records have been committed before.
@@ -134,7 +134,7 @@ class PackHealer:
     # -- gathering -----------------------------------------------------------------------------------------------------
 
     async def _gather(self, pack: PackEntry, spooled: SpooledObject, damage: DamagedPart, new: PackWriter) -> _Salvaged:
-        """Add to `new` what can be had of the topics that live in the pack, in the order of a pack."""
+        """Add the recoverable records of the pack's live topics to `new`, in the order of a pack."""
         recovery = self._recovery.reading(spooled)
         entries, extents = await _entries(pack, spooled), pack.table().pieces()
         living = set(live_topics(pack, self._writer.catalog.packed))
@@ -144,19 +144,19 @@ class PackHealer:
                 continue
             incarnation = self._writer.catalog.packed[topic].incarnation
             indexes = [index for index in rows if extents[index].incarnation == incarnation]
-            known = [entry for index in indexes if (entry := entries.get(index)) is not None]
+            readable = [entry for index in indexes if (entry := entries.get(index)) is not None]
             unknown = [extents[index] for index in indexes if index not in entries]
-            sources = [*known, *([_unknown_pieces(pack, topic, unknown)] if unknown else [])]
+            sources = [*readable, *([_unknown_pieces(pack, topic, unknown)] if unknown else [])]
             expected_bytes = sum(extents[index].raw_bytes for index in indexes)
             pieces: list[FinishedSegment] = []
             try:
                 is_whole = True
                 for source in sources:
-                    wanted = _ranges(source, unknown if source not in known else None)
+                    wanted = _ranges(source, unknown if source not in readable else None)
                     await self._recover(recovery, source, wanted, damage, salvaged, pieces)
                     is_whole = is_whole and not any(kept.segment is source for kept in salvaged.quarantine)
                 if is_whole and sum(piece.footer.raw_bytes for piece in pieces) != expected_bytes:
-                    raise SegmentFormatError("what was recovered is not what was sealed", topic=topic)
+                    raise SegmentFormatError("the recovered records differ from the sealed ones", topic=topic)
                 for piece in sorted(pieces, key=lambda each: min(run.min_physical_offset for run in each.footer.runs)):
                     new.add(piece, created_ms=self._clock_ms())
             finally:
@@ -173,7 +173,7 @@ class PackHealer:
         salvaged: _Salvaged,
         pieces: list[FinishedSegment],
     ) -> None:
-        """Add what can be had of `wanted` to `pieces`, and the rest to the quarantine."""
+        """Add the recoverable part of `wanted` to `pieces`, and the rest to the quarantine."""
         plan = await recovery.plan(source, wanted)
         salvaged.hot_count += plan.hot_count
         for island in plan.islands:
@@ -184,7 +184,7 @@ class PackHealer:
 
 
 async def _entries(pack: PackEntry, spooled: SpooledObject) -> dict[int, SegmentEntry]:
-    """Piece number -> its entry, of the sections that can be read and speak of this pack."""
+    """Piece number -> its entry, of the readable sections that belong to this pack."""
     found: dict[int, SegmentEntry] = {}
     extents = pack.table().pieces()
     for number, (start, end) in enumerate(pack.sections()):
@@ -205,7 +205,7 @@ async def _entries(pack: PackEntry, spooled: SpooledObject) -> dict[int, Segment
 
 
 def _ranges(entry: SegmentEntry, extents: Iterable[PieceExtent] | None) -> tuple[LostRange, ...]:
-    """Everything that a piece holds; of unknown ones what their extents say."""
+    """All ranges that a piece holds; of unknown pieces those of their extents."""
     if extents is None:
         return tuple(LostRange(run.queue_id, run.start_offset, run.end_offset) for run in entry.runs)
     queues = sorted(
@@ -215,7 +215,7 @@ def _ranges(entry: SegmentEntry, extents: Iterable[PieceExtent] | None) -> tuple
 
 
 def _unknown_pieces(pack: PackEntry, topic: str, extents: list[PieceExtent]) -> SegmentEntry:
-    """One entry that stands for a topic's pieces of which nothing is known but their offsets: without a frame."""
+    """One entry for all of a topic's pieces of which only the offsets are known: it has no frames."""
     whole = PartLocator(pack.key, 0, pack.object_bytes, pack.footer_start, pack.crc32)
     bounds: dict[int, tuple[int, int]] = {}
     for extent in extents:

@@ -1,11 +1,11 @@
-"""Segment recovery: gathers the records of a broken segment from wherever they still are, and writes them anew.
+"""Segment recovery: gathers the remaining records of a broken segment, and writes them as new segments.
 
     hot     the local log, record by record (hot_records.py)
-    cold    the frames that can be read, of the segment's own object or of one that holds it under another's name
+    cold    the readable frames of the segment's own object, or of one that holds it under another's name
 
-What is hot is taken from there. The plan says for each queue which stretches come from where and which offsets are
-lost; nothing is kept in memory between planning and writing but that. A segment has one gapless run a queue, so what
-lies between losses makes a segment of its own.
+Hot records are preferred. The plan lists for each queue the source of each stretch, and the lost offsets; only the plan
+is kept in memory between planning and writing. A segment has one gapless run for each queue, so the records between two
+losses become a segment of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ APPEND_RECORDS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Offsets [start_offset, end_offset) of a queue, all from one place: local units, or a frame."""
+    """Offsets [start_offset, end_offset) of a queue, all from one source: local units, or a frame."""
 
     queue_id: int
     start_offset: int
@@ -52,7 +52,7 @@ class Stretch:
 
 @dataclass(slots=True, kw_only=True)
 class RecoveryPlan:
-    """`islands[i]`: queue id -> the i-th gapless row of stretches that are left of the queue."""
+    """`islands[i]`: queue id -> the i-th contiguous run of recoverable stretches of the queue."""
 
     segment: SegmentEntry
     islands: list[dict[int, list[Stretch]]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class RecoveryPlan:
 
 
 class SegmentRecovery:
-    """Belongs to the tier process's loop; decoding, compressing and the looks at local files run in a worker thread."""
+    """Belongs to the tier process's loop; decoding, compressing and reading local files run in a worker thread."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SegmentRecovery:
         spool_folder: Path | None,
         parts: LogParts | None = None,
     ) -> None:
-        """`parts`: what is known of objects that do not change any more."""
+        """`parts`: the `.log` parts found in objects, which never change."""
         self._store = store
         self._parts = parts
         self._hot = hot
@@ -85,7 +85,7 @@ class SegmentRecovery:
         self._spool_folder = spool_folder
 
     def reading(self, store: ObjectStore) -> SegmentRecovery:
-        """The same for segments that are read from another store."""
+        """The same recovery, reading segments from another store."""
         return SegmentRecovery(
             store=store,
             hot=self._hot,
@@ -97,9 +97,9 @@ class SegmentRecovery:
     async def plan(
         self, segment: SegmentEntry, wanted: Iterable[LostRange], *, other_keys: Sequence[str] = ()
     ) -> RecoveryPlan:
-        """Where the wanted offsets of a segment can be read. `other_keys`: objects that may hold its `.log` as well.
+        """Plan from where to read the wanted offsets of a segment. `other_keys`: objects that may also hold its `.log`.
 
-        ObjectStoreUnavailableError when the store gives no answer: then nothing is known.
+        ObjectStoreUnavailableError when the store gives no answer: then there is no plan.
         """
         wanted = list(wanted)
         hot: dict[LostRange, tuple[int, Units]] = {}
@@ -133,10 +133,10 @@ class SegmentRecovery:
     async def write(
         self, plan: RecoveryPlan, island: dict[int, list[Stretch]], segment_id: SegmentId
     ) -> FinishedSegment:
-        """A new segment of one island. Close it afterwards.
+        """Write a new segment of one island. The caller closes it.
 
         Raises:
-            CorruptDataError: A record is not there any more, or not what it was.
+            CorruptDataError: A record is missing or changed since planning.
             ObjectStoreUnavailableError: No answer.
         """
         segment = plan.segment
@@ -185,9 +185,9 @@ class SegmentRecovery:
 
 
 def check_equal(old: SegmentEntry, new: SegmentEntry) -> None:
-    """CorruptDataError unless `new` holds the very records of `old`, as far as the catalog can tell."""
+    """CorruptDataError unless `new` holds the same records as `old`, by the catalog's values."""
 
-    def told(entry: SegmentEntry) -> list[tuple[int, ...]]:
+    def comparable(entry: SegmentEntry) -> list[tuple[int, ...]]:
         return [
             (
                 run.queue_id,
@@ -201,13 +201,13 @@ def check_equal(old: SegmentEntry, new: SegmentEntry) -> None:
             for run in entry.runs
         ]
 
-    one = (old.topic, old.incarnation, old.record_count, old.raw_bytes, old.key_count, told(old))
-    if one != (new.topic, new.incarnation, new.record_count, new.raw_bytes, new.key_count, told(new)):
-        raise SegmentFormatError("what was recovered is not what was sealed", segment_id=old.segment_id)
+    one = (old.topic, old.incarnation, old.record_count, old.raw_bytes, old.key_count, comparable(old))
+    if one != (new.topic, new.incarnation, new.record_count, new.raw_bytes, new.key_count, comparable(new)):
+        raise SegmentFormatError("the recovered records differ from the sealed ones", segment_id=old.segment_id)
 
 
 async def _tags_codes(columns: SegmentReader, stretch: Stretch, records: list[memoryview]) -> list[int]:
-    """From `.cq` if it can be read; else by the records' own tags, which is what a queue's unit holds."""
+    """From `.cq` if it is readable; else computed from the records' own tags, as for a queue's unit."""
     try:
         found = await columns.columns(
             stretch.queue_id, start_offset=stretch.start_offset, end_offset=stretch.end_offset
@@ -223,7 +223,7 @@ async def _tags_codes(columns: SegmentReader, stretch: Stretch, records: list[me
 
 
 def _cold_stretches(frames: Iterable[SalvagedFrame], part: LostRange, *, end_offset: int) -> list[Stretch]:
-    """What frames give of a part, up to where the hot records begin."""
+    """The stretches of a range that frames supply, up to the first hot record."""
     found: list[Stretch] = []
     for frame in sorted(frames, key=lambda frame: frame.info.start_offset):
         start = max(part.start_offset, frame.info.start_offset)
@@ -236,7 +236,7 @@ def _cold_stretches(frames: Iterable[SalvagedFrame], part: LostRange, *, end_off
 def _islands(
     stretches: list[Stretch], part: LostRange, footer: LogFooter | None, run: QueueRun | None
 ) -> tuple[list[list[Stretch]], list[LostRange]]:
-    """Stretches in gapless rows, and what lies between them."""
+    """Contiguous runs of stretches, and the gaps between them."""
     islands: list[list[Stretch]] = []
     lost: list[LostRange] = []
     position = part.start_offset
@@ -255,7 +255,7 @@ def _islands(
 def _lost(
     queue_id: int, start_offset: int, end_offset: int, footer: LogFooter | None, run: QueueRun | None
 ) -> list[LostRange]:
-    """By frame, where the footer tells them."""
+    """Lost ranges by frame, where the footer lists frames."""
     if footer is None or run is None:
         return [LostRange(queue_id, start_offset, end_offset)]
     return [

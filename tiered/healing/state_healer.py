@@ -1,7 +1,7 @@
-"""State healer: has the state saved anew, until the newest two snapshots are whole again.
+"""State healer: saves the state again, until the newest two snapshots are whole.
 
-What a snapshot said need not be known for that: the broker whose state it is is at work, and says it again. A snapshot
-of a name that nobody can have given is not ours, and stays.
+The content of a broken snapshot is not needed: its broker is running and saves its state again. A snapshot with a name
+that neither this writer nor an earlier one can have written is foreign, and stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StateHealer:
-    """For one writer. Each saving keeps its own order with the broker's rounds."""
+    """For one writer. Each save keeps its order with the broker's rounds."""
 
     def __init__(self, writer: LedgerWriter, states: StateLog, renew: Callable[[], Awaitable[None]]) -> None:
         """`renew` saves a snapshot now."""
@@ -28,7 +28,7 @@ class StateHealer:
         self._renew = renew
 
     async def heal(self, findings: list[Finding]) -> set[str]:
-        """The keys of what is whole again, or replaced.
+        """Return the keys of snapshots that are whole again, or replaced.
 
         Raises:
             FencedError: A later writer has taken over.

@@ -1,4 +1,4 @@
-"""Chapters of an index object: from a place in the log to the queue and offset of the record that lay there.
+"""Chapters of an index object: from a place in the log to the queue and offset of the record stored there.
 
 A chapter is one zstd frame around up to CHAPTER_RECORDS records in the order of the log:
 
@@ -45,7 +45,7 @@ _names = msgspec.json.Decoder(list[Life])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRows:
-    """Columns of records in the order of the log; `lives` says of whom number `life` speaks."""
+    """Columns of records in the order of the log; `life` is an index into `lives`."""
 
     lives: Sequence[Life]
     places: Longs
@@ -139,7 +139,7 @@ def decode_chapter(stored: bytes | memoryview) -> PlaceRows:
 
 
 def _numbers_in_run(runs: Longs) -> Longs:
-    """The how-manieth of its run each record is, from 0."""
+    """Each record's number within its run, from 0."""
     order = np.argsort(runs, kind="stable")
     ordered = runs[order]
     starts = np.searchsorted(ordered, ordered, side="left")

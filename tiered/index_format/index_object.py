@@ -37,7 +37,7 @@ BODY_DECODERS = {1: BodyDecoders(decode_frame, decode_chapter)}
 
 @dataclass(frozen=True, slots=True)
 class IndexedPlace:
-    """Whose record lay at a place."""
+    """The topic, queue and offset of the record at a place."""
 
     life: Life
     queue_id: int
@@ -46,7 +46,7 @@ class IndexedPlace:
 
 @dataclass(frozen=True, slots=True)
 class IndexObject:
-    """See the module's header. Reads may raise what the store raises, and CorruptDataError leaves."""
+    """See the module's header. Reads may raise the store's errors and CorruptDataError."""
 
     store: ObjectStore
     entry: IndexEntry
@@ -94,7 +94,7 @@ class IndexObject:
         return KeyEntries.joined(parts)
 
     async def find_place(self, place: int) -> IndexedPlace | None:
-        """The record that lay at a place, by one request."""
+        """The record stored at a place, by one request."""
         directory = directory_of(self.entry)
         index = directory.chapter_at(place)
         if index is None:

@@ -1,7 +1,7 @@
-"""BloomCache: bloom pages of index objects in memory, so that a key that is not there costs no request.
+"""BloomCache: bloom pages of index objects in memory, so that looking up an absent key costs no request.
 
-Bounded in bytes: the newest objects of the log keep their place, for what is looked up is mostly new; pages for which
-there is no room are not kept. Belongs to one event loop.
+Bounded in bytes: the newest objects of the log are kept, as most lookups are for new records; pages that do not fit
+are not kept. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BloomCache:
         self.size_bytes = 0
 
     def get(self, index: IndexEntry) -> bytes | None:
-        """All bloom pages of an object, if they are here."""
+        """All bloom pages of an object, if cached."""
         found = self._pages.get(index.index_id)
         return found[1] if found is not None else None
 
@@ -32,7 +32,7 @@ class BloomCache:
         return self.size_bytes - older_bytes + index.bloom_bytes <= self._bytes_max
 
     def add(self, index: IndexEntry, pages: bytes) -> None:
-        """Keep them, if need be instead of those of older objects."""
+        """Cache the pages, if needed instead of those of older objects."""
         assert len(pages) == index.bloom_bytes
         if not pages or index.index_id in self._pages or not self.has_room(index):
             return
@@ -43,7 +43,7 @@ class BloomCache:
         self.size_bytes += len(pages)
 
     def keep_only(self, live: Iterable[str]) -> None:
-        """Let go of objects that have left the catalog."""
+        """Drop the pages of objects removed from the catalog."""
         live = set(live)
         for index_id in [index_id for index_id in self._pages if index_id not in live]:
             self._drop(index_id)

@@ -1,11 +1,11 @@
-"""FreshIndex: what of the newest segments and packs lookups need, in memory until index objects cover it.
+"""FreshIndex: keys and places of the newest segments and packs, in memory until index objects cover them.
 
-    sealed, merged   the writer reads what it has just written (`read`), before it is committed
-    opened           whoever begins later fetches the same parts once (`lookup_memory.py`)
+    sealed, merged   the writer reads the parts it has just written (`read`), before they are committed
+    opened           a process that starts later fetches the same parts once (`lookup_memory.py`)
     indexed, gone    dropped (`follow`)
 
-Bounded in bytes: the newest of the log keep their place. What is not here costs lookups requests, and is found all the
-same. Belongs to one event loop, but for `read`.
+Bounded in bytes: the newest of the log are kept. Lookups of records that are not cached need requests, with the same
+result. Belongs to one event loop, except `read`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from thermocline.tiered.segments import SegmentEntry
 FRESH_BYTES_MAX = 24 * 1024 * 1024
 """A range that is due, and what is sealed until the next entry names its objects: a million records of two keys."""
 ITEMS_MAX = 256
-"""No more than so many are kept, however small: who opens the catalog sends a request or two for each."""
+"""The most segments and packs kept, however small: opening a catalog sends a request or two for each."""
 
 OVERHEAD_BYTES = 1_000
 SIZES_MAX = 4_096
-"""Of so many the sizes are remembered, kept or not: what has turned out too large is not fetched again."""
+"""The most sizes remembered, of cached items or not: an item that proved too large is not fetched again."""
 
 
 @dataclass(slots=True)
@@ -51,21 +51,21 @@ class FreshIndex:
         self._catalog: Catalog | None = None
         self._indexed_to = 0
         self.unindexed = Unindexed()
-        """Whoever looks for something to index looks there, too."""
+        """Also used by the search for records to index."""
         self.size_bytes = 0
 
     @property
     def count(self) -> int:
-        """Segments and packs that are here."""
+        """The number of cached segments and packs."""
         return len(self._kept)
 
     def get(self, item: Item) -> FreshRecords | None:
-        """What is known of a segment or pack, if it is here."""
+        """The records of a segment or pack, if cached."""
         kept = self._kept.get(item_id(item))
         return kept.records if kept is not None else None
 
     def find_place(self, place: int) -> IndexedPlace | None:
-        """The record that lay at a place, if one of those here has it."""
+        """The record stored at a place, if a cached segment or pack has it."""
         for kept in self._kept.values():
             if kept.item.min_physical_offset <= place < kept.item.end_physical_offset:
                 found = kept.records.find_place(place)
@@ -81,16 +81,16 @@ class FreshIndex:
         return newer_bytes + size_bytes <= self._bytes_max and len(newer) < self._items_max
 
     def read(self, item: Item, stored: Iterable[PartBytes]) -> FreshRecords | None:
-        """What is to be kept of a segment or pack with these parts, by whatever thread; None when nothing is.
+        """The records to cache of a segment or pack with these parts, in any thread; None without any.
 
-        CorruptDataError leaves when a part is damaged.
+        Raises CorruptDataError when a part is damaged.
         """
         if item.end_physical_offset <= self._indexed_to or self._guess(item) > self._bytes_max:
             return None
         return FreshRecords.of_stored(stored, start=self._indexed_to)
 
     def add(self, item: Item, records: FreshRecords | None) -> None:
-        """Keep what `read` has given, if need be instead of older ones; it need not be in the catalog yet."""
+        """Cache the result of `read`, if needed instead of older ones; the item need not be in the catalog yet."""
         if records is None or item_id(item) in self._kept:
             return
         size_bytes = self._sizes[item_id(item)] = records.memory_bytes
@@ -104,7 +104,7 @@ class FreshIndex:
             self._drop(min(self._kept, key=lambda each: self._kept[each].item.end_physical_offset))
 
     def follow(self, catalog: Catalog) -> None:
-        """Let go of what index objects cover by now, and of what has left the catalog."""
+        """Drop records that index objects now cover, and items removed from the catalog."""
         if catalog is self._catalog:
             return
         self._catalog, self._indexed_to = catalog, catalog.indexed_to
@@ -120,14 +120,14 @@ class FreshIndex:
             kept.was_live = is_live
 
     def missing(self, catalog: Catalog) -> list[Item]:
-        """What no index object covers and is not here, the newest first, no more than there might be room for."""
+        """Items that no index object covers and that are not cached, the newest first, as many as may fit."""
         newest_first = self.unindexed.of(catalog).newest_first()
         return list(
             itertools.islice((item for item in newest_first if item_id(item) not in self._kept), self._items_max)
         )
 
     def _guess(self, item: Item) -> int:
-        """About how many bytes the records take that no index object covers."""
+        """The approximate memory of the item's records that no index object covers."""
         return int(records_behind(item, self._indexed_to) * RECORD_BYTES) + OVERHEAD_BYTES
 
     def _drop(self, name: str) -> None:

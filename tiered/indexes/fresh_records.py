@@ -4,10 +4,10 @@
     places    rising, each with its row
     keys      hashes as index objects have them, rising, those of one hash newest first, each with its row
 
-8 bytes a record and 8 a key; places that lie 4 GiB apart take 4 more a record. So a key, or a place, that is not there
-is known without a request, and one that is there costs those of its record alone. Made from `.cq` and `.idx` parts, as
-index objects are, of what no object covers (places and keys of rows before that are left out); names records by what no
-merge changes. Immutable, and no thread's.
+8 bytes a record and 8 a key; places 4 GiB apart take 4 more a record. So an absent key or place costs no request, and a
+present one only the request for its record. Made from `.cq` and `.idx` parts, as index objects are, of records that no
+object covers (earlier rows are omitted); identifies records by queue offsets, which no merge changes. Immutable, for
+any thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thermocline.tiered.index_format import IndexedPlace, Life, QueueOffset, ind
 from thermocline.tiered.indexes.indexed_parts import PartBytes, columns_footer_of, decode_all_keys
 
 RECORD_BYTES = 24
-"""About what a record with two keys takes."""
+"""The approximate memory of a record with two keys."""
 READ_BYTES = 110
 """While it is made of stored parts."""
 _LIFE_BYTES = 150
@@ -35,7 +35,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshRecords:
-    """See the module's header. Records below the place `start` are not in it, whether there are any or not."""
+    """See the module's header. Does not contain records below the place `start`."""
 
     start: int
     lives: Sequence[Life]
@@ -51,13 +51,13 @@ class FreshRecords:
 
     @classmethod
     def of_stored(cls, stored: Iterable[PartBytes], *, start: int) -> FreshRecords:
-        """The records at or behind `start` in stored parts, perhaps none. CorruptDataError leaves when damaged."""
+        """The records at or behind `start` in stored parts, perhaps none. CorruptDataError when damaged."""
         parts = [_Part.of(each) for each in stored if each.entry.end_physical_offset > start]
         return _joined(parts or [_Part.empty()], start)
 
     @property
     def memory_bytes(self) -> int:
-        """About what keeping it costs."""
+        """The approximate memory of the columns."""
         columns = (
             self.run_lives,
             self.run_queues,
@@ -71,15 +71,15 @@ class FreshRecords:
         return sum(column.nbytes + 100 for column in columns) + _LIFE_BYTES * len(self.lives)
 
     def find_key(self, life: Life, key: str) -> list[QueueOffset]:
-        """Queue and offset of each record of a life of a topic that may have the key, newest first: nobody else's, and
-        of others hardly any."""
+        """Queue and offset of each record of this incarnation of a topic that may have the key, newest first; records
+        with another key are rare."""
         wanted = np.uint32(index_hash(*life, key))
         first, last = np.searchsorted(self.hashes, wanted, "left"), np.searchsorted(self.hashes, wanted, "right")
         found = [self._record(int(row)) for row in self.key_rows[first:last]]
         return [(queue_id, offset) for of, queue_id, offset in found if of == life]
 
     def find_place(self, place: int) -> IndexedPlace | None:
-        """The record that lay at a place."""
+        """The record stored at a place."""
         step = place - self.first_place
         if not len(self.places) or not 0 <= step <= int(self.places[-1]):
             return None

@@ -42,7 +42,7 @@ PAGES_AT_ONCE = 64
 
 @dataclass(slots=True)
 class IndexResult:
-    """What was written, to be committed or given up, and the bloom pages of each."""
+    """The written objects, to be committed or given up, and the bloom pages of each."""
 
     indexes_in: list[IndexEntry] = field(default_factory=list)
     indexes_out: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class IndexUploads:
         self.result.blooms[entry.index_id] = finished.blooms
 
     def give_up(self) -> None:
-        """Nothing of it will be committed."""
+        """Give up all uploads: none will be committed."""
         for entry in self.result.indexes_in:
             self._writer.abandon(entry.id, (entry.key,))
         self.result = IndexResult()
@@ -86,7 +86,7 @@ class IndexUploads:
 
 @dataclass(slots=True, kw_only=True)
 class _Wanted:
-    """An object to write: of which class, with what in it."""
+    """An object to write: its class and its content."""
 
     ttl_class: str
     index_id: SegmentId
@@ -113,8 +113,8 @@ class IndexBuilder:
         wants: Callable[[str], bool] = lambda topic: True,
         only: str | None = None,
     ) -> IndexResult:
-        """Write the objects of [start, end): of topics that are wanted, whose class is given; or `only` one, of all of
-        these, of the class that is named. `items`: the catalog's, at least those with places in it.
+        """Write the objects of [start, end): one for each class of the wanted topics; or `only` one, of the named
+        class, for all of them. `items`: of the catalog, at least those with places in the range.
 
         Raises:
             ObjectStoreUnavailableError: No answer; what was written has been given up.
@@ -134,7 +134,7 @@ class IndexBuilder:
         for part in parts:
             for name in classes(part.topic):
                 by_class.setdefault(name, []).append(part)
-        # A class that has nothing here but gaps has an object all the same, which says so.
+        # A class with nothing but gaps in the range gets an object too, which lists them.
         for kept in gaps:
             for name in classes(kept.gap.topic):
                 by_class.setdefault(name, [])
@@ -172,7 +172,7 @@ class IndexBuilder:
         return uploads.result
 
     def give_up(self, result: IndexResult) -> None:
-        """What was written will not be committed."""
+        """Give up the written objects: they will not be committed."""
         for entry in result.indexes_in:
             if self._writer.is_under_way(entry.id):
                 self._writer.abandon(entry.id, (entry.key,))
@@ -211,7 +211,7 @@ class IndexBuilder:
 
 @dataclass(frozen=True, slots=True)
 class KeptGap:
-    """Offsets in quarantine, and between which times their segment was stored."""
+    """Offsets in quarantine, and the bounds of their segment's store times."""
 
     gap: IndexGap
     oldest_ms: int
@@ -219,7 +219,7 @@ class KeptGap:
 
 
 def gaps_between(catalog: Catalog, *, start: int, end: int) -> list[KeptGap]:
-    """What is in quarantine of the range: nobody can say which keys it had."""
+    """The quarantined offsets of the range; their keys are unknown."""
     gaps: list[KeptGap] = []
     for topic in catalog.topics.values():
         for kept in topic.quarantine:

@@ -1,7 +1,7 @@
 """IndexMerger: makes one index object of several that follow one another in the log. Commits nothing.
 
     keys      slice by slice of the hashes: the entries of each input, the newest input first, sorted by hash (stably)
-    places    chapter by chapter; small ones are joined, and what has expired is left out, as far as chapters tell
+    places    chapter by chapter; small ones are joined, and expired records are omitted, as far as chapters show it
 
 Each input is fetched once, into the spool folder. A merge uses memory for one slice or one chapter. Belongs to the tier
 process's loop; decoding, sorting and compressing run in a worker thread.
@@ -98,7 +98,7 @@ class IndexMerger:
     async def _write(
         self, description: IndexRange, objects: list[IndexObject], cuts_ms: Mapping[str, int]
     ) -> FinishedIndex:
-        # What is the same key in two inputs counts twice: a little too much room.
+        # A key in two inputs counts twice: slightly too much room.
         shape = PageShape.for_keys(sum(_distinct_keys(each.entry) for each in objects))
         writer = IndexWriter(description, shape, folder=self._folder)
         try:
@@ -141,7 +141,7 @@ class _ChapterJoiner:
         self._newest_ms = 0
 
     def add(self, rows: PlaceRows, newest_ms: int, cuts_ms: Mapping[str, int]) -> None:
-        """What has not expired of a chapter."""
+        """Add the unexpired records of a chapter."""
         expired = np.array([cuts_ms.get(topic, 0) > newest_ms for topic, _ in rows.lives])
         if expired.any():
             rows = rows.rows(~expired[rows.life])
@@ -165,7 +165,7 @@ class _ChapterJoiner:
         self._newest_ms = max(self._newest_ms, newest_ms)
 
     def finish(self) -> None:
-        """Write what is there."""
+        """Write the remaining records."""
         if not self._waiting:
             return
         waiting = self._waiting
@@ -196,7 +196,7 @@ async def _entries_between(index: IndexObject, first_hash: int, end_hash: int) -
 
 
 def _add_slice(writer: IndexWriter, parts: list[KeyEntries], page_end: int) -> None:
-    """Entries of one slice, of the newest input first: a stable sort keeps them so."""
+    """Add the entries of one slice, those of the newest input first: a stable sort keeps this order."""
     joined = KeyEntries.joined(parts)
     writer.add_pages(joined.rows(np.argsort(joined.hashes, kind="stable")), page_end=page_end)
 

@@ -1,10 +1,10 @@
 """IndexPolicy: when a range is indexed, which index objects are merged, and which have expired. Arithmetic on catalogs.
 
-    a range     up to the gate, as soon as ITEMS_MIN segments and packs, in which one topic may live, lie wholly in it,
-                or RECORDS_MAX records of whatever topics: what lookups keep in memory of them is bounded
+    a range     up to the gate, as soon as it wholly contains ITEMS_MIN segments and packs that may hold one topic, or
+                RECORDS_MAX records of any topics: this bounds the memory of lookups
     a merge     FAN_IN adjacent objects of one class and level
-    slots       of a class with a time to live: SLOTS of it; no merge crosses the border of a slot, and once a slot is
-                over its objects become one. So an object dies whole, one slot after its first record at the latest
+    slots       the time to live of a class is divided into SLOTS; no merge crosses the border of a slot, and once a
+                slot is over its objects become one. So an object expires whole, at most one slot after its first record
     the cap     no class has more than OBJECTS_MAX objects: then the adjacent ones that are smallest together are
                 merged, whatever their levels and slots are
 
@@ -34,7 +34,7 @@ OBJECTS_MAX = 28
 
 
 def is_range_due(unindexed: LogItems, *, start: int, gate: int) -> bool:
-    """Whether what lies below the gate and is not indexed, from `start` on, is worth an object."""
+    """Whether the unindexed records from `start` to the gate are worth an object."""
     below = unindexed.where((unindexed.ends > start) & (unindexed.ends <= gate))
     if (below.densities * (below.ends - np.maximum(below.starts, start))).sum() >= RECORDS_MAX:
         return True
@@ -61,8 +61,8 @@ def next_merge(catalog: Catalog) -> list[IndexEntry] | None:
 
 
 def expired_indexes(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ...]:
-    """The objects of which every record was stored before its topic's cut, as the serving broker has said it, or is of
-    a topic that is gone."""
+    """The objects whose records were all stored before their topics' cuts, as the serving broker reported them, or are
+    of deleted topics."""
     newest_cut_ms = max(cuts_ms.values(), default=0)
     suspects = [
         index
@@ -81,22 +81,22 @@ def _topics_of(index: IndexEntry, catalog: Catalog) -> list[str]:
 
 
 def _slot_ms(catalog: Catalog, name: str) -> int | None:
-    """How long a slot of a class is; None without a time to live. Places live as long as the longest topic's."""
+    """The length of a class's slot; None without a time to live. Places use the longest time to live of any topic."""
     if name != PLACES:
         ttl_ms = longest_ttl_ms(name)
     else:
         times = [catalog.ttl_ms(topic.topic) for topic in catalog.topics.values() if not topic.deleted]
-        known = [each for each in times if each is not None]
-        ttl_ms = longest_ttl_ms(ttl_class(max(known))) if known and len(known) == len(times) else None
+        limited = [each for each in times if each is not None]
+        ttl_ms = longest_ttl_ms(ttl_class(max(limited))) if limited and len(limited) == len(times) else None
     return None if ttl_ms is None else max(1, ttl_ms // SLOTS)
 
 
 class LeveledObject(Protocol):
-    """What of an index object decides about merges."""
+    """The properties of an index object that decide about merges."""
 
     @property
     def level(self) -> int:
-        """How often what is in it was merged."""
+        """How often its content was merged."""
 
     @property
     def max_store_ms(self) -> int:
@@ -111,7 +111,7 @@ Leveled = TypeVar("Leveled", bound=LeveledObject)
 
 
 def choose_of_class(indexes: Sequence[Leveled], slot_ms: int | None) -> list[Leveled] | None:
-    """Which to merge of one class, in the order of the log; `slot_ms`: how long a slot is, None without any."""
+    """The objects of one class to merge, in the order of the log; `slot_ms`: the length of a slot, None without any."""
     slots = [
         list(group)
         for _, group in itertools.groupby(indexes, key=lambda each: each.max_store_ms // slot_ms if slot_ms else 0)

@@ -1,7 +1,7 @@
-"""What index objects are made from: the `.cq` and `.idx` parts of segments and pieces, as columns; never records.
+"""The input of index objects: the `.cq` and `.idx` parts of segments and pieces, as columns; never records.
 
-Of a pack all that is behind the `.log` parts is one request; a segment of its own is one, or two where its parts are
-objects of their own.
+The bytes of a pack behind the `.log` parts are one request; a segment is one request, or two if its parts are separate
+objects.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedPart:
-    """The records of one segment that lie in a range of the log, in no order, and their keys: `key_records` says which
-    record has a key. `newest_ms`: no record was stored after that."""
+    """The records of one segment in a range of the log, in no order, and their keys: `key_records` has the record of
+    each key. `newest_ms`: no record was stored after that."""
 
     topic: str
     incarnation: int
@@ -54,7 +54,7 @@ class PartBytes:
 
 
 def part_bytes(columns: Iterable[tuple[SegmentEntry, bytes, bytes]]) -> Iterator[PartBytes]:
-    """As stored, of what has just been written: entry, `.cq` and `.idx` part of each."""
+    """The stored parts of segments just written: entry, `.cq` and `.idx` part of each."""
     return (PartBytes(entry, memoryview(cq), memoryview(idx)) for entry, cq, idx in columns)
 
 
@@ -63,7 +63,7 @@ async def stored_parts(
 ) -> list[PartBytes]:
     """The parts of a segment, or of the live pieces of a pack, of topics that are wanted.
 
-    Raises what the store raises, and CorruptDataError leaves.
+    Raises the store's errors and CorruptDataError.
     """
     if isinstance(item, PackEntry):
         return await _parts_of_pack(store, catalog, item, wants)
@@ -108,7 +108,7 @@ async def _parts_of_pack(
 
 
 def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
-    """The records with places in [start, end); None without any. CorruptDataError leaves when a part is damaged."""
+    """The records with places in [start, end); None without any. CorruptDataError when a part is damaged."""
     entry = part.entry
     if entry.min_physical_offset >= end or entry.end_physical_offset <= start:
         return None
@@ -137,10 +137,12 @@ def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
 
 
 def columns_footer_of(part: PartBytes) -> ColumnsFooter:
-    """The footer of the `.cq` part. CorruptDataError leaves when it is damaged, or another segment's."""
+    """The footer of the `.cq` part. CorruptDataError when it is damaged, or another segment's."""
     entry, footer = part.entry, decode_columns_footer(part.cq)
     if str(footer.segment_id) != entry.segment_id or footer.record_count != entry.record_count:
-        raise SegmentFormatError("another segment lies here", expected=entry.segment_id, found=str(footer.segment_id))
+        raise SegmentFormatError(
+            "another segment is stored here", expected=entry.segment_id, found=str(footer.segment_id)
+        )
     return footer
 
 
@@ -160,7 +162,9 @@ def decode_all_keys(idx: memoryview, entry: SegmentEntry) -> tuple[Hashes, Longs
     """Hash and ordinal of every entry of an `.idx` part, by hash."""
     footer = decode_key_index_footer(idx)
     if str(footer.segment_id) != entry.segment_id:
-        raise SegmentFormatError("another segment lies here", expected=entry.segment_id, found=str(footer.segment_id))
+        raise SegmentFormatError(
+            "another segment is stored here", expected=entry.segment_id, found=str(footer.segment_id)
+        )
     hashes, ordinals = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
     for block in footer.blocks:
         position = int(block["position"])

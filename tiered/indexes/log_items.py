@@ -1,9 +1,8 @@
-"""LogItems: segments and packs with where each of them lies in the log, as columns; Unindexed: those that no index
-object covers.
+"""LogItems: segments and packs with their ranges of log places, as columns; Unindexed: those that no index object
+covers.
 
-A catalog may have a million segments, and the indexing looks for something to index after every commit: it goes by the
-columns of their lists (`segment_list.py`), of topics that have changed alone, and only segments that are not indexed
-become objects.
+A catalog may have a million segments, and indexing searches for unindexed ones after every commit: it uses the columns
+of their lists (`segment_list.py`), only of changed topics, and only unindexed segments become objects.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LogItems:
 
     @classmethod
     def of(cls, items: Iterable[Item]) -> LogItems:
-        """These."""
+        """Columns of these items."""
         there = list(items)
         columns = [(each.min_physical_offset, each.end_physical_offset, each.record_count) for each in there]
         starts, ends, counts = np.array(columns, np.int64).reshape(-1, 3).T
@@ -48,19 +47,19 @@ class LogItems:
 
     @classmethod
     def between_of(cls, segments: SegmentList, start: int, end: int) -> LogItems:
-        """Those segments with places in [start, end)."""
+        """The segments with places in [start, end)."""
         items, columns = segments.columns_between(start, end)
         return cls(items, *columns)
 
     @classmethod
     def of_catalog(cls, catalog: Catalog) -> LogItems:
-        """All that live."""
+        """All live segments and packs."""
         segments: Iterable[Item] = (segment for topic in catalog.topics.values() for segment in topic.segments)
         return cls.of([*segments, *catalog.packs.values()])
 
     @classmethod
     def joined(cls, parts: Sequence[LogItems]) -> LogItems:
-        """One part after another."""
+        """Concatenate the parts."""
         return cls(
             [item for part in parts for item in part.items],
             np.concatenate([part.starts for part in parts]),
@@ -70,12 +69,12 @@ class LogItems:
 
     @property
     def densities(self) -> npt.NDArray[np.float64]:
-        """Records a byte of log, as if the records of each lay evenly."""
+        """Records per byte of log, assuming an even distribution in each item."""
         found: npt.NDArray[np.float64] = self.record_counts / np.maximum(1, self.ends - self.starts)
         return found
 
     def where(self, wanted: npt.NDArray[np.bool_]) -> LogItems:
-        """Those of which it is said."""
+        """The items selected by the mask."""
         if wanted.all():
             return self
         (rows,) = wanted.nonzero()
@@ -84,11 +83,11 @@ class LogItems:
         )
 
     def between(self, start: int, end: int) -> LogItems:
-        """Those with places in [start, end)."""
+        """The items with places in [start, end)."""
         return self.where((self.starts < end) & (self.ends > start))
 
     def newest_first(self) -> Iterator[Item]:
-        """By where they end."""
+        """The items by descending end."""
         return (self.items[row] for row in np.argsort(-self.ends, kind="stable").tolist())
 
 
@@ -97,7 +96,7 @@ NOTHING = LogItems.of(())
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic's segments, and those of them that no index object covers."""
+    """A topic's segments, and the unindexed ones among them."""
 
     segments: SegmentList
     unindexed: LogItems
@@ -112,17 +111,17 @@ class Unindexed:
         self._found = NOTHING
 
     def of(self, catalog: Catalog) -> LogItems:
-        """What of a catalog lies behind `indexed_to`, if only in part."""
+        """The catalog's items that are behind `indexed_to`, wholly or in part."""
         if catalog is self._catalog:
             return self._found
-        known = self._topics
+        before = self._topics
         if self._catalog is not None and catalog.indexed_to < self._catalog.indexed_to:
-            known = {}
+            before = {}
         self._catalog, self._topics = catalog, {}
         packs = LogItems.of(pack for pack in catalog.packs.values() if pack.end_physical_offset > catalog.indexed_to)
         parts = []
         for name, entry in catalog.topics.items():
-            topic = known.get(name)
+            topic = before.get(name)
             if topic is None or topic.segments is not entry.segments:
                 unindexed = LogItems.between_of(entry.segments, catalog.indexed_to, END_OF_LOG)
             else:

@@ -1,6 +1,6 @@
-"""How much of the log one index object is made of: ranges of at most RECORDS_MAX records or so. Arithmetic on items.
+"""The range of the log for one index object: about RECORDS_MAX records at most. Arithmetic on items.
 
-What a range holds is guessed from what the catalog says of each segment and pack, as if its records lay evenly.
+The number of records in a range is estimated from the catalog, assuming an even distribution in each segment and pack.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ that come at 1 MiB/s holds 117 000, and four packs are one range."""
 
 
 def cut(items: LogItems, *, start: int, end: int, records_max: int = RECORDS_MAX) -> int:
-    """Up to where a range from `start` holds `records_max` records at most, by what is said of them; at most `end`,
-    and no further than records lie: what is behind the last one may not be durable in the log, and be given out again.
+    """The end of a range from `start` with at most about `records_max` records; at most `end`, and not behind the last
+    record: places behind it may not be durable in the log, and be assigned again.
     """
     there = items.between(start, end)
     densities = there.densities
-    # Where the number of records a byte of log changes, and by how much: up where an item begins, down where it ends.
+    # The changes of records per byte of log: up where an item begins, down where it ends.
     places = np.concatenate([np.maximum(there.starts, start), np.minimum(there.ends, end)])
     changes = np.concatenate([densities, -densities])
     last_end, at, records, density = start, start, 0.0, 0.0
@@ -38,6 +38,6 @@ def cut(items: LogItems, *, start: int, end: int, records_max: int = RECORDS_MAX
 
 
 def records_behind(item: Item, start: int) -> float:
-    """About how many records of a segment or pack lie at or behind a place."""
+    """The approximate number of records of a segment or pack at or behind a place."""
     first, end = item.min_physical_offset, item.end_physical_offset
     return item.record_count / max(1, end - first) * max(0, end - max(start, first))

@@ -1,8 +1,8 @@
-"""Checkpoint: the whole catalog at one version, so that a reader needs one bucket and the few entries since.
+"""Checkpoint: the whole catalog at one version, so that a reader needs one bucket and the few entries after it.
 
     checkpoints/{version:020}/head.json                     names the buckets, and all of the catalog but topics
     checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst   one zstd frame: the topics that hash to the bucket
-    checkpoints/{version:020}/packs-{epoch:010}.zst         one zstd frame: all packs, and who lives in which; all index
+    checkpoints/{version:020}/packs-{epoch:010}.zst         one zstd frame: all packs, and the topics in each; all index
                                                             objects
 
     bucket(topic) = CRC-32 of its UTF-8 name, modulo bucket_count (a power of two)
@@ -12,7 +12,7 @@ Rules
   - A bucket in which nothing changed is not written again: the head names the earlier object, which stays as long as
     any kept head names it.
   - A head is good only while the ledger entry of its own version exists, with the nonce that the head carries.
-    Otherwise it is a relic: of a writer that slept, or half collected.
+    Otherwise it is a relic: written by a writer that was suspended, or half collected.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Content = TypeVar("Content")
 
 
 class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where one bucket's topics lie."""
+    """The object of one bucket's topics."""
 
     bucket: int
     key: str
@@ -91,17 +91,17 @@ class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def objects(self) -> tuple[BucketReference, ...]:
-        """Everything that it names: its buckets, then its packs' object."""
+        """All objects that the head names: its buckets, then its packs' object."""
         return self.buckets if self.packs is None else (*self.buckets, self.packs)
 
     @property
     def object_keys(self) -> list[str]:
-        """The keys of these."""
+        """The keys of `objects`."""
         return [each.key for each in self.objects]
 
     @property
     def mark(self) -> CheckpointMark:
-        """How ledger entries speak of it."""
+        """The mark that ledger entries carry for this checkpoint."""
         return CheckpointMark(self.version, self.committed_ms)
 
 
@@ -150,10 +150,10 @@ async def write_checkpoint(
 ) -> CheckpointHead:
     """Save the catalog; `previous` is the latest checkpoint and `previous_catalog` what it saved.
 
-    Durable on return. When it raises, some buckets may be there; nothing names them.
+    Durable on return. When it raises, some buckets may be stored; no head names them.
 
     Raises:
-        ObjectStoreUnavailableError: Something could not be stored.
+        ObjectStoreUnavailableError: An object could not be stored.
         LedgerCorruptError: There is a checkpoint of this version that another writer made.
     """
     assert catalog.only_topics is None
@@ -165,7 +165,7 @@ async def write_checkpoint(
         changed = _changed_buckets(catalog, previous_catalog, count)
         references = {ref.bucket: ref for ref in previous.buckets if ref.bucket not in changed}
 
-    encoding = asyncio.Lock()  # one after another: the JSON is several times as large as what is stored
+    encoding = asyncio.Lock()  # one after another: the JSON is several times as large as the stored object
 
     async def write_object(key: str, bucket: int, content: BucketContent | PacksContent) -> BucketReference:
         async with encoding:
@@ -211,7 +211,7 @@ async def write_checkpoint(
     try:
         await store.create_if_absent(key, seal_json(_encoder.encode(head)))
     except AlreadyExistsError:
-        # Perhaps our own, its answer lost: then it is the same to the byte.
+        # Perhaps this writer's own, its response lost: then the bytes are the same.
         if decode_head(await store.get(key), version=head.version) != head:
             raise LedgerCorruptError("another checkpoint of this version exists", version=head.version) from None
     return head
@@ -247,7 +247,7 @@ def catalog_of(
     *,
     only_topics: frozenset[str] | None = None,
 ) -> Catalog:
-    """The catalog that a head and the contents of all objects that it names make."""
+    """Build the catalog from a head and the contents of all objects that it names."""
     contents = list(contents)
     buckets = [content for content in contents if isinstance(content, BucketContent)]
     topics = {topic.topic: topic for bucket in buckets for topic in bucket.topics}
@@ -259,8 +259,8 @@ def catalog_of(
     indexes, indexed_to = dict[str, IndexEntry](), 0
     for content in contents:
         if isinstance(content, PacksContent):
-            known = content.packed
-            packed = {each.topic: each for each in known if only_topics is None or each.topic in only_topics}
+            loaded = content.packed
+            packed = {each.topic: each for each in loaded if only_topics is None or each.topic in only_topics}
             used = {pack_id for each in packed.values() for pack_id in each.packs}
             packs = {pack.pack_id: pack for pack in content.packs if pack.pack_id in used}
             indexes = {index.index_id: index for index in content.indexes}
@@ -312,17 +312,17 @@ def decode_head(data: bytes, *, version: int) -> CheckpointHead:
 
 
 def decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
-    """What a bucket holds. FrameChecksumError or LedgerCorruptError when it is not the one that the head names."""
+    """The content of a bucket. FrameChecksumError or LedgerCorruptError when it is not the one that the head names."""
     return _decode_object(data, reference, _bucket_decoder)
 
 
 def decode_object(data: bytes, reference: BucketReference) -> BucketContent | PacksContent:
-    """What a head names, whichever it is. Raises as `decode_bucket`."""
+    """The content of any object that a head names. Raises as `decode_bucket`."""
     return decode_packs(data, reference) if reference.bucket == PACKS_BUCKET else decode_bucket(data, reference)
 
 
 def decode_packs(data: bytes, reference: BucketReference) -> PacksContent:
-    """What the packs' object holds. Raises as `decode_bucket`."""
+    """The content of the packs' object. Raises as `decode_bucket`."""
     return _decode_object(data, reference, _packs_decoder)
 
 
@@ -339,7 +339,7 @@ def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.jso
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Values of JSON have no cycles: looking for some takes half as long again as decoding or encoding them."""
+    """Pause the garbage collector: JSON values have no cycles, and searching for them adds half of the coding time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -350,14 +350,14 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _compressed(content: BucketContent | PacksContent) -> tuple[bytes, int]:
-    """A zstd frame around the JSON, and the size of that: several times as large, and not kept while it is stored."""
+    """A zstd frame around the JSON, and the JSON's size. The JSON is several times as large, so it is not kept."""
     with _collector_paused():
         raw = _encoder.encode(content)
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw), len(raw)
 
 
 def _shared(catalog: Catalog) -> tuple[object, ...]:
-    """What is in the object of packs; who lives in one may change though the packs stay."""
+    """The content of the packs' object; the topics in a pack may change while the packs stay."""
     return catalog.packs, catalog.packed, catalog.indexes, catalog.indexed_to
 
 

@@ -1,9 +1,9 @@
-"""Fencing: who of several writers gets a number in the ledger. Two ways, chosen by name (`coldFencing`).
+"""Fencing: which of several writers gets a number in the ledger. Two modes, chosen by name (`coldFencing`).
 
 conditional   The entry is created with `If-None-Match: *`; the store itself arbitrates. One request.
-ballots       For stores that accept that header and ignore it, or honour it only one at a time. Nothing but plain
-              puts, gets and listings, so what it needs is that a put which has returned is seen by every get and every
-              listing that begins afterwards. It needs no clock, and a writer may be as slow as it likes.
+ballots       For stores that ignore that header, or honour it only for one request at a time. Uses only plain puts,
+              gets and listings, and requires that every get and listing sees all puts that returned before it began.
+              Needs no clock, and tolerates a writer of any slowness.
 
     {root}/ballots/{number:020}-{nonce}.json                  one for each writer that has ever begun; never deleted
     {root}/proposals/{version:020}-{number:020}-{nonce}.json  the entry that this ballot proposes as `version`
@@ -18,15 +18,15 @@ Why no two values are ever chosen for one version (Lamport's synod, with the sto
     therefore stored after that listing began, and lists the proposals after that: it finds B's, or, B's having been
     published and deleted meanwhile, reads the published entry. By induction all above B propose B's value.
   - Names are never used twice and contents never change, so a put that arrives late or twice changes nothing. A ballot
-    proposes one value for a version, whatever it is asked for later (`_values`).
-  - Ballots stay, so a writer that slept through its successor's whole life is fenced when it wakes, whatever garbage
-    collection has removed in between: no slot is ever free for it. A listing that is not one instant's picture does no
-    harm either, because nothing leaves the folder that is listed for it.
-  - Published is with `If-None-Match: *` all the same: where the store does honour it, a broker in the other mode on the
-    same prefix is met, not overwritten.
+    proposes one value for a version, whatever value a later call passes (`_values`).
+  - Ballots are never deleted, so a writer that was suspended during its successor's whole run is fenced when it
+    resumes, whatever garbage collection has removed meanwhile: no slot is ever free for it. A listing need not be an
+    atomic snapshot, because no object is deleted from the listed folder.
+  - Entries are published with `If-None-Match: *` all the same: where the store honours it, the entry of a broker in the
+    other mode on the same prefix is detected, not overwritten.
 
-What a fenced writer had proposed may be carried through by its successor: once in the ledger, or not at all.
-Costs a PUT, a listing and a DELETE more for each commit. Belongs to the writer's loop.
+A successor may complete a fenced writer's proposal: it enters the ledger once, or not at all.
+Each commit costs an additional PUT, listing and DELETE. Belongs to the writer's loop.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class FencingMode(StrEnum):
 
 
 class EntryArbiter(Protocol):
-    """Gives each version of a ledger to one writer. One for each writer; used by `LedgerWriter` alone."""
+    """Assigns each version of a ledger to one writer. One for each writer; used by `LedgerWriter` alone."""
 
     requests_per_entry: int
-    """Requests that write or list which an entry takes."""
+    """Write and list requests for one entry."""
     creates_exactly: bool
-    """Whether the store's `create_if_absent` may be relied on: then listings may lag, else they may not."""
+    """Whether the mode relies on the store's `create_if_absent`; otherwise listings must not lag."""
 
     async def begin(self, *, epoch: int) -> bool:
-        """Take part; `epoch` is the ledger's. True: only what is read of the ledger from now on counts.
+        """Begin; `epoch` is the ledger's. True: the caller must read the ledger again, earlier reads do not count.
 
         Raises:
             ObjectStoreUnavailableError: No answer; call it again.
@@ -78,19 +78,19 @@ class EntryArbiter(Protocol):
         Raises:
             AlreadyExistsError: The version has an entry, and it can be read. It may be this one, of an earlier call.
             FencedError: A later writer has begun; this one creates no entry any more.
-            LedgerCorruptError: What an earlier writer has proposed for the version, and may publish yet, is damaged.
-            ObjectStoreUnavailableError: Nobody knows whether it was made.
+            LedgerCorruptError: An earlier writer's proposal for the version, which it may still publish, is damaged.
+            ObjectStoreUnavailableError: Unknown outcome: the entry may have been created.
         """
 
 
 def ballot_of(key: str, keys: BrokerKeys) -> str | None:
-    """The ballot that an object of this name is; None for another key."""
+    """The ballot in an object's name; None if the key is not a ballot's."""
     name = key.removeprefix(keys.ballots_prefix)
     return name.removesuffix(".json") if name != key and _BALLOT_NAME.fullmatch(name) else None
 
 
 def proposal_of(key: str, keys: BrokerKeys) -> tuple[int, str] | None:
-    """Version and ballot of a proposal of this name; None for another key."""
+    """Version and ballot in a proposal's name; None if the key is not a proposal's."""
     name = key.removeprefix(keys.proposals_prefix)
     match = _PROPOSAL_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match and name != key else None
@@ -136,15 +136,15 @@ class BallotArbiter:
         self._ballot: str | None = None
         self._has_begun = False
         self._values: dict[int, bytes] = {}
-        """What this ballot proposes, by version: inherited, or its own. Once there, never another."""
+        """This ballot's proposals by version, inherited or its own; never replaced."""
         self._inherited: set[int] = set()
-        """Versions of which an earlier ballot has given the value."""
+        """Versions whose value comes from an earlier ballot."""
         self._proposals: dict[str, int] = {}
-        """Known proposals, with their versions: to be deleted once the version has its entry."""
+        """Proposals seen, with their versions: deleted once the version has its entry."""
 
     @property
     def ballot(self) -> str | None:
-        """This writer's; None before it has begun."""
+        """This writer's ballot; None before `begin`."""
         return self._ballot if self._has_begun else None
 
     async def begin(self, *, epoch: int) -> bool:
@@ -168,7 +168,7 @@ class BallotArbiter:
         self._values = {other: value for other, value in self._values.items() if other >= version}
         value = self._values.setdefault(version, data)
         if version in self._inherited:
-            # It may have been chosen, so nothing else may be; and published as it is it would be the end of the ledger.
+            # It may have been chosen, so no other value may be; but publishing damaged bytes would end the ledger.
             decode_entry(value, version=version)
         proposal = self._keys.proposal(version, ballot)
         self._proposals[proposal] = version
@@ -180,7 +180,7 @@ class BallotArbiter:
             raise AlreadyExistsError(key=self._keys.ledger_entry(version))
 
     async def _next_ballot(self, *, at_least: int) -> str:
-        """A ballot above all there are; those with a number below `at_least` are below it anyway."""
+        """A ballot above all existing ones; those with a number below `at_least` need no check."""
         number = at_least
         start_after = f"{self._keys.ballots_prefix}{at_least:020}"
         async for info in self._store.list(self._keys.ballots_prefix, start_after=start_after):
@@ -190,7 +190,7 @@ class BallotArbiter:
         return f"{number:020}-{self._random.getrandbits(128):032x}"
 
     async def _inherit(self) -> None:
-        """Take over what earlier ballots have proposed and nobody is known to have published."""
+        """Take over earlier ballots' proposals that are not known to be published."""
         latest: dict[int, tuple[str, str]] = {}
         async for info in self._store.list(self._keys.proposals_prefix):
             proposal = proposal_of(info.key, self._keys)
@@ -213,7 +213,7 @@ class BallotArbiter:
         try:
             await self._store.create_if_absent(key, value)
         except AlreadyExistsError:
-            # By an earlier attempt, or by somebody who has learnt the value too: then it is the same to the byte.
+            # By an earlier attempt, or by another writer that inherited the value: then the bytes are the same.
             try:
                 published = await self._store.get(key)
             except ObjectNotFoundError as error:
@@ -222,7 +222,7 @@ class BallotArbiter:
                 raise
 
     async def _delete_proposals(self, version: int) -> None:
-        """Delete those of `version`, which has its entry, and of earlier ones; who begins next deletes what is left."""
+        """Delete the proposals of `version`, which has its entry, and earlier ones; the next writer deletes others."""
         settled = [key for key, other in self._proposals.items() if other <= version]
         try:
             await self._store.delete_many(settled)

@@ -6,10 +6,10 @@ How the head is found
      entries one after another until one is missing.
   2. No hint, or its checkpoint is a relic: one listing of `checkpoints/`, newest good one first; without any, entries
      from 1 (there are none below the first checkpoint only if all are there).
-     A checkpoint of which a bucket is gone is passed over from then on, whoever names it: one that a writer finished
-     after it had slept through the collection of what it had written, its hint among what came back with it. When no
-     other checkpoint is left, nor entry 1, the ledger is damaged.
-  3. The last entry found is looked at once more. Entries are deleted in ascending order, so while it is there the one
+     A checkpoint with a missing bucket is skipped from then on, even if the hint or an entry names it: its writer was
+     suspended while its buckets were collected, then finished the checkpoint and wrote the hint. Without another
+     checkpoint and without entry 1 the ledger is damaged.
+  3. The last entry found is read once more. Entries are deleted in ascending order, so while it exists the one
      behind it has not been deleted: it does not exist yet. Otherwise the collector has overtaken us: start again.
 """
 
@@ -44,13 +44,13 @@ class HeadHint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OvertakenError(ObjectStoreUnavailableError):
-    """What was being read was collected meanwhile; reading again from the start succeeds."""
+    """The objects being read were collected meanwhile; reading again from the start succeeds."""
 
 
 class LedgerReader:
-    """Holds the catalog at the newest version seen; `refresh` goes on from there. Belongs to one event loop.
+    """Holds the catalog at the newest version seen; `refresh` continues from there. Belongs to one event loop.
 
-    `base` is the checkpoint that reading started from, `base_catalog` what it saved.
+    `base` is the checkpoint that reading started from, `base_catalog` its catalog.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class LedgerReader:
     async def open(
         cls, store: ObjectStore, keys: BrokerKeys, *, only_topics: frozenset[str] | None = None
     ) -> LedgerReader:
-        """Read the newest catalog, or what it says of some topics. A prefix without a ledger gives version 0.
+        """Read the newest catalog, or some of its topics. A prefix without a ledger gives version 0.
 
         Raises:
             ObjectStoreUnavailableError: No answer.
-            CorruptDataError: What is there contradicts itself.
+            CorruptDataError: The ledger is damaged or inconsistent.
         """
         gone: set[int] = set()
         for _ in range(RESTART_COUNT_MAX):
@@ -85,7 +85,7 @@ class LedgerReader:
             except OvertakenError:
                 continue
         for version in gone:
-            # The collector takes heads first: with no other way in, what this one names had to be there.
+            # The collector deletes heads first: this one is the only start left, so its buckets had to exist.
             if await load_head_if_good(store, keys, version) is not None:
                 raise LedgerCorruptError("an object of a checkpoint is missing", version=version)
         raise ObjectStoreUnavailableError("the ledger moves faster than it can be read", root=keys.root)
@@ -94,7 +94,7 @@ class LedgerReader:
     async def _open(
         cls, store: ObjectStore, keys: BrokerKeys, only_topics: frozenset[str] | None, gone: set[int]
     ) -> LedgerReader:
-        """`gone`: checkpoints that are known to be incomplete; one more is put in when it is met."""
+        """`gone`: checkpoints found incomplete; a further one is added when it is met."""
         base = await _find_base(store, keys, gone)
         if base is None and gone and await find_entry(store, keys, 1) is None:
             raise OvertakenError("no checkpoint is whole", version=max(gone))
@@ -148,12 +148,12 @@ async def open_catalog(
     version: int | None = None,
     only_topics: frozenset[str] | None = None,
 ) -> Catalog:
-    """The newest catalog, or the one at `version`, or what it says of some topics.
+    """The newest catalog, or the one at `version`, or some of its topics.
 
     Raises:
         VersionExpiredError: That version is not readable any more, or does not exist yet.
         ObjectStoreUnavailableError: No answer.
-        CorruptDataError: What is there contradicts itself.
+        CorruptDataError: The ledger is damaged or inconsistent.
     """
     if version is None:
         return (await LedgerReader.open(store, keys, only_topics=only_topics)).catalog
@@ -165,7 +165,7 @@ async def open_catalog(
         try:
             return await _open_at(store, keys, last, only_topics, gone)
         except OvertakenError:
-            continue  # from a checkpoint that is kept for a pin; each turn passes over one more
+            continue  # from a checkpoint that is kept for a pin; each turn skips one more
 
 
 async def find_roots(store: ObjectStore) -> list[str]:
@@ -191,7 +191,7 @@ async def find_roots(store: ObjectStore) -> list[str]:
 
 
 async def find_entry_or_hint(store: ObjectStore, keys: BrokerKeys) -> bool:
-    """Whether a writer has ever begun here."""
+    """Whether a writer has ever begun under this prefix."""
     return await read_hint(store, keys) is not None or await find_entry(store, keys, 1) is not None
 
 
@@ -204,7 +204,7 @@ async def find_entry(store: ObjectStore, keys: BrokerKeys, version: int) -> Ledg
 
 
 async def read_hint(store: ObjectStore, keys: BrokerKeys) -> HeadHint | None:
-    """What `head-hint` says; None when it is missing or not to be understood."""
+    """The content of `head-hint`; None when it is missing or cannot be decoded."""
     try:
         return decode_hint(await store.get(keys.head_hint), key=keys.head_hint)
     except (ObjectNotFoundError, LedgerCorruptError):
@@ -212,7 +212,7 @@ async def read_hint(store: ObjectStore, keys: BrokerKeys) -> HeadHint | None:
 
 
 def decode_hint(data: bytes, *, key: str) -> HeadHint:
-    """What the bytes of `head-hint` say. LedgerCorruptError when they are none, or damaged."""
+    """Decode the bytes of `head-hint`. LedgerCorruptError when they are not a hint, or damaged."""
     check_json(data, key=key)
     try:
         return msgspec.json.decode(data, type=HeadHint)
@@ -228,10 +228,10 @@ async def write_hint(store: ObjectStore, keys: BrokerKeys, hint: HeadHint) -> No
 async def _open_at(
     store: ObjectStore, keys: BrokerKeys, last: LedgerEntry, only_topics: frozenset[str] | None, gone: set[int]
 ) -> Catalog:
-    """The catalog at the version that `last` made. `gone`: places to start from that are known to be collected.
+    """The catalog at the version of entry `last`. `gone`: checkpoints found to be collected.
 
-    What a version tells to start from may be collected while the version itself is kept, for a pin: then a later
-    checkpoint is there.
+    The checkpoint named by an entry may be collected while the entry itself is kept for a pin: then a later checkpoint
+    exists.
     """
     base = await _find_base_of(store, keys, last, gone)
     catalog = Catalog.empty(only_topics=only_topics)
@@ -254,8 +254,8 @@ async def _open_at(
 async def _find_base_of(
     store: ObjectStore, keys: BrokerKeys, last: LedgerEntry, gone: set[int]
 ) -> CheckpointHead | None:
-    """A good checkpoint at or before the version that `last` made, none of `gone`; None (0) when entries go back to the
-    first. VersionExpiredError when there is neither."""
+    """A good checkpoint at or before the version of entry `last`, not in `gone`; None (0) when all entries from the
+    first one exist. VersionExpiredError when there is neither."""
 
     async def first_good(versions: Iterable[int]) -> CheckpointHead | None:
         for version in versions:
@@ -265,13 +265,13 @@ async def _find_base_of(
                     return base
         return None
 
-    told = last.checkpoint.version if last.checkpoint is not None else 0
-    base = await first_good((told, last.version))
+    named = last.checkpoint.version if last.checkpoint is not None else 0
+    base = await first_good((named, last.version))
     if base is not None:
         return base
-    if not told and 0 not in gone and await find_entry(store, keys, 1) is not None:
+    if not named and 0 not in gone and await find_entry(store, keys, 1) is not None:
         return None
-    # What the entry tells of is collected: a later one was kept, and the newest catalog knows which.
+    # The checkpoint named by the entry is collected: a later one was kept, and the newest catalog names it.
     newest = await open_catalog(store, keys, only_topics=frozenset())
     base = await first_good(mark.version for mark in reversed(newest.checkpoints))
     if base is None:
@@ -283,7 +283,7 @@ async def _find_base_of(
 
 
 async def _listed_checkpoints(store: ObjectStore, keys: BrokerKeys) -> list[int]:
-    """The versions of which there is a checkpoint's head."""
+    """The versions with a checkpoint head."""
     versions: list[int] = []
     async for info in store.list(keys.checkpoints_prefix):
         part = keys.checkpoint_part(info.key)
@@ -313,7 +313,7 @@ async def _find_base(store: ObjectStore, keys: BrokerKeys, gone: set[int]) -> Ch
         return None
     async for info in store.list(keys.ledger_prefix):
         if await find_entry(store, keys, 1) is not None or await _listed_checkpoints(store, keys):
-            # Or its first checkpoint was written, and all before it collected, since checkpoints were listed.
+            # Or, after the listing, the first checkpoint was written and all entries before it were collected.
             raise OvertakenError("the ledger began while it was looked for", root=keys.root)
         raise LedgerCorruptError("the ledger has neither its beginning nor a checkpoint", key=info.key)
     return None

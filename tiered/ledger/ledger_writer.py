@@ -1,18 +1,19 @@
 """LedgerWriter: the one writer of a broker's ledger. To commit is to create the next numbered entry.
 
-An entry is created only if there is none of its number, so of two writers one wins; who arbitrates, the store itself or
-ballots in it, is `fencing.py`'s. A writer begins by claiming the next epoch with an entry; whoever then finds a later
-epoch in its way is fenced, for good.
+An entry is created only if its number is free, so one of two writers wins; the store or ballots arbitrate (see
+`fencing.py`). A writer begins by claiming the next epoch with an entry; a writer that then meets an entry of a later
+epoch is fenced, for good.
 
     commit:  bytes and nonce fixed -> create entry v -> taken?  read it: our nonce: done before, the answer was lost
                                                                          a later epoch: FencedError
                                    -> created: read v-1: not the one we built upon, and v+1 does not follow ours:
                                                delete the entry, FencedError
 
-The last step guards against slots that garbage collection has freed: a writer that slept for days could create an
-entry where its successor's once was. Entries are deleted in ascending order, so then v-1 is gone too. For v = 1 there
-is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed. It may look the same when
-we slept behind creating an entry that counts, and a successor went on from it: then v+1 follows it, while it is kept.
+The last step guards against slots that garbage collection has freed: a writer suspended for days could create an
+entry in the slot of a deleted one of its successor. Entries are deleted in ascending order, so then v-1 is gone too.
+For v = 1 there is no v-1: instead no `head-hint` may exist, which every writer writes right after its claim. v-1 may
+also be gone when this writer was suspended after creating a valid entry and a successor built upon it: then v+1
+follows it, while it is kept.
 
 Rules
   - One commit at a time; a second waits. A commit whose answer never came stays pending: the next `commit` or `settle`
@@ -72,7 +73,7 @@ CLAIM_ATTEMPTS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerIdentity:
-    """Who writes: the UUID of the store directory, and the names under which it serves."""
+    """The identity of a writer: the UUID of its store directory, and the names under which it serves."""
 
     store_uuid: str
     cluster: str
@@ -81,7 +82,7 @@ class LedgerIdentity:
 
 @dataclass(slots=True, kw_only=True)
 class _Pending:
-    """An entry on its way. `created`: it is there and ours; what was before it is still to be looked at."""
+    """An entry being committed. `created`: it exists and is this writer's; its predecessor is not checked yet."""
 
     entry: LedgerEntry
     data: bytes
@@ -90,7 +91,7 @@ class _Pending:
 
 
 class _SlotTakenError(Exception):
-    """The pending entry's number went to `winner`, or its predecessor is not what we know (None)."""
+    """The pending entry's number went to `winner`, or its predecessor is not the expected one (None)."""
 
     def __init__(self, winner: LedgerEntry | None) -> None:
         self.winner = winner
@@ -98,7 +99,7 @@ class _SlotTakenError(Exception):
 
 @dataclass(slots=True, eq=False)
 class LedgerWriter:
-    """Made by `open`. `discarded` are objects (key to size) that no readable version names and that we may delete."""
+    """Made by `open`. `discarded`: objects (key to size) that no readable version names and this writer may delete."""
 
     store: ObjectStore
     keys: BrokerKeys
@@ -137,16 +138,16 @@ class LedgerWriter:
         `adopt` takes over a ledger of another store directory.
 
         Raises:
-            FencedError: Another writer began at the same time, and goes before.
+            FencedError: Another writer began at the same time and has priority.
             ForeignLedgerError: The ledger belongs to another store directory.
             ObjectStoreUnavailableError: No answer; whether the claim was made does not matter to the next attempt.
-            CorruptDataError: The ledger contradicts itself.
+            CorruptDataError: The ledger is inconsistent.
         """
         assert 1 <= checkpoint_interval <= ENTRIES_MAX
         chosen = arbiter if arbiter is not None else ConditionalArbiter(store, keys)
         for _ in range(CLAIM_ATTEMPTS_MAX):
             reader = await LedgerReader.open(store, keys)
-            # Before taking part, which may fence the owner.
+            # Before `begin`, which may fence the owner.
             _check_owner(reader.catalog, identity, keys, adopt=adopt)
             if await chosen.begin(epoch=reader.catalog.epoch):
                 _check_owner(await reader.refresh(), identity, keys, adopt=adopt)
@@ -156,9 +157,9 @@ class LedgerWriter:
             try:
                 await writer._settle()
             except _SlotTakenError:
-                continue  # somebody claimed at the same time: look again, and go behind it
+                continue  # another writer claimed at the same time: read again, and claim after it
             await write_hint(store, keys, writer._hint())
-            # Nothing of ours is under way yet, and earlier writers can commit nothing any more.
+            # This writer has no uploads under way yet, and earlier writers can no longer commit.
             await writer._remove_incomplete()
             await writer._keep_checkpointed()
             logger.info("ledger claimed root=%s version=%d epoch=%d", keys.root, writer.version, writer.epoch)
@@ -182,18 +183,18 @@ class LedgerWriter:
 
     @property
     def commit_cost_max(self) -> int:
-        """Requests that write or list which the next commit takes at most: its entry (with ballots a proposal and a
-        listing, too), and a checkpoint if that is due."""
+        """The most write and list requests of the next commit: its entry (with ballots also a proposal and a listing),
+        and a checkpoint if one is due."""
         return self.commits_cost_max(1)
 
     def commits_cost_max(self, count: int) -> int:
-        """The same of the next `count` commits."""
+        """As `commit_cost_max`, of the next `count` commits."""
         checkpoints = (self.version + count - self._checkpoint_version) // self.checkpoint_interval
         return count * self.arbiter.requests_per_entry + checkpoints * self.checkpoint_cost_max
 
     @property
     def checkpoint_cost_max(self) -> int:
-        """The same of a checkpoint: its buckets, the packs, its head, and the hint."""
+        """As `commit_cost_max`, of a checkpoint: its buckets, the packs, its head, and the hint."""
         known_count = self.checkpoint.bucket_count if self.checkpoint is not None else 1
         return bucket_count_for(self.catalog, at_least=known_count) + 3
 
@@ -215,12 +216,12 @@ class LedgerWriter:
         return str(segment_id) in self._issued
 
     def under_way(self) -> list[SegmentId]:
-        """Every such id."""
+        """All ids under way."""
         return [SegmentId.parse(text) for text in self._issued]
 
     def abandon(self, segment_id: SegmentId, keys: Iterable[str]) -> None:
-        """Give up an id that was never committed: what may lie under `keys` is garbage."""
-        assert str(segment_id) in self._issued, "committed, abandoned before, or not ours"
+        """Give up an id that was never committed: objects stored under `keys` are garbage."""
+        assert str(segment_id) in self._issued, "committed, abandoned before, or of another writer"
         self._issued.discard(str(segment_id))
         self.discarded.update(dict.fromkeys(keys, 0))
 
@@ -231,9 +232,9 @@ class LedgerWriter:
         the changes are in. An earlier commit that is still pending is settled first.
 
         Raises:
-            EarlierCommitUnsettledError: It could not be; nothing of these changes was begun.
-            FencedError: A later writer has taken over. If the outcome was unknown or this ledger goes by ballots, that
-                one may have carried the changes through; nothing else was or will be committed by this one.
+            EarlierCommitUnsettledError: It could not be settled; the commit of these changes never started.
+            FencedError: A later writer has taken over. If the outcome was unknown or the ledger uses ballots, that one
+                may have committed the changes; otherwise they are not and will not be committed.
             InvalidRequestError: The changes do not follow the catalog; nothing was committed.
             ObjectStoreUnavailableError: No answer.
             StoreClosedError: The writer is closed.
@@ -265,7 +266,7 @@ class LedgerWriter:
     async def renew_checkpoint(self) -> None:
         """Write a checkpoint of a new version that names no bucket of an earlier one.
 
-        From then on the newest catalog depends on nothing that was written before. Raises as `commit`.
+        From then on the newest catalog depends on no object written before. Raises as `commit`.
         """
         await self.commit(LedgerChanges(settings=self.catalog.settings))
         async with self._lock:
@@ -274,13 +275,13 @@ class LedgerWriter:
                 await self._write_checkpoint(is_afresh=True)
 
     async def renew_hint(self) -> None:
-        """Write `head-hint` anew. Raises as `settle`."""
+        """Write `head-hint` again. Raises as `settle`."""
         async with self._lock:
             await self._settle_or_fence()
             await write_hint(self.store, self.keys, self._hint())
 
     async def close(self) -> None:
-        """Leave a fresh hint, as far as the store answers; idempotent. A pending commit is left to its fate."""
+        """Write a fresh hint if the store answers; idempotent. A pending commit is not settled."""
         if self._closed:
             return
         async with self._lock:
@@ -299,7 +300,7 @@ class LedgerWriter:
     def _prepare(
         self, changes: LedgerChanges, *, claim: LedgerIdentity | None = None, checked: Catalog | None = None
     ) -> _Pending:
-        """Fix the bytes of the next entry. `checked` is what an earlier call has made of the same changes."""
+        """Fix the bytes of the next entry. `checked`: the catalog that an earlier call computed for these changes."""
         catalog = self.catalog
         entry = LedgerEntry(
             format=format_of(with_packs=bool(catalog.packs or changes.packs_in)),
@@ -391,7 +392,7 @@ class LedgerWriter:
             ) from error
 
     async def _settle(self) -> None:
-        """Carry the pending entry through; safe to repeat from any point. _SlotTakenError when it never will be."""
+        """Complete the pending entry; safe to repeat from any point. _SlotTakenError when it can never be committed."""
         pending = self._pending
         if pending is None:
             return
@@ -401,7 +402,7 @@ class LedgerWriter:
                 await self._write_checkpoint()
             await self._create(pending)
         if not await self._follows_what_we_know(entry):
-            # Created where a later writer's entry once was. Nobody reads it, but it must not lie about.
+            # Created in the slot of a later writer's deleted entry. No reader uses it, but it must be deleted.
             self._pending, self._fenced = None, True  # also when the deletion is cancelled
             with contextlib.suppress(ObjectStoreUnavailableError):
                 await self.store.delete(self.keys.ledger_entry(entry.version))
@@ -416,7 +417,7 @@ class LedgerWriter:
         except (AlreadyExistsError, ObjectStoreUnavailableError) as error:
             found = await find_entry(self.store, self.keys, version)
             if found is None:
-                # Not there, and the attempt may still arrive: the same bytes are sent again next time.
+                # Not stored, but the request may still arrive: the next attempt sends the same bytes.
                 raise ObjectStoreUnavailableError("the commit got no answer", version=version) from error
             if found.nonce != pending.entry.nonce:
                 self._pending = None
@@ -424,7 +425,7 @@ class LedgerWriter:
         pending.created = True
 
     async def _follows_what_we_know(self, entry: LedgerEntry) -> bool:
-        """Whether `entry`, which is there, is part of the ledger: the one before it is still the one that it was built
+        """Whether `entry`, which exists, is part of the ledger: the one before it is still the one that it was built
         upon, or the one behind it was built upon it."""
         if entry.version == 1:
             follows = await read_hint(self.store, self.keys) is None
@@ -432,7 +433,7 @@ class LedgerWriter:
             try:
                 before = await find_entry(self.store, self.keys, entry.version - 1)
             except LedgerCorruptError as error:
-                # It is there, so nobody has collected it. What is damaged is a scrub's to see to, and no rival's entry.
+                # It exists, so it was not collected. A damaged entry is a task for scrub, and not a rival's entry.
                 logger.error("the entry before is damaged version=%d: %s", entry.version - 1, error)
                 return True
             follows = before is not None and before.nonce == entry.previous_nonce
@@ -442,7 +443,7 @@ class LedgerWriter:
         return after is not None and after.previous_nonce == entry.nonce
 
     def _take_over(self, pending: _Pending) -> None:
-        """The entry is committed: its catalog is ours."""
+        """The entry is committed: adopt its catalog."""
         before, self.catalog = self.catalog, pending.after
         entry = pending.entry
         self._issued.difference_update(segment.segment_id for segment in entry.segments_in)
@@ -466,7 +467,7 @@ class LedgerWriter:
         )
 
     async def _remove_incomplete(self) -> None:
-        """Remove what unfinished uploads of earlier writers left; costs money, not correctness, if it fails."""
+        """Remove unfinished uploads of earlier writers. A failure costs storage, not correctness."""
         try:
             count = await self.store.remove_incomplete(f"{self.keys.root}/")
         except ObjectStoreUnavailableError as error:
@@ -511,7 +512,7 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
 
 
 def _check_no_overlap(topic: TopicEntry, coming: Iterable[SegmentEntry]) -> None:
-    """InvalidRequestError when one of the segments that come holds an offset of a queue that is held already."""
+    """InvalidRequestError when a new segment holds a queue offset that another segment holds already."""
     lost = [(each.queue_id, each.start_offset, each.end_offset) for kept in topic.quarantine for each in kept.lost]
     new = [(run.queue_id, run.start_offset, run.end_offset) for segment in coming for run in segment.runs]
     spans = sorted((*topic.segments.runs_near([*new, *lost]), *lost))

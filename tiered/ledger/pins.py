@@ -1,19 +1,19 @@
-"""Pins: `pins/{id}.json` says that somebody reads a version, and until when; nothing that it names is deleted before.
+"""Pins: `pins/{id}.json` marks a version as being read until a time; objects that it names are not deleted before.
 
-Handshake with the collector, which never looks at a clock but its own
+Handshake with the collector, which reads only its own clock
     reader:     write the pin; read the ledger; the pin holds if its version is still readable
     collector:  list pins; commit `readable_from` below them; list pins again; delete only if none is below it
 Whichever comes first, either the reader sees the new `readable_from`, or the collector sees the pin.
 
-Listings may lag. What is pinned is nearly always the newest version, or one not long superseded, and the collector
-passes that only a grace period after it was superseded: by then every listing must show the pin. So pins hold where
-listings lag by less than the grace period (a day by default); a version that is pinned when its grace period is nearly
-over, or while a collection without one is asked for, needs listings that do not lag.
+Listings may lag. Readers nearly always pin the newest version, or one superseded recently, and the collector passes a
+version only a grace period after it was superseded: by then every listing must show the pin. So pins hold where
+listings lag by less than the grace period (a day by default). A version that is pinned shortly before its grace period
+ends, or during a collection without grace period, needs listings that do not lag.
 
-A pin that came between the collector's looks holds although `readable_from` has passed it: the collector has seen it,
-and deletes nothing while it is there. So the ledger does not say whether a pin still holds; that it had not run out
-when it was replaced does (`renew_pin`). And the collector deletes a pin that has run out only when `readable_from` has
-passed its version: whoever renews one later than that finds it in the ledger.
+A pin created between the collector's two listings holds although `readable_from` has passed it: the collector sees it,
+and deletes nothing while it exists. So the ledger does not tell whether a pin still holds; `renew_pin` decides by
+whether it had run out when it was replaced. The collector deletes an expired pin only when `readable_from` has passed
+its version: a reader that renews it later finds that in the ledger.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def find_pin(store: ObjectStore, keys: BrokerKeys, pin_id: str) -> Pin | N
 
 
 async def _check_readable(store: ObjectStore, keys: BrokerKeys, pin: Pin) -> None:
-    """Whether a pin that has just been put holds; else it is taken away, and VersionExpiredError."""
+    """Check that a pin that was just written holds; otherwise delete it and raise VersionExpiredError."""
     catalog = await open_catalog(store, keys, only_topics=frozenset())
     if not catalog.readable_from <= pin.version <= catalog.version:
         await store.delete(keys.pin(pin.pin_id))
@@ -93,14 +93,14 @@ async def _check_readable(store: ObjectStore, keys: BrokerKeys, pin: Pin) -> Non
 
 
 async def delete_pin(store: ObjectStore, keys: BrokerKeys, pin_id: str) -> None:
-    """Let the version go."""
+    """Delete a pin, so that its version may be collected."""
     await store.delete(keys.pin(pin_id))
 
 
 async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
     """Every pin, run out or not. LedgerCorruptError when one cannot be read: then nothing may be deleted.
 
-    What has no pin's name is none.
+    Objects without a pin's name are ignored.
     """
 
     async def read(key: str) -> Pin | None:
@@ -109,7 +109,7 @@ async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
         except ObjectNotFoundError:
             return None
 
-    # Listed to the end first: a listing that fails leaves no read behind that nobody waits for.
+    # List to the end first: otherwise a failing listing leaves reads running that no call awaits.
     listed = [info.key async for info in store.list(keys.pins_prefix) if info.key.endswith(".json")]
     found = await run_all([read(key) for key in listed])
     return [pin for pin in found if pin is not None]
@@ -121,7 +121,7 @@ def encode_pin(pin: Pin) -> bytes:
 
 
 def decode_pin(data: bytes, *, key: str) -> Pin:
-    """The pin that was stored as `key`. LedgerCorruptError when it is none, or damaged."""
+    """The pin that was stored as `key`. LedgerCorruptError when it is not a pin, or damaged."""
     check_json(data, key=key)
     try:
         return msgspec.json.decode(data, type=Pin)

@@ -1,5 +1,5 @@
-"""When a message with a given unique id was stored, as far as the id tells: between HOURS_BEFORE and HOURS_AFTER of its
-making. An id counts milliseconds since the start of its month in its maker's time zone, and does not say which month.
+"""When a message with a given unique id may have been stored: between HOURS_BEFORE and HOURS_AFTER of its creation. An
+id has the milliseconds since the start of its month in its producer's time zone, but not the month.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from thermocline.remoting.message_id import month_bounds_ms, unique_id_time_ms
 
 HOUR_MS = 3_600_000
 HOURS_BEFORE = 14
-"""As far as time zones are apart, so that the maker's month may have begun before ours."""
+"""The largest difference of time zones: the producer's month may have begun before the broker's."""
 HOURS_AFTER = 24
 SOON_MS = 60_000
-"""Most messages are stored within this time of their making, and so are those that a producer has sent again."""
+"""Most messages are stored within this time of their creation, including those that a producer sent again."""
 MONTH_MS_MAX = 31 * 24 * HOUR_MS
 WINDOWS_MAX = 64
 
@@ -20,7 +20,7 @@ Window = tuple[int, int]
 
 
 def birth_windows(key: str, *, oldest_ms: int, newest_ms: int) -> list[Window]:
-    """[begin, end] of each month in which the id may have been made and that history reaches; none for another key."""
+    """[begin, end] for each stored month in which the id may have been created; none if the key is not a unique id."""
     try:
         born_ms = unique_id_time_ms(key, newest_ms + HOURS_AFTER * HOUR_MS)
     except InvalidParameterError:
@@ -37,6 +37,6 @@ def birth_windows(key: str, *, oldest_ms: int, newest_ms: int) -> list[Window]:
 
 
 def soon_after(window: Window) -> Window:
-    """The part of a window in which a message was most likely stored, if its maker's time zone is ours."""
+    """The part of a window in which a message was most likely stored, if its producer is in the broker's time zone."""
     born_ms = window[0] + HOURS_BEFORE * HOUR_MS
     return born_ms, born_ms + SOON_MS

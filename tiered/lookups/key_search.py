@@ -1,11 +1,11 @@
-"""KeySearch: records of a topic by id or key, newest first, from index objects and what they do not cover.
+"""KeySearch: records of a topic by id or key, newest first, from index objects and the segments they do not cover.
 
-    sources, newest first -> what is in memory leaves most of them out -> candidates: queue, offset -> records, each
-    looked at: its key, its store time -> at most `count_max`; older sources are not asked when they cannot matter
+    sources, newest first -> indexes in memory exclude most of them -> candidates: queue, offset -> records, each
+    checked by key and store time -> at most `count_max`; older sources are not searched when they cannot matter
 
-A unique id tells when it was made, but not in which month. Sources of the minute after that are asked first, those of
-the newest month before others, unless the times asked for begin with another one; then those of the hours around it,
-for makers in other time zones. If it is there, no other source is asked.
+A unique id has its creation time within a month, but not the month. Sources of the minute after that time are searched
+first, those of the newest month before others, unless the wanted times begin with another one; then those of the hours
+around it, for producers in other time zones. Once the record is found, no other source is searched.
 
 Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
 (`lookup_memory.py`), then those of the record. Belongs to one event loop.
@@ -56,7 +56,7 @@ class KeyWanted:
 
 
 RecordAt = Callable[[KeyWanted, QueueOffset], Awaitable[memoryview | None]]
-"""The record at a queue offset; None when it is not there, or its segment says that it was stored at another time."""
+"""Returns the record at a queue offset; None when it is not held, or outside the wanted time by its segment."""
 
 
 class KeySearch:
@@ -71,7 +71,7 @@ class KeySearch:
         self._memory = memory
 
     async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
-        """At most `count_max` records. Raises what the store raises, and CorruptDataError leaves."""
+        """At most `count_max` records. Raises the store's errors and CorruptDataError."""
         entry = catalog.topics[wanted.topic]
         found = [each for each in await self._sources(catalog, entry) if _overlaps(each.source, wanted)]
         if not found or wanted.count_max <= 0:
@@ -90,7 +90,7 @@ class KeySearch:
             ]
 
         # The newest month first: objects follow one another in time, so mostly there is one source for each month. But
-        # clients that look for an id ask from just before it was made, and so say which month it is.
+        # clients that search an id pass a begin time just before its creation, which gives the month.
         windows.sort(key=lambda window: not 0 <= soon_after(window)[0] - wanted.begin_ms <= SOON_MS)
         for window in windows:
             near = search.not_asked(at(soon_after(window)))
@@ -103,7 +103,7 @@ class KeySearch:
         return search.found
 
     def forget(self, keys: Set[str]) -> None:
-        """Let go of what is kept of these objects."""
+        """Drop the cached content of these objects."""
         self._tails.forget(keys)
 
     async def _sources(self, catalog: Catalog, entry: TopicEntry) -> list[_TimedSource]:
@@ -122,7 +122,7 @@ class KeySearch:
         return list(found.values())
 
     async def fallback(self, catalog: Catalog, entry: TopicEntry, index: IndexEntry) -> list[KeySource]:
-        """What answers for an index object that cannot be read."""
+        """The sources that replace an unreadable index object."""
         return await self._between(catalog, entry, index.start, index.end)
 
     async def _between(self, catalog: Catalog, entry: TopicEntry, start: int, end: int) -> list[KeySource]:
@@ -137,7 +137,7 @@ class KeySearch:
         )
 
     def excludes(self, source: KeySource, key: str) -> bool:
-        """Whether what is in memory says that the source has no such key."""
+        """Whether the indexes in memory show that the source does not have the key."""
         if isinstance(source, FreshSource):
             return not source.records.find_key(source.life, key)
         if not isinstance(source, IndexSource):
@@ -150,14 +150,14 @@ class KeySearch:
 
 @dataclass(frozen=True, slots=True)
 class _TimedSource:
-    """A source, and between which times those of its records were stored that it is asked for, by what is likely."""
+    """A source, and the bounds of the store times of the records it is likely searched for."""
 
     source: KeySource
     store_times: tuple[int, int]
 
 
 class _Search:
-    """One look-up under way. `found` is never longer than wanted."""
+    """One lookup under way. `found` is never longer than wanted."""
 
     def __init__(
         self, owner: KeySearch, catalog: Catalog, entry: TopicEntry, wanted: KeyWanted, record_at: RecordAt
@@ -173,11 +173,11 @@ class _Search:
         self.found: Found = []
 
     def not_asked(self, sources: list[KeySource]) -> list[KeySource]:
-        """Those that were not looked into before."""
+        """The sources that were not searched before."""
         return [source for source in sources if source.name not in self._looked_into]
 
     async def look_into(self, sources: list[KeySource]) -> Found:
-        """Ask sources, the newest first, a few at a time, until older ones cannot matter; all that was found so far."""
+        """Search sources, the newest first, a few at a time, until older ones cannot matter; returns all results."""
         wanted = self._wanted
         self._looked_into.update(source.name for source in sources)
         waiting = [source for source in sources if not self._owner.excludes(source, wanted.key)]
@@ -202,7 +202,7 @@ class _Search:
         return source.name not in self._asked and _overlaps(source, self._wanted)
 
     async def _ask(self, source: KeySource) -> _Answer:
-        """Matching records of one source, newest first; of an index object that cannot be read, what there was."""
+        """Matching records of one source, newest first; of an unreadable index object, those read so far."""
         answer = _Answer()
         candidates = source.find(self._wanted.key)
         while len(answer.found) < self._wanted.count_max:
@@ -239,7 +239,7 @@ class _Search:
 
 @dataclass(slots=True)
 class _Answer:
-    """Records of one source, and what is asked in its place if it cannot be read."""
+    """Records of one source, and the sources to search in its place if it is unreadable."""
 
     found: Found = field(default_factory=list)
     instead: list[KeySource] = field(default_factory=list)

@@ -1,11 +1,10 @@
-"""Where the records of a topic with a key may be named: index objects, and what is not in them.
+"""The sources that may name a topic's records with a key: index objects, and segments and packs not in them.
 
-    below `indexed_to`    the index objects that hold the topic, and what was in quarantine when these were made
-    behind it             segments and packs, by what is in memory of them (`lookup_memory.py`); those of which nothing
-                          is by their own `.idx` parts; of a pack all of these are one request
+    below `indexed_to`    the index objects that hold the topic, and the data in quarantine when these were made
+    behind it             segments and packs, by their records in memory (`lookup_memory.py`), else by their own `.idx`
+                          parts; all of a pack's are one request
 
-Sources are asked from the newest place of the log on. What an index object cannot say, because it is damaged or gone,
-its segments do.
+Sources are searched from the newest place of the log on. The segments of a damaged or missing index object replace it.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from thermocline.tiered.segments import SegmentEntry, SegmentReaders, decode_key
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 WHOLE_PARTS_MAX = 8
-"""Up to so many segments that are not indexed are looked into by their whole `.idx` parts: one request each."""
+"""Up to so many unindexed segments are searched by their whole `.idx` parts: one request each."""
 
 
 class KeySource(Protocol):
-    """`name` is that of the object; no record in it lies at or behind `end_place`."""
+    """`name` is that of the object; all its records are before `end_place`."""
 
     @property
     def name(self) -> str:
@@ -42,7 +41,7 @@ class KeySource(Protocol):
 
     @property
     def store_times(self) -> tuple[int, int]:
-        """Between which times its records were stored, ends included."""
+        """Bounds of its records' store times, inclusive."""
 
     def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
         """Queue and offset of each record that may have the key, newest first, a few at a time."""
@@ -73,7 +72,7 @@ class IndexSource:
         return self.index.min_store_ms, self.index.max_store_ms
 
     def hash_of(self, key: str) -> int:
-        """The hash by which it is looked for."""
+        """The hash of the key in this index object."""
         return index_hash(self.topic, self.incarnation, key)
 
     def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
@@ -83,7 +82,7 @@ class IndexSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshSource:
-    """One segment or pack, by what is in memory of it: perhaps not all, so its name is another."""
+    """One segment or pack, by its records in memory: perhaps not all of them, so it has another name."""
 
     name: str
     end_place: int
@@ -168,7 +167,7 @@ class PackSource:
 
 
 class PackTails:
-    """The `.idx` parts of topics in packs that are not indexed yet: those asked for last are kept."""
+    """The `.idx` parts of topics in unindexed packs: the most recently used ones are cached."""
 
     def __init__(self, store: ObjectStore, pieces: PackPieces) -> None:
         self.pieces = pieces
@@ -177,21 +176,21 @@ class PackTails:
         self._kept_bytes = 0
 
     def is_readable(self, pack: PackEntry) -> bool:
-        """Whether one request can give all that is behind the `.log` parts."""
+        """Whether one request can read everything behind the `.log` parts."""
         return bool(pack.columns_start) and pack.object_bytes - pack.columns_start <= TAIL_BYTES_MAX
 
     def forget(self, keys: Set[str]) -> None:
-        """Let go of what is kept of these objects."""
+        """Drop the cached content of these objects."""
         for name in [name for name in self._kept if name[0] in keys]:
             self._kept_bytes -= _size(self._kept.pop(name))
 
     async def keys_of(self, pack: PackEntry, topic: str) -> list[tuple[SegmentEntry, bytes]]:
-        """The topic's pieces in the pack with their `.idx` parts: one request, or none. The pieces are kept, too."""
+        """The topic's pieces in the pack with their `.idx` parts: one request, or none. The pieces are cached, too."""
         name = (pack.key, topic)
-        known = self._kept.get(name)
-        if known is not None:
+        cached = self._kept.get(name)
+        if cached is not None:
             self._kept.move_to_end(name)
-            return known
+            return cached
         start = pack.columns_start
         tail = memoryview(await self._store.get_range(pack.key, start=start, end=pack.object_bytes))
         everything = self.pieces.in_tail(pack, tail)
@@ -262,7 +261,7 @@ def _fresh(item: Item, life: Life, records: FreshRecords, store_times: tuple[int
 async def sources_of_gaps(
     catalog: Catalog, entry: TopicEntry, *, readers: SegmentReaders, tails: PackTails
 ) -> list[KeySource]:
-    """What holds by now the offsets that were in quarantine when an index object was made."""
+    """The present holders of offsets that were in quarantine when an index object was made."""
     gaps = [
         gap
         for index in catalog.indexes.values()
@@ -289,7 +288,7 @@ async def sources_of_gaps(
 
 
 def packs_of(catalog: Catalog, entry: TopicEntry) -> list[PackEntry]:
-    """The packs in which this life of the topic lives."""
+    """The packs that hold this incarnation of the topic."""
     packed = catalog.packed.get(entry.topic)
     if packed is None or packed.incarnation != entry.incarnation:
         return []

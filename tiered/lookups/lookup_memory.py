@@ -1,11 +1,11 @@
-"""LookupMemory: what lookups have in memory: bloom pages of index objects, and keys and places of what is newer.
+"""LookupMemory: indexes kept in memory for lookups: bloom pages of index objects, keys and places of newer records.
 
-    there at once    what this process has written itself
-    `load`           everything else, as far as there is room: once, by whoever has opened a catalog. One request for an
+    there at once    indexes of data that this process has written
+    `load`           everything else, as far as there is room: called once after opening a catalog. One request for an
                      index object, a pack, a segment whose parts follow one another, two for one whose parts are objects
-    missed           what a lookup would have needed comes the same way, in the background
+    missed           an index that a lookup lacked is loaded the same way, in the background
 
-Without either cache nothing is kept, and nothing excluded without a request. Belongs to one event loop.
+Without either cache no index is kept, and no source is excluded without a request. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LookupMemory:
         self._loading: asyncio.Task[None] | None = None
 
     def blooms_of(self, index: IndexEntry) -> bytes | None:
-        """All bloom pages of an index object, if they are here."""
+        """All bloom pages of an index object, if cached."""
         if self._blooms is None:
             return None
         self._follow()
@@ -54,7 +54,7 @@ class LookupMemory:
         return pages
 
     def records_of(self, item: Item, *, start: int) -> FreshRecords | None:
-        """The records of a segment or pack at or behind the place `start`, if all of them are here."""
+        """The records of a segment or pack at or behind the place `start`, if all of them are cached."""
         if self._fresh is None:
             return None
         self._follow()
@@ -66,22 +66,22 @@ class LookupMemory:
         return records if records.start <= max(start, item.min_physical_offset) else None
 
     def find_place(self, place: int) -> IndexedPlace | None:
-        """The record that lay at a place, if that is here."""
+        """The record stored at a place, if cached."""
         if self._fresh is None:
             return None
         self._follow()
         return self._fresh.find_place(place)
 
     async def load(self) -> None:
-        """Fetch whatever is missing and has room.
+        """Fetch missing indexes that fit.
 
-        Raises what the store raises, and CorruptDataError leaves; what has come by then stays.
+        Raises the store's errors and CorruptDataError; indexes fetched by then stay.
         """
         catalog = self._follow()
         await run_all([self._fetch(wanted) for wanted in self._missing(catalog)], concurrency_max=CONCURRENCY_MAX)
 
     def load_soon(self) -> None:
-        """The same in the background; what fails is left to the next time."""
+        """Run `load` in the background; failures are left to the next run."""
         if (self._blooms is not None or self._fresh is not None) and (self._loading is None or self._loading.done()):
             self._loading = asyncio.get_running_loop().create_task(self._load_in_background(), name="lookup-memory")
 
@@ -92,7 +92,7 @@ class LookupMemory:
             await asyncio.gather(self._loading, return_exceptions=True)
 
     def _follow(self) -> Catalog:
-        """What has left the catalog makes room for others."""
+        """Drop the indexes of objects removed from the catalog; return the catalog."""
         catalog = self._catalog()
         if self._followed is not catalog:
             self._followed = catalog
@@ -103,7 +103,7 @@ class LookupMemory:
         return catalog
 
     def _missing(self, catalog: Catalog) -> list[Item | IndexEntry]:
-        """What may be fetched, that of the newest records first, then bloom pages, the newest first."""
+        """The indexes to fetch: of unindexed items, the newest first, then bloom pages, the newest first."""
         items: list[Item | IndexEntry] = []
         if self._fresh is not None:
             items += self._fresh.missing(catalog)

@@ -1,4 +1,4 @@
-"""Whose record lay at a place in the log, by one request where index objects cover it."""
+"""Finds the record stored at a place in the log, by one request where index objects cover it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlaceAnswer:
-    """What index objects say for certain; `place` None: no record that has not expired lay there."""
+    """The definite answer of index objects; `place` None: no unexpired record was stored there."""
 
     place: IndexedPlace | None
 
 
 async def find_indexed_place(store: ObjectStore, catalog: Catalog, physical_offset: int) -> PlaceAnswer | None:
-    """Look for a place in the object that covers it; None when no object can tell, and the segments must.
+    """Search a place in the object that covers it; None when no object can answer, and segments must be searched.
 
     ObjectStoreUnavailableError when the store gives no answer.
     """

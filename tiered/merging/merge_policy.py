@@ -2,15 +2,15 @@
 
 Packs of one TTL class and level, of one range of topics, are merged once there are `fan_in` generations of them: the
 oldest first, into packs of the next level, cut by ranges of topics so that each is about `pack_bytes`. So a byte is
-written once a level, a topic lives in at most about `fan_in` packs a level, and its pieces grow by `fan_in` from level
+written once per level, a topic is in at most about `fan_in` packs per level, and its pieces grow by `fan_in` from level
 to level until they are segments of their own.
 
     level 0   all topics    [..16..]
     level 1   eighths       [..16..] [..16..] ...        16 packs of level 0 made eight of these
     level 2   128ths        ...
 
-A pack lives until its newest message expires; so that merging keeps nothing much longer than its time, what is merged
-spans at most an eighth of the longest time to live of its class.
+A pack is kept until its newest message expires. To bound how long merging keeps expired messages, the packs of one
+merge span at most an eighth of the longest time to live of their class.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from thermocline.tiered.packs import SPAN_OF_TTL, PackEntry, longest_ttl_ms
 
 MERGE_COUNT_MIN = 2
 OWN_PART = 2
-"""A topic whose pieces in one merge reach 1/OWN_PART of a segment gets segments of its own; one of which so much waits
-is sealed by itself at once."""
+"""A topic whose pieces in one merge reach 1/OWN_PART of a segment gets segments of its own; a topic with that much
+waiting is sealed by itself at once."""
 DEPTH_MAX = 16
 
 
 def own_bytes_of(segment_bytes: int) -> int:
-    """From how many raw bytes on a topic gets a segment of its own."""
+    """The raw bytes from which on a topic gets a segment of its own."""
     return max(1, segment_bytes // OWN_PART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """Packs to merge, all of one class; what comes out is of `level`, cut by the first `depth` bits."""
+    """Packs to merge, all of one class; the resulting packs are of `level`, cut by the first `depth` bits."""
 
     packs: tuple[PackEntry, ...]
     level: int
@@ -97,7 +97,7 @@ class MergePolicy:
 
 
 def _within(packs: list[PackEntry], ttl_ms: int | None) -> list[PackEntry]:
-    """The longest stretch from an oldest pack on that spans no more than it may; packs by their oldest message."""
+    """The longest run of packs, ordered by oldest message, whose time span is within the bound."""
     if ttl_ms is None:
         return packs
     best: list[PackEntry] = []

@@ -1,10 +1,10 @@
-"""Merging: keeps the packs that a topic lives in few, beside sealing, within a budget of bytes.
+"""Merging: bounds the number of packs per topic, beside sealing, within a budget of bytes.
 
-    budget   grows by `bytes_per_second`, up to BURST_MS of it; a merge is begun when it is not in debt, and what the
-             merge has written is taken off: so however large merges are, no more is written in the long run
+    budget   grows by `bytes_per_second`, up to BURST_MS of it. A merge begins when the budget is not negative, and its
+             written bytes are subtracted: so the rate holds in the long run, however large merges are
 
-One merge at a time. It reads while rounds go on committing; its own commit puts what it wrote in place of its packs, if
-all of them are still there, else it is given up. Belongs to the tier process's loop.
+One merge at a time. It reads while rounds continue to commit; its own commit replaces its packs by the new objects if
+all of them still exist, else the merge is given up. Belongs to the tier process's loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 BURST_MS = 60_000
 NONE_OWN = 1 << 62
-"""No topic has so many bytes."""
+"""More bytes than any topic has."""
 FAILED_MAX = 64
 RETRY_MS = 5_000
 
@@ -57,13 +57,13 @@ class MergeBudget:
         return self._available >= 0
 
     def take(self, size_bytes: int) -> None:
-        """So much was written."""
+        """Subtract written bytes."""
         self._available -= size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOutcome:
-    """What a committed merge did."""
+    """The result of a committed merge."""
 
     packs_out: int
     packs_in: int
@@ -88,9 +88,9 @@ class Merging:
         requests: RequestBudget | None = None,
         commit_cost: Callable[[], int] = lambda: 1,
     ) -> None:
-        """`amend` commits what a change makes of the newest catalog, between two rounds' commits; see TierService.
-        `requests`: merges keep to it, `commit_cost` of them at most for a commit. What cannot be paid for with segments
-        of topics' own is merged without; what cannot be paid for by a whole burst stays as it is."""
+        """`amend` commits a change of the newest catalog, between two rounds' commits; see TierService. `requests`: the
+        request budget, which merges respect, with at most `commit_cost` for a commit. A merge that is too expensive
+        with segments of topics' own is done without them; one that exceeds a whole burst is not done."""
         self._requests = requests
         self._commit_cost = commit_cost
         self._merger = merger
@@ -108,8 +108,8 @@ class Merging:
         """One merge, committed; None when none is due.
 
         Raises:
-            ObjectStoreUnavailableError: No answer; what was written has been given up.
-            DiskFullError: No room to write it; what was written has been given up.
+            ObjectStoreUnavailableError: No answer; the written objects have been given up.
+            DiskFullError: No disk space; the written objects have been given up.
             FencedError: Another writer has taken over.
         """
         async with self._lock:
@@ -128,11 +128,11 @@ class Merging:
             return await self._merge(plan, own_bytes=self._own_bytes, raises=True)
 
     def charge(self, size_bytes: int) -> None:
-        """So much was written on demand beside merges: they wait until it has been made up for."""
+        """Charge bytes written on demand beside merges: merges wait until the budget has recovered."""
         self._budget.take(size_bytes)
 
     async def run(self, changed: asyncio.Event) -> None:
-        """Merge whatever is due, again whenever `changed` is set; until cancelled or fenced. Logs what fails."""
+        """Run due merges, again whenever `changed` is set; until cancelled or fenced. Logs failures."""
         had_room = True
         while True:
             try:
@@ -140,7 +140,7 @@ class Merging:
                 failure: ObjectStoreUnavailableError | DiskFullError | None = None
                 had_room = had_room or outcome is not None
             except FencedError:
-                return  # sealing meets it, too, and says so
+                return  # sealing fails likewise, and logs it
             except ObjectStoreUnavailableError as error:
                 outcome, failure = None, error
                 logger.debug("packs not merged: %s retry_ms=%d", error, RETRY_MS)
@@ -151,7 +151,7 @@ class Merging:
                 had_room = False
             if outcome is not None:
                 continue
-            # While in debt, time is what it waits for.
+            # While the budget is negative, wait for time to pass.
             pause_ms = RETRY_MS if failure is not None or self._next() is not None else None
             try:
                 async with asyncio.timeout(None if pause_ms is None else pause_ms / 1_000):
@@ -178,14 +178,14 @@ class Merging:
         return own_bytes_of(self._segment_bytes)
 
     def _choose_own_bytes(self, plan: MergePlan, requests: RequestBudget) -> tuple[int, int]:
-        """From how many bytes on a topic gets segments of its own, and how many requests that takes at most."""
+        """The bytes from which on a topic gets segments of its own, and the most requests of the merge then."""
         cost = self._cost(plan, own_bytes=self._own_bytes)
         if cost <= requests.most:
             return self._own_bytes, cost
         return NONE_OWN, self._cost(plan, own_bytes=NONE_OWN)
 
     def _cost(self, plan: MergePlan, *, own_bytes: int) -> int:
-        """Requests of a merge at most: packs of each range and class, segments as many as pieces, the commit."""
+        """The most requests of a merge: packs of each range and class, as many segments as pieces, the commit."""
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for pack in plan.packs:
@@ -213,7 +213,7 @@ class Merging:
         except CorruptDataError as error:
             if raises:
                 raise
-            # They stay as they are, readable as far as they are; a scrub says more.
+            # They stay as they are, readable except for the damage; a scrub reports it.
             logger.error("packs not merged: %s", error)
             self._failed[_name(plan)] = None
             while len(self._failed) > FAILED_MAX:
@@ -243,7 +243,7 @@ class Merging:
         return outcome
 
     def _changes(self, catalog: Catalog, result: MergeResult) -> LedgerChanges | None:
-        """What puts the result in place of its packs; None when one of them has gone, or a topic's life has ended."""
+        """The change that replaces the packs by the result; None when a pack is gone or a topic was deleted."""
         if not all(pack_id in catalog.packs for pack_id in result.packs_out):
             return None
         for segment in result.segments_in:

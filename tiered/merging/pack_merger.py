@@ -1,9 +1,10 @@
-"""PackMerger: rewrites packs into fewer, and topics that have added up into segments of their own. Commits nothing.
+"""PackMerger: rewrites packs into fewer ones, and topics that have become large into segments of their own. Commits
+nothing.
 
     packs -> their live pieces by topic (k-way, front to back) -> one piece a topic, records byte for byte
           -> packs of the plan's level, cut by ranges of topics;  or, from half a segment on, segments of their own
 
-What has expired or whose topic has ended is left out. Everything written is under ids of this writer, complete before
+Expired records and those of deleted topics are omitted. All objects are under ids of this writer, complete before
 it is returned, and given up if anything fails; the caller commits it in place of the plan's packs, or gives it up.
 A merge uses memory for one buffer a pack and for the pieces of one topic, and disk for the packs that it has begun; it
 waits for its shares of the budgets (tier_budgets.py). Buffers take at most half of one, files half of the other, so
@@ -49,7 +50,7 @@ LARGE_PIECE_BYTES = 16 * 1024 * 1024
 
 @dataclass(slots=True)
 class MergeResult:
-    """What a merge has written: to be committed in place of `packs_out`."""
+    """The objects written by a merge, to be committed in place of `packs_out`."""
 
     packs_out: tuple[str, ...]
     packs_in: list[PackEntry] = field(default_factory=list)
@@ -58,13 +59,13 @@ class MergeResult:
 
     @property
     def written_bytes(self) -> int:
-        """Stored bytes of all that was written."""
+        """Stored bytes of all written objects."""
         return sum(pack.object_bytes for pack in self.packs_in) + sum(each.stored_bytes for each in self.segments_in)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """By what a merge goes: TTL class of a topic now, and its cut."""
+    """The rules of a merge: each topic's present TTL class, and its cut."""
 
     class_of: Callable[[str], str]
     cuts_ms: Mapping[str, int]
@@ -85,7 +86,7 @@ class PackMerger:
         budgets: TierBudgets | None = None,
         fresh: FreshIndex | None = None,
     ) -> None:
-        """`fresh`: takes what lookups need of what is merged before it is indexed."""
+        """`fresh`: receives the index entries of merged records that no index object covers yet, for lookups."""
         self._writer = writer
         self._fresh = fresh
         self._options = options
@@ -97,7 +98,7 @@ class PackMerger:
         """Carry out a plan made from `catalog`.
 
         Raises:
-            ObjectStoreUnavailableError: No answer; everything written has been given up.
+            ObjectStoreUnavailableError: No answer; all written objects have been given up.
             ObjectNotFoundError: A pack has been collected meanwhile.
             CorruptDataError: A piece is damaged: the packs stay as they are.
             DiskFullError: There is no room to write them.
@@ -108,14 +109,14 @@ class PackMerger:
             return await self._merge(plan, catalog, rules, buffer_bytes=buffer_bytes, held_bytes=held_bytes)
 
     def give_up(self, result: MergeResult) -> None:
-        """What was written will not be committed."""
+        """Give up the written objects: they will not be committed."""
         for pack in result.packs_in:
             self._writer.abandon(pack.id, (pack.key,))
         for segment in result.segments_in:
             self._writer.abandon(segment.id, segment.keys)
 
     def _spooled_bytes(self, plan: MergePlan, rules: MergeRules) -> int:
-        """About what is on disk at a time: the pack that is written, and a segment twice, in parts and put together."""
+        """The approximate disk use: the pack being written, and a segment twice, as parts and as one object."""
         if self._spool_folder is None:
             return 0
         return min(_open_part(plan, plan.raw_bytes) + 2 * rules.segment_bytes, self._budgets.spool.bytes_max // 2)
@@ -219,7 +220,7 @@ def _open_part(plan: MergePlan, amount: int) -> int:
 
 
 def _held_bytes(plan: MergePlan, buffer_bytes: int) -> int:
-    """The memory that a merge takes all the while."""
+    """The memory that a merge holds from beginning to end."""
     packs = plan.packs
     footers_bytes = sum(pack.object_bytes - pack.footer_start for pack in packs)
     written_bytes = RECORD_MEMORY_BYTES * _open_part(plan, sum(pack.record_count for pack in packs))
@@ -227,7 +228,7 @@ def _held_bytes(plan: MergePlan, buffer_bytes: int) -> int:
 
 
 class _Outputs:
-    """What a merge writes: one open pack for each TTL class, and segments."""
+    """The outputs of a merge: one open pack for each TTL class, and segments."""
 
     def __init__(
         self,
@@ -277,12 +278,12 @@ class _Outputs:
         pack.add(finished, created_ms=self._clock())
 
     async def finish(self) -> None:
-        """Upload what is open."""
+        """Upload the open packs."""
         for ttl_class in list(self._open):
             await self._finish(ttl_class)
 
     def give_up(self) -> None:
-        """Nothing of it will be committed."""
+        """Give up all outputs: none will be committed."""
         for pack in self._open.values():
             pack.close()
             self._writer.abandon(pack.pack_id, ())

@@ -1,8 +1,8 @@
-"""ByteBudget: how many bytes several users of one resource may hold at a time.
+"""ByteBudget: bounds the bytes that several users of one resource hold at a time.
 
-Who comes first is served first: a large share is not overtaken by small ones for ever. A share larger than the whole
-budget passes when nobody else holds anything: it makes progress, alone. Cancelling whoever waits frees its place. Who
-holds a share and wants another on top (`own_bytes`) must be the only one to do so: two would wait for each other.
+First come, first served: small shares do not overtake a large one. A share larger than the whole budget is granted
+when no other share is held: so it makes progress, alone. A cancelled waiter gives up its place. Only one user may hold
+a share and request another (`own_bytes`): two would wait for each other.
 Belongs to one event loop.
 """
 
@@ -41,8 +41,8 @@ class ByteBudget:
 
     @asynccontextmanager
     async def hold(self, size_bytes: int, *, own_bytes: int = 0) -> AsyncIterator[None]:
-        """Hold a share for the block; waits until there is room, or nobody else holds anything: `own_bytes` is what the
-        caller holds already. Cancelling is safe."""
+        """Hold a share for the block; waits until there is room, or no other share is held. `own_bytes`: the share that
+        the caller holds already. Cancelling is safe."""
         await self._acquire(size_bytes, own_bytes)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Errors that only the cold tier knows. The families, and what a caller can do about each: remoting/errors.py."""
+"""Errors of the cold tier alone. The families, and how a caller handles each: remoting/errors.py."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class QueueGapError(CorruptDataError):
 
 
 class StateCorruptError(CorruptDataError):
-    """What lies under a state snapshot's name is none that this version can read."""
+    """The object under a state snapshot's name is not one that this version can read."""
 
 
 class StateTooNewError(StateCorruptError):
-    """The state snapshot is whole, and of a later format than this version knows."""
+    """The state snapshot is whole, but of a later format than this version supports."""

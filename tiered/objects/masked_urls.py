@@ -1,9 +1,9 @@
-"""masked_url: a cold tier's URL as it may be shown, logged and sent, without what nobody is to read.
+"""masked_url: a cold tier's URL as it may be shown, logged and sent, without its secrets.
 
     s3://bucket/p?endpoint=http://host:1&access_key=AKIA...&secret_key=...
     s3://bucket/p?endpoint=http://host:1&access_key=***&secret_key=***
 
-What stays is named here; whatever is not, is masked: a misspelt option may hold a key as well as a right one.
+Only options listed here stay readable; all others are masked, as a misspelt option may hold a key too.
 """
 
 from __future__ import annotations

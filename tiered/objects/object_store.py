@@ -1,4 +1,4 @@
-"""ObjectStore: the few verbs by which the cold tier knows S3, a directory, or memory.
+"""ObjectStore: the cold tier's interface to S3, a directory, or memory.
 
 Providers are `memory/`, `file/` and `s3/`; `wrappers/` holds retrying, metering, throttling and fault injection, each
 of the same shape, stacked where the program is assembled (`object_store_url.py`). One contract suite runs on them all.
@@ -13,9 +13,9 @@ Rules
   - A key is UTF-8, at most 1024 bytes, its components separated by one slash each; none is empty, `.` or `..`. No key
     is a folder of another key: some stores are directories underneath. `start_after` is right for ASCII keys only.
   - Any call may be cancelled; a write may then have happened or not.
-  - UnavailableError says that nobody knows whether the call was carried out. The same call may be repeated, except
-    that a repeated create_if_absent may meet its own first attempt (AlreadyExistsError): who must know whose the object
-    is reads it.
+  - UnavailableError means that the outcome of the call is unknown. The same call may be repeated, except that a
+    repeated create_if_absent may meet its own first attempt (AlreadyExistsError): a caller that must tell the two apart
+    reads the object.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""PackedRows: a row of small records of numbers as one string of bytes, each made only when somebody looks at it.
+"""PackedRows: a row of small records of numbers as one string of bytes; a record becomes an object only on access.
 
-A catalog of 100 000 segments knows some million queue runs and as many coarse frames. As objects of numbers these are
-most of what it costs; packed, a number takes its 8 bytes and nothing else. In JSON they are arrays of arrays, as the
-records themselves would be: `enc_hook` and `dec_hook` belong to every encoder and decoder of what holds them.
+A catalog of 100 000 segments has some million queue runs and as many coarse frames. As objects these take most of its
+memory; packed, a number takes only 8 bytes. In JSON they are arrays of arrays, as the records themselves would be:
+every encoder and decoder of their owners needs `enc_hook` and `dec_hook`.
 """
 
 from __future__ import annotations

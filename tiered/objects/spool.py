@@ -58,7 +58,7 @@ class Spool:
         self._memory = bytearray()
         if self._file is not None:
             file, self._file = self._file, None
-            with contextlib.suppress(OSError):  # what is buffered still may find no room, and nobody wants it
+            with contextlib.suppress(OSError):  # the buffered rest may find no room, and is not needed
                 file.close()
 
 

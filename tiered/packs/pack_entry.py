@@ -1,14 +1,14 @@
-"""PackEntry: what the ledger says of one pack, and what the catalog keeps of each topic that lives in packs.
+"""PackEntry: a pack as the ledger describes it, and the catalog's entry for each topic in packs.
 
-A pack holds pieces: segments of many topics. The ledger names the pack, where its footer lies, its topics and the range
-of offsets of each queue (`piece_table.py`); everything else of a piece is in the footer (`pack_format.py`), and loaded
-when somebody needs it.
+A pack holds pieces: segments of many topics. The ledger has the pack's key, the position of its footer, its topics and
+the range of offsets of each queue (`piece_table.py`); all other data of a piece is in the footer (`pack_format.py`),
+and loaded on demand.
 
     order of topics in a pack: by CRC-32 of the name, then by the name
     range of a pack: the topics of which the first `depth` bits of the CRC-32 are those of its first topic
 
-So a merge can cut what it writes into packs of halves, quarters, eighths of the topics, and what is cut again later
-fits into what was cut before.
+So a merge can cut its output into packs of halves, quarters, eighths of the topics, and later cuts subdivide earlier
+ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TopicKey = tuple[int, str]
 
 
 def topic_key(topic: str) -> TopicKey:
-    """By what topics are ordered in a pack."""
+    """The sort key of topics in a pack."""
     return zlib.crc32(topic.encode()), topic
 
 
@@ -86,13 +86,13 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
         return decode_piece_table(self.pieces, piece_count=len(self.topics), times=self.piece_times())
 
     def piece_times(self) -> PieceTimes | None:
-        """Between which store times each piece lies; None when only the pack's are known."""
+        """Bounds of each piece's store times; None when the ledger has only the pack's."""
         if not self.times:
             return None
         return decode_piece_times(self.times, piece_count=len(self.topics), min_store_ms=self.min_store_ms)
 
     def indexes_of(self, topic: str) -> range:
-        """Which pieces are the topic's."""
+        """The indexes of the topic's pieces."""
         start = bisect_left(self.topics, topic_key(topic), key=topic_key)
         end = start
         while end < len(self.topics) and self.topics[end] == topic:
@@ -115,7 +115,7 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
 
 
 class QueueBounds(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The packed offsets of a queue lie within [start_offset, end_offset); the end is exact."""
+    """The packed offsets of a queue are within [start_offset, end_offset); the end is exact."""
 
     queue_id: int
     start_offset: int
@@ -123,7 +123,7 @@ class QueueBounds(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PackedTopic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A topic's share of the packs, under one incarnation: the packs that it lives in, in the order they came."""
+    """A topic's share of the packs, under one incarnation: the packs that hold it, in the order of their commits."""
 
     topic: str
     incarnation: int

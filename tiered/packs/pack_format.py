@@ -7,7 +7,7 @@
     footer    sections end to end: one zstd frame each, around a JSON array of up to SECTION_PIECES segment entries
     trailer   as every part has it (`segment_format.py`); the content size is that of all sections together
 
-A part of a piece is the same bytes as if it were an object of its own; its locator says where it lies.
+A part of a piece has the same bytes as an object of its own; its locator has its position.
 """
 
 from __future__ import annotations

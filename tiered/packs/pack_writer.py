@@ -149,7 +149,7 @@ class PackWriter:
 
 
 def extent_of(entry: SegmentEntry) -> PieceExtent:
-    """What the ledger tells of a piece."""
+    """The ledger's description of a piece."""
     return PieceExtent(
         incarnation=entry.incarnation,
         raw_bytes=entry.raw_bytes,
@@ -190,7 +190,7 @@ def join_parts(finished: FinishedSegment, *, key: str, created_ms: int, folder: 
 
 
 def _moved(locator: PartLocator, by: int) -> PartLocator:
-    """The locator of a part that lies `by` bytes further on."""
+    """The locator of a part, moved by `by` bytes."""
     return msgspec.structs.replace(
         locator, start=locator.start + by, end=locator.end + by, footer_start=locator.footer_start + by
     )

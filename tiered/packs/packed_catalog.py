@@ -1,8 +1,8 @@
-"""What one ledger entry makes of the packs in a catalog. Pure functions; `catalog.apply` calls them.
+"""Applies one ledger entry to the packs of a catalog. Pure functions; `catalog.apply` calls them.
 
-A pack is live as long as one topic lives in it; then it goes by itself, and is remembered as removed until no readable
-version names it. A piece of a topic's life that has ended, or that another has followed, is not live, whoever commits
-it: a topic may be deleted while a merge is under way.
+A pack is live as long as it holds a live topic; then it is removed automatically, and listed as removed until no
+readable version names it. A piece of an ended or superseded incarnation is not live, even when it is committed later: a
+topic may be deleted while a merge is under way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from thermocline.tiered.packs.piece_table import PieceExtent
 
 @dataclass(slots=True)
 class PackedChanges:
-    """The packs of a catalog while an entry is applied. `gone`: packs that have left."""
+    """The packs of a catalog while an entry is applied. `gone`: removed packs."""
 
     packs: dict[str, PackEntry]
     packed: dict[str, PackedTopic]
@@ -30,14 +30,14 @@ class PackedChanges:
         return cls(dict(packs), dict(packed))
 
     def delete_topic(self, topic: str, incarnation: int) -> None:
-        """The topic's incarnations up to this one have ended."""
+        """End the topic's incarnations up to this one."""
         packed = self.packed.get(topic)
         if packed is not None and packed.incarnation <= incarnation:
             del self.packed[topic]
             self._drop_unused(packed.packs)
 
     def remove(self, pack_id: str) -> bool:
-        """A pack goes, with every topic in it; False when it is not there."""
+        """Remove a pack, with every topic in it; False when it does not exist."""
         pack = self.packs.get(pack_id)
         if pack is None:
             return False
@@ -52,7 +52,7 @@ class PackedChanges:
         return True
 
     def add(self, pack: PackEntry, *, live: Mapping[str, int], only: frozenset[str] | None) -> None:
-        """A pack comes; `live` gives the incarnation of each of its topics that lives."""
+        """Add a pack; `live`: the incarnation of each of its live topics."""
         is_used = False
         by_topic: dict[str, list[PieceExtent]] = {}
         for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
@@ -82,12 +82,12 @@ class PackedChanges:
 
 
 def is_used(pack: PackEntry, packed: Mapping[str, PackedTopic]) -> bool:
-    """Whether a topic lives in the pack."""
+    """Whether the pack holds a live topic."""
     return any((found := packed.get(topic)) is not None and pack.pack_id in found.packs for topic in pack.topics)
 
 
 def live_topics(pack: PackEntry, packed: Mapping[str, PackedTopic]) -> list[str]:
-    """The topics that live in the pack, each once."""
+    """The live topics of the pack, each once."""
     return [
         topic
         for topic in dict.fromkeys(pack.topics)
@@ -96,7 +96,7 @@ def live_topics(pack: PackEntry, packed: Mapping[str, PackedTopic]) -> list[str]
 
 
 def packed_record_counts(packs: Iterable[PackEntry], packed: Mapping[str, PackedTopic]) -> dict[str, int]:
-    """How many records of each topic live in packs, expired ones included."""
+    """How many records of each topic are in packs, expired ones included."""
     counts: dict[str, int] = {}
     for pack in packs:
         table = pack.table()
@@ -115,9 +115,9 @@ def _with(packed: PackedTopic | None, topic: str, pack_id: str, pieces: list[Pie
     queues = {queue.queue_id: queue for queue in packed.queues}
     for piece in pieces:
         for came in piece.queues:
-            known = queues.get(came.queue_id)
-            start = came.start_offset if known is None else min(known.start_offset, came.start_offset)
-            end = came.end_offset if known is None else max(known.end_offset, came.end_offset)
+            bounds = queues.get(came.queue_id)
+            start = came.start_offset if bounds is None else min(bounds.start_offset, came.start_offset)
+            end = came.end_offset if bounds is None else max(bounds.end_offset, came.end_offset)
             queues[came.queue_id] = QueueBounds(came.queue_id, start, end)
     return msgspec.structs.replace(
         packed,
@@ -129,14 +129,14 @@ def _with(packed: PackedTopic | None, topic: str, pack_id: str, pieces: list[Pie
 
 
 def _without(packed: PackedTopic, pack_id: str, pieces: list[PieceExtent]) -> PackedTopic:
-    """The topic without its pieces of one pack. What lay first in a queue no longer counts as its start."""
+    """The topic without its pieces of one pack. If they were first in a queue, its start moves up."""
     queues = {queue.queue_id: queue for queue in packed.queues}
     for piece in sorted(pieces, key=lambda each: min(queue.start_offset for queue in each.queues)):
         for went in piece.queues:
-            known = queues[went.queue_id]
-            if went.start_offset <= known.start_offset:
-                start = max(known.start_offset, min(went.end_offset, known.end_offset))
-                queues[went.queue_id] = QueueBounds(known.queue_id, start, known.end_offset)
+            bounds = queues[went.queue_id]
+            if went.start_offset <= bounds.start_offset:
+                start = max(bounds.start_offset, min(went.end_offset, bounds.end_offset))
+                queues[went.queue_id] = QueueBounds(bounds.queue_id, start, bounds.end_offset)
     return msgspec.structs.replace(
         packed,
         packs=tuple(each for each in packed.packs if each != pack_id),

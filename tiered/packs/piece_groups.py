@@ -1,7 +1,7 @@
-"""PieceGroups: where the frames of a pack's large pieces lie, small enough for the ledger.
+"""PieceGroups: the positions of the frames of a pack's large pieces, small enough for the ledger.
 
-A piece whose `.log` part is read whole for one record of it (`piece_logs.py`) needs none. Of any other the ledger tells
-of groups of frames that follow one another in a run, a MiB or so each: so a record of it, too, is one request. One zstd
+A piece whose `.log` part is read whole for one record (`piece_logs.py`) needs none. For any other the ledger has
+groups of consecutive frames of a run, about a MiB each: so one of its records, too, is one request. One zstd
 frame around columns, each as byte planes (plane k: byte k, the lowest first, of every number), end to end:
 
     of p pieces   4 planes   which piece of the pack, u32       4 planes   groups, u32
@@ -118,7 +118,7 @@ def frame_groups(entry: SegmentEntry) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=CACHED)
 def piece_groups_of(data: bytes) -> PieceGroups:
-    """What the ledger says of a pack. LedgerCorruptError when it is nonsense."""
+    """Decode the ledger's bytes for a pack. LedgerCorruptError when they are damaged."""
     try:
         size_bytes = zstandard.frame_content_size(data)
         if not 4 <= size_bytes <= GROUPS_BYTES_MAX:
@@ -141,7 +141,7 @@ def piece_groups_of(data: bytes) -> PieceGroups:
 
 
 def group_in_pack(pack: PackEntry, index: int, piece: PieceExtent, *, queue_id: int, offset: int) -> FrameGroup | None:
-    """The frames, of which one holds a record of piece `index`; None when the ledger does not say."""
+    """The group of frames that holds a record of piece `index`; None when the ledger has none."""
     if not pack.groups or not pack.logs:
         return None
     ordinal = 0
@@ -165,7 +165,7 @@ async def record_in_group(
 ) -> memoryview:
     """A record of a piece, by one request for its group.
 
-    Raises what the store raises, and CorruptDataError leaves when the group is damaged, or not the piece's.
+    Raises the store's errors, and CorruptDataError when the group is damaged, or not the piece's.
     """
     stored = memoryview(await store.get_range(pack.key, start=group.start, end=group.end))
     start_offset = group.start_offset
@@ -176,6 +176,6 @@ async def record_in_group(
             head = decode_record(record, check_crc=False)
             if (head.topic, head.queue_id) == (topic, queue_id):
                 return record
-            raise SegmentFormatError("another piece lies here", key=pack.key, expected=topic, found=head.topic)
+            raise SegmentFormatError("another piece is stored here", key=pack.key, expected=topic, found=head.topic)
         start_offset, stored = frame.end_offset, stored[size_bytes:]
     raise SegmentFormatError("a group of frames ends early", key=pack.key, queue_offset=queue_offset)

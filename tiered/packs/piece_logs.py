@@ -1,7 +1,7 @@
-"""PieceLogs: how large the `.log` part of each piece of a pack is, small enough for the ledger.
+"""PieceLogs: the size of the `.log` part of each piece of a pack, small enough for the ledger.
 
-One zstd frame around 8 byte planes (plane k: byte k, the lowest first) of the stored sizes. The parts lie end to end
-behind the pack's magic, so it also says where each of them is: a record of a small piece is then read with its part, by
+One zstd frame around 8 byte planes (plane k: byte k, the lowest first) of the stored sizes. The parts are stored end to
+end behind the pack's magic, so the sizes also give their positions: a record of a small piece is read with its part, by
 one request, without the piece's entry in the pack's footer. About 2 bytes a piece.
 """
 
@@ -42,7 +42,7 @@ def encode_piece_logs(entries: Sequence[SegmentEntry]) -> bytes:
 
 @lru_cache(maxsize=CACHED)
 def piece_log_starts(logs: bytes, piece_count: int) -> Longs:
-    """Where each `.log` part begins, and where the last one ends. LedgerCorruptError when the ledger says nonsense."""
+    """The start of each `.log` part, and the end of the last one. LedgerCorruptError when the bytes are damaged."""
     try:
         content = decompress(logs, raw_bytes=8 * piece_count)
     except FrameChecksumError as error:
@@ -53,7 +53,7 @@ def piece_log_starts(logs: bytes, piece_count: int) -> Longs:
 
 
 def small_part(pack: PackEntry, index: int) -> tuple[int, int] | None:
-    """[start, end) of a piece's `.log` part in the pack; None when it is large, or the ledger does not say."""
+    """[start, end) of a piece's `.log` part in the pack; None when it is large, or not in the ledger."""
     if not pack.logs:
         return None
     starts = piece_log_starts(pack.logs, len(pack.topics))
@@ -66,7 +66,7 @@ async def record_in_part(
 ) -> memoryview:
     """A record of a piece, by one request for its `.log` part.
 
-    Raises what the store raises, and SegmentFormatError when the part is not the piece's that the ledger speaks of.
+    Raises the store's errors, and SegmentFormatError when the part does not belong to the piece in the ledger.
     """
     data = memoryview(await store.get_range(pack.key, start=part[0], end=part[1]))
     footer = decode_log_footer(data)
@@ -75,7 +75,7 @@ async def record_in_part(
     except OffsetOutOfRangeError as error:
         raise SegmentFormatError("the piece has no such queue", key=pack.key, queue_id=queue_id) from error
     if footer.topic != topic or not run.start_offset <= queue_offset < run.end_offset:
-        raise SegmentFormatError("another piece lies here", key=pack.key, expected=topic, found=footer.topic)
+        raise SegmentFormatError("another piece is stored here", key=pack.key, expected=topic, found=footer.topic)
     info = footer.frame_of(run, queue_offset)
     frame = decode_frame(data[info.position : info.end_position], info)
     return frame.slice(queue_offset, queue_offset + 1)

@@ -105,7 +105,7 @@ class _OpenPiece:
         log = memoryview(piece.log)
         footer = decode_log_footer(log)
         if str(footer.segment_id) != piece.entry.segment_id or footer.runs != piece.entry.runs:
-            raise SegmentFormatError("another segment lies here", expected=piece.entry.segment_id)
+            raise SegmentFormatError("another segment is stored here", expected=piece.entry.segment_id)
         return cls(piece.entry, log, memoryview(piece.cq), footer)
 
     def frames(self, run: QueueRun) -> Iterator[FrameInfo]:

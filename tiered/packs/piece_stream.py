@@ -42,7 +42,7 @@ class PieceStream:
         self._columns_end = 0
 
     async def pieces(self, is_wanted: Callable[[SegmentEntry], bool]) -> AsyncIterator[PiecePlace]:
-        """The wanted pieces in their order. Raises what the store raises, and CorruptDataError leaves."""
+        """The wanted pieces in their order. Raises the store's errors and CorruptDataError."""
         pack = self.pack
         tail = memoryview(await self._store.get_range(pack.key, start=pack.footer_start, end=pack.object_bytes))
         check_footer(tail)

@@ -1,4 +1,4 @@
-"""PieceTable: which offsets of which queues the pieces of a pack hold, small enough for the ledger.
+"""PieceTable: the queues and offsets that each piece of a pack holds, small enough for the ledger.
 
 One zstd frame around columns, each as byte planes (plane k: byte k, the lowest first, of every number):
 
@@ -44,7 +44,7 @@ class QueueRange(msgspec.Struct, frozen=True, gc=False):
 
 
 class PieceExtent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the ledger tells of one piece."""
+    """The ledger's description of one piece."""
 
     incarnation: int
     raw_bytes: int
@@ -59,7 +59,7 @@ class PieceTable:
 
     def __init__(self, pieces: Sequence[Numbers], queues: Sequence[Numbers], times: PieceTimes | None = None) -> None:
         self.times = times
-        """Between which store times each piece lies, where the ledger says so."""
+        """Bounds of each piece's store times, if the ledger has them."""
         self._incarnations, self._raw, self._stored, counts = pieces
         self._queue_ids, self._starts, self._records = queues
         self._queue_starts: Numbers = np.concatenate(([0], np.cumsum(counts)))
@@ -69,7 +69,7 @@ class PieceTable:
 
     @property
     def memory_bytes(self) -> int:
-        """About what keeping it costs."""
+        """The approximate memory of the table."""
         times_bytes = self.times.memory_bytes if self.times is not None else 0
         return 32 * len(self._raw) + 24 * len(self._queue_ids) + times_bytes + 500
 

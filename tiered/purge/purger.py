@@ -1,14 +1,14 @@
-"""Purger: what has expired of a topic, or is left of one that was deleted, leaves the bucket now and not in due time.
+"""Purger: deletes a topic's expired data, or all data of a deleted topic, from the bucket now and not in due time.
 
-    1. What is on its way to the bucket arrives; what has expired as a whole leaves the catalog: a sweep.
-    2. Packs that hold such bytes, and segments of the topic's own that have expired in part, are rewritten without
-       them, one after another, and committed in their place.
-    3. Every removed object is deleted at once: the grace period ends for all versions before this one. A pin holds.
-    4. What is left is said: what lies in quarantine, what a pin keeps, what changed all the while.
+    1. Uploads under way are completed; segments and packs that have expired as a whole are removed from the catalog.
+    2. Packs with other expired bytes, and the topic's partly expired segments, are rewritten without them, one after
+       another, and replaced by a commit.
+    3. Every removed object is deleted at once: the grace period ends for all versions before this one. Pins hold.
+    4. The report lists the remaining data: in quarantine, kept by a pin, or changed during the purge.
 
-What had expired when it was asked counts; time goes on meanwhile. Index objects stay as they are: they hold hashes of
-keys and offsets, nothing of a message. One purge at a time. Belongs to the tier process's loop. A crash leaves what
-time to live and garbage collection remove in due time.
+A purge covers the data expired at its start. Index objects stay as they are: they hold hashes of keys and offsets,
+no message content. One purge at a time. Belongs to the tier process's loop. After a crash, time to live and garbage
+collection remove the rest in due time.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Purger:
         removed_by = self._service.catalog.version
         report = await self._service.collect_now()
         catalog, cut_ms = self._service.catalog, min(asked_ms, self._cut_ms(topic))
-        left: list[HeldBytes] = [
+        remaining: list[HeldBytes] = [
             held
             for held in packs_holding(
                 catalog,
@@ -118,17 +118,17 @@ class Purger:
         kept = [each.segment for each in entry.quarantine] if entry is not None else []
         hidden = [segment for segment in kept if segment.min_store_ms < cut_ms]
         hidden += _partly_expired(catalog, topic, cut_ms)
-        known = {held.key for held in left}
+        remaining_keys = {held.key for held in remaining}
         return PurgeReport(
             packs_rewritten=done.packs,
             segments_rewritten=done.segments,
             written_bytes=done.written_bytes,
             deleted_objects=report.deleted_count,
             deleted_bytes=report.deleted_bytes,
-            # What is not collected now, grace period or not, a pin keeps.
+            # A pin keeps every removed object that was not collected now.
             is_held_by_pin=report.held_by_pin or any(gone.removed_in <= removed_by for gone in catalog.removed),
-            left=tuple(left),
-            left_segments=tuple(segment.log.key for segment in hidden if segment.log.key not in known),
+            left=tuple(remaining),
+            left_segments=tuple(segment.log.key for segment in hidden if segment.log.key not in remaining_keys),
         )
 
     async def _rewrite_pack(self, pack: PackEntry, done: _Rewritten) -> None:
@@ -172,7 +172,7 @@ class Purger:
         return self._service.cuts_ms().get(topic, 0)
 
     async def _holds(self, pack: PackEntry, topic: str, cut_ms: int) -> bool:
-        """Whether bytes of the topic lie in the pack that nobody can see any more."""
+        """Whether the pack holds invisible bytes of the topic."""
         if not pack.indexes_of(topic):
             return False
         packed = self._service.catalog.packed.get(topic)
@@ -196,6 +196,6 @@ def in_its_place(catalog: Catalog, segment: SegmentEntry, coming: SegmentEntry) 
 
 
 def _partly_expired(catalog: Catalog, topic: str, cut_ms: int) -> Iterator[SegmentEntry]:
-    """Segments of the topic's own that hold both what was stored before the cut and what was not."""
+    """The topic's own segments that hold records from before and after the cut."""
     entry = catalog.topics.get(topic)
     return entry.segments.stored_around(cut_ms) if entry is not None else iter(())

@@ -42,7 +42,7 @@ class SegmentRewriter:
         budgets: TierBudgets | None = None,
         fresh: FreshIndex | None = None,
     ) -> None:
-        """`fresh`: takes what lookups need of what is not indexed yet."""
+        """`fresh`: receives the index entries of records that no index object covers yet, for lookups."""
         self._writer = writer
         self._options = options
         self._spool_folder = spool_folder

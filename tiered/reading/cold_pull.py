@@ -1,6 +1,6 @@
-"""Cold pull: what a pull of the cold tier asks for, what it takes on the way, and what it gives.
+"""Cold pull: the request of a pull from the cold tier, the records it collects, and its result.
 
-Records are taken as slices of decoded frames, uncopied; those next to each other in one frame are one buffer.
+Records are slices of decoded frames, not copies; adjacent records of one frame are one buffer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class ColdPullStatus(Enum):
     """What a pull found."""
 
     FOUND = "records"
-    NO_MATCH = "nothing up to next_offset; pull on from there"
+    NO_MATCH = "no match below next_offset; continue there"
     BELOW_MINIMUM = "the offset has expired or never was; next_offset is the least visible one"
-    ABOVE_END = "the offset is not in the cold tier yet"
+    ABOVE_END = "the cold tier does not hold the offset yet"
     NO_QUEUE = "the cold tier holds nothing visible of this queue"
 
 
@@ -31,7 +31,7 @@ class ColdPull:
     """Records of one queue from `offset` on, at most `count_max`, and `bytes_max` unless the first alone is larger.
 
     `tags_codes`: only records with one of these codes (32-bit hashes); None for all. `matches(property text)`: only
-    records for which it is true. `group` names whose sequential progress is followed, `reader` who leaves (`forget`).
+    records for which it is true. `group`: reads ahead for this consumer group; `reader`: the id for `reader_left`.
     """
 
     topic: str
@@ -48,7 +48,7 @@ class ColdPull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdPullResult:
-    """`buffers` are runs of whole records in order; `end_offset` is where what is here ends."""
+    """`buffers` are runs of whole records in order; `end_offset` is the queue's end in the cold tier."""
 
     status: ColdPullStatus
     next_offset: int
@@ -59,7 +59,7 @@ class ColdPullResult:
 
 
 class TakenRecords:
-    """What a pull has collected so far."""
+    """The records that a pull has collected so far."""
 
     def __init__(self, request: ColdPull) -> None:
         assert request.count_max > 0
@@ -81,7 +81,7 @@ class TakenRecords:
             if frame.min_store_ms < self._cut_ms and frame.store_timestamp_ms(start) < self._cut_ms:
                 self.next_offset += 1
                 continue
-            # Where the cut runs through the frame records are judged one by one, elsewhere all at once.
+            # If the cut is within the frame, records are checked one by one, else all at once.
             visible_end = end_offset if frame.min_store_ms >= self._cut_ms else start + 1
             stop = min(visible_end, start + self._count_max - self.message_count)
             room_position = frame.position(start) + self._bytes_max - self.size_bytes

@@ -1,5 +1,5 @@
-"""Lookups of single records in the cold tier by their place in the log, from the parts of segments, where neither index
-objects nor what is in memory can tell; by key: `indexes/key_search.py`."""
+"""Lookups of single records in the cold tier by physical offset, from the parts of segments: the fallback where neither
+index objects nor indexes in memory answer. Lookups by key: `indexes/key_search.py`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def find_by_physical_offset(
     pieces: PackPieces,
     memory: LookupMemory,
 ) -> memoryview:
-    """The record that lay at `physical_offset`. Looks into every segment and pack whose range of places holds it, but
-    for those in memory, of which the caller knows that they have it not.
+    """Return the record stored at `physical_offset`. Searches every segment and pack whose range contains it, except
+    those indexed in memory, which the caller has searched already.
 
     Raises:
-        QueryNotFoundError: No visible record lay there.
-        QuarantinedError: None that can be read; a record that is lost may have been there.
+        QueryNotFoundError: No visible record was stored there.
+        QuarantinedError: No readable record was stored there, but a lost one may have been.
     """
     segments = [
         segment
@@ -39,7 +39,7 @@ async def find_by_physical_offset(
         if any(run.min_physical_offset <= physical_offset < run.end_physical_offset for run in segment.runs)
         and memory.records_of(segment, start=physical_offset) is None
     ]
-    # Now, too: what comes into memory while others are asked was not there when the caller looked.
+    # At this time: segments indexed in memory during the search were not there when the caller searched.
     packs = [
         pack
         for pack in catalog.packs.values()
@@ -66,7 +66,7 @@ async def find_by_physical_offset(
 
 
 def not_there(catalog: Catalog, physical_offset: int) -> QueryNotFoundError | QuarantinedError:
-    """Why no record at a place was found."""
+    """The error for a physical offset without a record: not found, or perhaps lost."""
     for topic in catalog.topics.values():
         for kept in topic.quarantine:
             runs = [kept.segment.run(lost.queue_id) for lost in kept.lost]
@@ -76,7 +76,7 @@ def not_there(catalog: Catalog, physical_offset: int) -> QueryNotFoundError | Qu
 
 
 def lost_by_key(entry: TopicEntry, *, key: str, begin_ms: int, end_ms: int) -> None:
-    """Nothing was found: QuarantinedError when records of that time are lost."""
+    """After a search without result: raise QuarantinedError if records of that time are lost."""
     for kept in entry.quarantine:
         if kept.segment.key_count and kept.segment.min_store_ms <= end_ms and kept.segment.max_store_ms >= begin_ms:
             raise _may_be_lost(kept, key=key)
@@ -104,7 +104,7 @@ async def _record(
 async def frame_at(
     segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
 ) -> DecodedFrame:
-    """The frame with one record: one request where the catalog knows enough, else two; none for what is here."""
+    """The frame with one record: one request if the catalog has the frame's position, else two; none if cached."""
     reader = readers.of(segment)
     frame = await reader.frame_at(run, queue_offset)
     if frame is None:

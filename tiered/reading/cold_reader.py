@@ -1,18 +1,17 @@
-"""ColdReader: pulls and lookups on the cold tier, by what one catalog says; the answers of one endless log.
+"""ColdReader: pulls and lookups on the cold tier, by one catalog, as if it were one endless log.
 
-Every read names its cut: only records whose store time is at or after `cut_ms` are there, older ones are dropped one
-by one. Within a queue store times rise, so the least visible offset is found by the frames' times and, where the cut
-runs through a frame, by looking into that one.
+Every read names its cut: records with a store time before `cut_ms` have expired and are skipped. Within a queue store
+times rise, so the least visible offset is found by the frames' times and, if the cut is within a frame, by reading it.
 
     pull: offset -> segment and run (TopicIndex) -> frame (footer) -> FrameCache -> slices of the frame, uncopied
           in a pack: its piece is loaded first (PackPieces), and read whole when it is small
           with tags: the columns of `.cq` say which offsets match, only their frames are read
-          with a condition on properties: every frame is read, as for a pull of all, and every record looked into
+          with a condition on properties: every frame is read, as without a filter, and every record is checked
 
-Records in quarantine are errors of their own (QuarantinedError), for whoever wants one of them and nobody else.
+A read of a record in quarantine raises QuarantinedError; reads of other records are not affected.
 
-Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), what one pull takes and
-what is read ahead of it (SpanTaker). Cancelling any call is safe.
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), one pull's records and
+its read-ahead (SpanTaker). Cancelling any call is safe.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ from thermocline.tiered.segments import DecodedFrame, SegmentReaders
 
 TOPIC_INDEX_COUNT_MAX = 256
 TOPIC_INDEX_SPANS_MAX = 1 << 20
-"""Of all topics that are kept together: 40 MB."""
+"""The sum over all topics kept: 40 MB."""
 
 Result = TypeVar("Result")
 
 
 class Boundary(Enum):
-    """Which of the offsets around a time is meant."""
+    """Which of the offsets around a time is returned."""
 
     LOWER = "the first offset at or after it"
     UPPER = "the last offset at or before it"
 
 
 class ColdReader:
-    """See the module's header. `catalog` gives the newest catalog known; each call uses one throughout.
+    """See the module's header. `catalog` returns the newest catalog; each call uses the same one throughout.
 
-    Every call may raise ObjectStoreUnavailableError (try again), and CorruptDataError leaves.
+    Every call may raise ObjectStoreUnavailableError (try again) and CorruptDataError.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class ColdReader:
         blooms: BloomCache | None = None,
         fresh: FreshIndex | None = None,
     ) -> None:
-        """`blooms`, `fresh`: what lookups keep in memory; without them nothing."""
+        """`blooms`, `fresh`: the indexes that lookups keep in memory, if any."""
         self._store = store
         self._catalog = catalog
         self._cache = cache
@@ -93,11 +92,11 @@ class ColdReader:
         self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
 
     async def pull(self, request: ColdPull) -> ColdPullResult:
-        """Records from an offset on. The buffers stay valid as long as they are held."""
+        """Return records from an offset on. The buffers stay valid as long as they are referenced."""
         return await self._checked(request.topic, lambda: self._pull(request))
 
     async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
-        """The least visible offset; None when nothing of the queue is visible here."""
+        """The least visible offset; None when the cold tier holds no visible record of the queue."""
 
         async def find() -> int | None:
             queue = self._queue(topic, queue_id)
@@ -106,8 +105,8 @@ class ColdReader:
         return await self._checked(topic, find)
 
     async def visible_count(self, topic: str, *, cut_ms: int) -> int:
-        """How many records of a topic a reader gets: those that have not expired and are not in quarantine. Sends
-        requests for those segments and pieces alone that the cut runs through."""
+        """The number of readable records of a topic: not expired and not in quarantine. Sends requests only for
+        segments and pieces that contain the cut."""
 
         async def count() -> int:
             index = self._index(topic)
@@ -172,10 +171,10 @@ class ColdReader:
         return await self._checked(topic, find)
 
     async def view(self, physical_offset: int, *, cut_ms: Callable[[str], int]) -> memoryview:
-        """The record that lay at `physical_offset` in the log; `cut_ms` gives a topic's cut.
+        """The record stored at `physical_offset` of the log; `cut_ms` returns a topic's cut.
 
         Raises:
-            QueryNotFoundError: No visible record of the cold tier lay there.
+            QueryNotFoundError: The cold tier holds no visible record of that offset.
         """
         return await self._lookups.view(physical_offset, cut_ms=cut_ms)
 
@@ -189,35 +188,35 @@ class ColdReader:
         return await self._checked(topic, lambda: self._lookups.find_by_key(wanted))
 
     async def load_lookups(self) -> None:
-        """Fetch what lookups keep in memory and is not here, as far as there is room; see LookupMemory."""
+        """Fetch the missing indexes that lookups keep in memory, up to the memory bound; see LookupMemory."""
         await self._lookups.memory.load()
 
     def load_lookups_soon(self) -> None:
-        """The same in the background, whatever fails; whoever has opened a catalog, or seen it move, begins so."""
+        """Run `load_lookups` in the background, ignoring failures. Call after opening or advancing a catalog."""
         self._lookups.memory.load_soon()
 
     def forget(self, keys: Set[str]) -> None:
-        """Let go of what is kept of these objects, which the catalog names no more."""
+        """Drop the cached content of these objects, which the catalog no longer names."""
         self._cache.forget(keys)
         self._readers.forget(keys)
         self._lookups.forget(keys)
 
     def reader_left(self, reader: str) -> None:
-        """The reader has left: nothing is fetched any more for it alone. Its pulls are their callers' to cancel."""
+        """The reader is gone: stop fetching for it alone. Callers cancel its pulls."""
         self._taker.reader_left(reader)
 
     async def close(self) -> None:
-        """Stop reading ahead. The cache is its owner's."""
+        """Stop reading ahead. The owner of the cache closes the cache."""
         await self._lookups.memory.close()
         await self._taker.close()
 
     async def _checked(self, topic: str, read: Callable[[], Awaitable[Result]]) -> Result:
         """Do `read`; if an object is missing, once more with the newest catalog: it may have been dropped meanwhile."""
-        entry, packed = self._known(topic)
+        entry, packed = self._catalog_entry(topic)
         try:
             return await read()
         except ObjectNotFoundError as error:
-            now = self._known(topic)
+            now = self._catalog_entry(topic)
             if now[0] is entry and now[1] is packed:
                 raise CorruptDataError("an object that the catalog names is missing", topic=topic) from error
         try:
@@ -225,8 +224,8 @@ class ColdReader:
         except ObjectNotFoundError as error:
             raise ObjectStoreUnavailableError("the catalog changes while it is read", topic=topic) from error
 
-    def _known(self, topic: str) -> tuple[TopicEntry | None, PackedTopic | None]:
-        """What the newest catalog says of a topic; the same objects as long as nothing of it changes."""
+    def _catalog_entry(self, topic: str) -> tuple[TopicEntry | None, PackedTopic | None]:
+        """The topic's entries in the newest catalog; the same objects until one of them changes."""
         catalog = self._catalog()
         entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
         return (
@@ -243,25 +242,25 @@ class ColdReader:
         return 0 if index is None else index.end_offset(queue_id)
 
     def _index(self, topic: str) -> TopicIndex | None:
-        entry, packed = self._known(topic)
+        entry, packed = self._catalog_entry(topic)
         if entry is None:
             return None
-        known = self._indexes.get(topic)
-        if known is None or known[1].entry is not entry or known[0] is not packed:
+        cached = self._indexes.get(topic)
+        if cached is None or cached[1].entry is not entry or cached[0] is not packed:
             self._indexes.pop(topic, None)
             packs = self._catalog().packs
             lived_in = [packs[pack_id] for pack_id in packed.packs] if packed is not None else []
-            known = packed, TopicIndex(entry, packed=packed, packs=lived_in, table_of=self._pieces.table)
-            self._indexes[topic] = known
+            cached = packed, TopicIndex(entry, packed=packed, packs=lived_in, table_of=self._pieces.table)
+            self._indexes[topic] = cached
             span_count = sum(index.span_count for _, index in self._indexes.values())
             while len(self._indexes) > 1 and (
                 len(self._indexes) > TOPIC_INDEX_COUNT_MAX or span_count > TOPIC_INDEX_SPANS_MAX
             ):
                 span_count -= self._indexes.pop(next(iter(self._indexes)))[1].span_count
-        return known[1]
+        return cached[1]
 
     async def _span(self, queue: QueueIndex, position: int) -> QueueSpan:
-        """The span at a position, loaded if it lies in a pack."""
+        """The span at a position, loaded if it is in a pack."""
         span = queue.spans[position]
         if isinstance(span, PackedSpan):
             loaded = await self._loaded(span)
@@ -300,7 +299,7 @@ class ColdReader:
             if request.offset < minimum:
                 return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
             if position == len(queue.spans):
-                return nothing(ColdPullStatus.NO_MATCH, end)  # the packs that held what lies there have expired
+                return nothing(ColdPullStatus.NO_MATCH, end)  # the packs with these offsets have expired
             span_start = queue.spans[position].run.start_offset
             if request.offset < span_start:
                 queue.check_hole(request.offset, span_start)
@@ -320,9 +319,9 @@ class ColdReader:
         )
 
     async def _is_visible(self, queue: QueueIndex, position: int, request: ColdPull) -> bool:
-        """Whether a record is held at the offset and visible, as far as that is known by requests which a pull of it
-        sends anyway. By tags the frame that the offset is in is not one of them, so one that the cut runs through
-        counts as visible: what has expired in it is passed by."""
+        """Whether the offset has a visible record, using only requests that the pull sends anyway. A pull by tags may
+        not need the offset's frame, so a frame that contains the cut counts as visible: its expired records are
+        skipped later."""
         if position == len(queue.spans) or request.offset < queue.spans[position].run.start_offset:
             return False
         if queue.spans[position].run.max_store_ms < request.cut_ms:
@@ -357,7 +356,8 @@ class ColdReader:
         return None
 
     async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
-        """The first record of a run at or after a time; the run's last is. Of lost records the first may be."""
+        """The first record of a run at or after a time, which the run's last one is. If the records are lost, the first
+        offset is returned."""
         run = span.run
         if span.quarantine is not None:
             return run.start_offset
@@ -392,7 +392,7 @@ class ColdReader:
         return None
 
     async def _last_in_span(self, span: QueueSpan, timestamp_ms: int) -> tuple[int, int]:
-        """The last record of a run at or before a time, which the first one is, and when it was stored."""
+        """The last record of a run at or before a time, which the run's first one is, and its store time."""
         run, reader = span.run, self._readers.of(span.segment)
         footer = await reader.frame_table()
         oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]

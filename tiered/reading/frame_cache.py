@@ -1,16 +1,16 @@
-"""FrameCache: frames of `.log` parts, shared by everybody who reads cold records in this process.
+"""FrameCache: frames of `.log` parts, shared by all readers of cold records in this process.
 
     missing -> under way (one request for adjacent frames) -> stored bytes -> decoded, at its first use
 
 Rules
-  - One frame is fetched once, however many wait for it. Fetches belong to the cache: a call that is cancelled stops
-    waiting, what it asked for still lands. When a reader leaves (`forget`), what was fetched for nobody else is given
-    up, on its way or here unused, at once.
-  - Bounded in bytes: what was used longest ago goes first. A frame read ahead is kept compressed until it is used. The
-    newest frame stays, however small the cache is: whoever reads it comes back for its other records.
-  - Reading ahead is refused while `ahead_bytes_max` are under way, or lie here unused: it is a guess, a demand is not.
+  - A frame is fetched once, however many calls wait for it. Fetches belong to the cache: a cancelled call stops
+    waiting, but its fetch completes. When a reader is gone (`reader_left`), frames fetched for it alone are dropped at
+    once, whether under way or stored unused.
+  - Bounded in bytes: the least recently used frame is dropped first. A frame read ahead is kept compressed until its
+    first use. The newest frame is kept, however small the cache is: its reader needs its other records next.
+  - Reading ahead is refused while `ahead_bytes_max` are under way or stored unused: it is speculative, a demand is not.
   - A frame that does not decode is fetched once more before the error is raised.
-  - A cache of a few frames is for frames in use alone: nothing is read ahead into it.
+  - A cache of a few frames holds only frames in use: no frames are read ahead into it.
 Belongs to one event loop.
 """
 
@@ -32,16 +32,16 @@ CACHE_BYTES = 144 * 1024 * 1024
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
 FORGOTTEN_MAX = 10_000
-"""Objects that are remembered as forgotten: a read of them that is still under way is over long before so many are."""
+"""How many forgotten objects are remembered: reads of an object end long before so many others are forgotten."""
 AHEAD_CACHE_SHARE = 2
-"""At most one such part of the cache is for what was read ahead and is not used yet."""
+"""Frames read ahead and not used yet take at most one such part of the cache."""
 AHEAD_CACHE_FRAMES_MIN = 8
 _ENTRY_BYTES = 200
 
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
-    """One request under way. `owners`: for which readers; "" for what is no reader's own. `keys`: its frames."""
+    """One request under way. `owners`: its readers; "" stands for no particular reader. `keys`: its frames."""
 
     owners: set[str]
     keys: list[FrameKey]
@@ -59,7 +59,7 @@ class _Coming:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A frame that is here and was not used yet, for these readers."""
+    """A stored frame that was not used yet, and its readers."""
 
     data: bytes
     owners: set[str] = field(default_factory=set)
@@ -95,21 +95,21 @@ class FrameCache:
         return _key(reader, info) in self._entries
 
     def is_coming(self, reader: SegmentReader, info: FrameInfo) -> bool:
-        """Whether the frame is here or under way."""
+        """Whether the frame is cached or under way."""
         key = _key(reader, info)
         return key in self._entries or key in self._under_way
 
     @property
     def bytes_max(self) -> int:
-        """Most decompressed bytes that are kept."""
+        """The most decompressed bytes kept."""
         return self._bytes_max
 
     async def get(
         self, reader: SegmentReader, info: FrameInfo, *, ahead: Iterable[FrameInfo] = (), owner: str = ""
     ) -> DecodedFrame:
-        """The frame. If it must be fetched, adjacent frames of `ahead` come with it. `owner`: the reader that asks.
+        """Return the frame. If it must be fetched, adjacent frames of `ahead` come with it. `owner`: the reader.
 
-        Cancelling is safe. Raises what the store raises, and CorruptDataError leaves.
+        Cancelling is safe. Raises the store's errors and CorruptDataError.
         """
         key = _key(reader, info)
         entry = self._entries.get(key)
@@ -142,18 +142,18 @@ class FrameCache:
         return frame
 
     def read_ahead(self, reader: SegmentReader, infos: Iterable[FrameInfo], *, owner: str = "") -> None:
-        """Begin to fetch those frames that are neither here nor under way; returns at once."""
+        """Start fetching the frames that are neither cached nor under way; returns at once."""
         wanted = list(infos)
         if wanted and self._has_room_ahead(wanted[0]):
             self._fetch_missing(reader, wanted, owner)
 
     def reader_left(self, owner: str) -> None:
-        """The reader has left: give up what is here, or on its way, for it alone."""
+        """The reader is gone: drop frames that are stored or under way for it alone."""
         for fetch in list(self._fetches):
             fetch.owners.discard(owner)
             if not fetch.owners and fetch.task is not None:
                 fetch.task.cancel()
-                self._give_up(fetch, None)  # now: whoever comes next must not wait for what ends
+                self._give_up(fetch, None)  # now: later calls must not wait for a fetch that ends
         for key, entry in list(self._entries.items()):
             if isinstance(entry, _Stored) and owner in entry.owners:
                 entry.owners.discard(owner)
@@ -161,7 +161,7 @@ class FrameCache:
                     self._drop(key)
 
     def forget(self, keys: Set[str]) -> None:
-        """Let go of the frames of these objects, and keep none of them from now on: who waits for one gets it."""
+        """Drop the frames of these objects, and cache none of them from now on; waiting calls still get theirs."""
         if keys:
             for key in [key for key in self._entries if key[0] in keys]:
                 self._drop(key)
@@ -170,11 +170,11 @@ class FrameCache:
                 self._forgotten.popitem(last=False)
 
     def bytes_of(self, keys: Set[str]) -> int:
-        """How much is kept of these objects."""
+        """The cached bytes of these objects."""
         return sum(_size(entry) for key, entry in self._entries.items() if key[0] in keys)
 
     async def close(self) -> None:
-        """Give up what is under way, and forget everything."""
+        """Cancel all fetches, and drop all frames."""
         tasks = [fetch.task for fetch in self._fetches if fetch.task is not None]
         for task in tasks:
             task.cancel()
@@ -188,7 +188,7 @@ class FrameCache:
         return self._under_way_bytes + self._unused_bytes < self._ahead_bytes_max
 
     async def _wait(self, reader: SegmentReader, info: FrameInfo, ahead: Iterable[FrameInfo], owner: str) -> bytes:
-        """The stored bytes of a frame that is not here."""
+        """The stored bytes of a frame that is not cached."""
         key = _key(reader, info)
         coming = self._under_way.get(key)
         if coming is None:
@@ -214,7 +214,7 @@ class FrameCache:
             fetch.task.add_done_callback(partial(self._ended, fetch))
 
     async def _fetch(self, reader: SegmentReader, group: list[FrameInfo], fetch: _Fetch) -> None:
-        """Fetch adjacent frames and hand them to whoever waits."""
+        """Fetch adjacent frames and hand them to the waiting calls."""
         self.fetch_count += 1
         views = await reader.fetch(group)
         for key, view in zip(fetch.keys, views, strict=True):
@@ -229,7 +229,7 @@ class FrameCache:
         self._give_up(fetch, None if task.cancelled() else task.exception())
 
     def _give_up(self, fetch: _Fetch, error: BaseException | None) -> None:
-        """Tell whoever waits for what the fetch did not bring."""
+        """Fail the calls that wait for frames that the fetch did not return."""
         for key in fetch.keys:
             coming = self._under_way.get(key)
             if coming is None or coming.fetch is not fetch:
@@ -239,7 +239,7 @@ class FrameCache:
                 stored.cancel()
             else:
                 stored.set_exception(error)
-                stored.exception()  # seen, even if nobody waits for what was read ahead
+                stored.exception()  # retrieved, even if no call waits for a frame read ahead
 
     def _land(self, key: FrameKey) -> _Coming:
         coming = self._under_way.pop(key)

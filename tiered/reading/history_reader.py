@@ -1,4 +1,4 @@
-"""A cold reader on one catalog that does not change, with a frame cache of its own: for a bucket that is read once."""
+"""A cold reader on one fixed catalog, with its own frame cache, for a bucket that is read once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CACHE_BYTES = 64 << 20
 
 @asynccontextmanager
 async def catalog_reader(store: ObjectStore, catalog: Catalog) -> AsyncIterator[ColdReader]:
-    """Open it, and close it with its cache."""
+    """Open the reader, and close it with its cache."""
     cache = FrameCache(bytes_max=CACHE_BYTES)
     reader = ColdReader(store, catalog=lambda: catalog, cache=cache)
     try:

@@ -1,7 +1,7 @@
-"""Read-ahead cursors: how far ahead of each sequential reader frames are worth fetching.
+"""Read-ahead cursors: how many frames to fetch ahead of each sequential reader.
 
-A reader is a consumer group on one queue. Its window starts at nothing, doubles each time it goes on into another
-frame, and falls back to nothing when it jumps. Bounded: the cursors used longest ago are forgotten.
+A reader is a consumer group on one queue. Its window starts at zero, doubles each time the reader continues into
+another frame, and returns to zero when it jumps. Bounded: the least recently used cursors are forgotten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CursorKey = tuple[str, str, int, int]
 
 @dataclass(slots=True)
 class Cursor:
-    """Where the reader went on last time, and how many frames it has earned ahead of it."""
+    """The reader's next offset after its last read, and its window in frames."""
 
     next_offset: int = -1
     frame_key: tuple[str, int] | None = None
@@ -46,7 +46,7 @@ class ReadAhead:
         return cursor
 
     def enter(self, cursor: Cursor, frame_key: tuple[str, int]) -> bool:
-        """Note the frame that is read now; True when it is another one, so that there is something to fetch ahead."""
+        """Note the frame that is read now; True when it is a new one, so that frames should be fetched ahead."""
         if cursor.frame_key == frame_key:
             return False
         if cursor.frame_key is not None:

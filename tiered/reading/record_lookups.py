@@ -1,11 +1,11 @@
-"""RecordLookups: single records of the cold tier by their place in the log, or by a key.
+"""RecordLookups: single records of the cold tier by physical offset, or by a key.
 
-    place -> index object, or what is in memory of newer records -> queue and offset -> the record: two requests
-          -> where neither can tell, the parts of segments (`cold_query.py`)
+    place -> index object, or the index of newer records in memory -> queue and offset -> the record: two requests
+          -> if neither has it, the parts of segments (`cold_query.py`)
     key   -> `indexes/key_search.py` -> queue and offset of candidates -> each record: one request
 
-A record of a pack is read without its piece's entry in the pack's footer: with its `.log` part, or of a large one with
-the frames around it; where these lie the ledger says. Belongs to one event loop.
+A record of a pack is read without its piece's entry in the pack's footer: with the whole `.log` part, or of a large
+part the frames around the record; the ledger has their positions. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ END_OF_TIME_MS = 1 << 62
 
 
 class RecordLookups:
-    """See the module's header. `memory` is what they keep beside."""
+    """See the module's header. `memory`: the indexes kept in memory."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RecordLookups:
         queue_of: Callable[[str, int], QueueIndex | None],
         span_at: Callable[[QueueIndex, int], Awaitable[QueueSpan]],
     ) -> None:
-        """`queue_of`: a topic's queue, as the newest catalog has it; `span_at`: one of its spans, loaded."""
+        """`queue_of` returns a topic's queue in the newest catalog; `span_at` one of its spans, loaded."""
         self.memory = memory
         self._store = store
         self._catalog = catalog
@@ -89,7 +89,7 @@ class RecordLookups:
             raise ObjectStoreUnavailableError("the catalog changes while it is read") from error
 
     async def find_by_key(self, wanted: KeyWanted) -> list[memoryview]:
-        """The records, newest first. QuarantinedError when there are none, and some of that time are lost."""
+        """The records, newest first. QuarantinedError when none is found and records of that time are lost."""
         catalog = self._catalog()
         if wanted.topic not in catalog.topics:
             return []
@@ -99,11 +99,11 @@ class RecordLookups:
         return [record for _, record in found]
 
     def forget(self, keys: Set[str]) -> None:
-        """Let go of what is kept of these objects."""
+        """Drop the cached content of these objects."""
         self._key_search.forget(keys)
 
     async def _record_at(self, wanted: KeyWanted, at: QueueOffset) -> memoryview | None:
-        """The record at a queue offset; None when it is not held, lost, or of another time by what its segment says."""
+        """The record at a queue offset; None when it is not held, lost, or outside the wanted time by its segment."""
         queue_id, offset = at
         queue = self._queue_of(wanted.topic, queue_id)
         if queue is None or not queue.start_offset <= offset < queue.end_offset:
@@ -128,8 +128,8 @@ class RecordLookups:
         return frame.slice(offset, offset + 1)
 
     async def _record_in_pack(self, span: PackedSpan, offset: int) -> memoryview | None:
-        """A record by what the ledger says of the piece; None when that is not enough, or what lies there is damaged:
-        then by its entry and the cache, which fetches a damaged frame once more and names it."""
+        """A record by the piece's position in the ledger; None when the ledger does not have it or the data there is
+        damaged: the caller then reads by the piece's entry and the cache, which retries a damaged frame."""
         pack, topic, queue_id = span.pack, span.topic, span.run.queue_id
         table, name = self._pieces.table(pack), (queue_id, span.run.start_offset)
         for index in pack.indexes_of(topic):

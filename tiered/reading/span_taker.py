@@ -1,14 +1,14 @@
-"""SpanTaker: takes the records of one span for a pull, and fetches what its reader will want next.
+"""SpanTaker: takes the records of one span for a pull, and fetches the frames that its reader will need next.
 
-    first record of a run      its unit (`fetch_plan.py`): whoever begins there reads on
+    first record of a run      its unit (`fetch_plan.py`): a reader that begins there continues
     on into the next frame     the units that the window of read-ahead covers (`read_ahead.py`), once half of it is used
                                up, across the segment's end where that is near
-    anywhere else              the frame alone: it may be a single look
-    a small piece of a pack    all of it, whatever is wanted
+    anywhere else              only the frame: it may be a single read
+    a small piece of a pack    the whole piece, whichever records are wanted
 
-With some records taken a pull does not wait for more. Bounded: frames (FrameCache), cursors (ReadAhead); a pull with a
-condition looks into no more than `MATCH_RECORDS_MAX` records, in `MATCH_FRAMES_MAX` frames, and one by tags passes by
-no more than `SCAN_RECORDS_MAX`. Belongs to one event loop. Cancelling any call is safe.
+Once it has some records, a pull does not wait for more. Bounded: frames (FrameCache), cursors (ReadAhead); a pull with
+a condition checks at most `MATCH_RECORDS_MAX` records, in `MATCH_FRAMES_MAX` frames, and one by tags skips at most
+`SCAN_RECORDS_MAX`. Belongs to one event loop. Cancelling any call is safe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MATCH_FRAMES_MAX = 4
 
 
 class SpanTaker:
-    """See the module's header. Each call may raise what the store raises, and CorruptDataError leaves."""
+    """See the module's header. Each call may raise the store's errors and CorruptDataError."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SpanTaker:
         window_frames_max: int,
         span_at: Callable[[QueueIndex, int], Awaitable[QueueSpan]],
     ) -> None:
-        """`span_at`: the span of a queue at a position, loaded if it lies in a pack."""
+        """`span_at` returns the span of a queue at a position, loaded if it is in a pack."""
         self._cache = cache
         self._readers = readers
         self._read_ahead = ReadAhead(window_frames_max=window_frames_max)
@@ -52,7 +52,7 @@ class SpanTaker:
         self._tasks: dict[asyncio.Task[None], str] = {}
 
     async def take(self, taken: TakenRecords, queue: QueueIndex, position: int, request: ColdPull) -> None:
-        """Take what the pull asks for of the span at `position` of its queue."""
+        """Take the records wanted by the pull from the span at `position` of its queue."""
         span = await self._span_at(queue, position)
         key = (request.group, request.topic, span.segment.incarnation, request.queue_id)
         cursor = self._read_ahead.start(key, request.offset)
@@ -63,14 +63,14 @@ class SpanTaker:
         cursor.next_offset = taken.next_offset
 
     async def frame_of(self, span: QueueSpan, queue_offset: int, *, owner: str) -> DecodedFrame:
-        """The frame that a record is in, for a look at it."""
+        """The frame that contains a record, without reading ahead."""
         reader = self._readers.of(span.segment)
         footer = await reader.frames_for_records()
         info = footer.frame_of(span.run, queue_offset)
         return await self._cache.get(reader, info, ahead=self._of_small_part(reader, footer, info), owner=owner)
 
     def reader_left(self, reader: str) -> None:
-        """Nothing is fetched any more for this reader alone."""
+        """Stop fetching for this reader alone."""
         for task, owner in self._tasks.items():
             if owner == reader:
                 task.cancel()
@@ -90,7 +90,7 @@ class SpanTaker:
         cursor: Cursor,
         matches: Callable[[bytes], bool] | None,
     ) -> None:
-        """Take records of one span, frame by frame, those that match; with some taken only frames that are here."""
+        """Take the matching records of one span, frame by frame; once it has some, only from cached frames."""
         span = await self._span_at(queue, position)
         reader = self._readers.of(span.segment)
         footer = await reader.frames_for_records()
@@ -117,7 +117,7 @@ class SpanTaker:
                 return
 
     async def _take_matching(self, taken: TakenRecords, span: QueueSpan, request: ColdPull) -> None:
-        """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
+        """Take the records of one span whose tags code matches in the columns; only their frames are read."""
         assert request.tags_codes is not None
         run, reader = span.run, self._readers.of(span.segment)
         scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
@@ -147,8 +147,7 @@ class SpanTaker:
             taken.next_offset = scan_end
 
     def _of_small_part(self, reader: SegmentReader, footer: LogFooter, info: FrameInfo) -> list[FrameInfo]:
-        """The other frames of a small part: it is one request, whatever queue of it is wanted, and the others are, too,
-        before long."""
+        """The other frames of a small part: one request fetches all, as its other queues will be read soon too."""
         if not reader.is_small or self._cache.is_coming(reader, info):
             return []
         return [footer.frame(index) for index in range(len(footer.frames)) if index != info.index]
@@ -156,7 +155,7 @@ class SpanTaker:
     def _units(
         self, reader: SegmentReader, footer: LogFooter, span: QueueSpan, info: FrameInfo, *, window_frames: int
     ) -> list[FrameInfo]:
-        """What comes with a frame for whoever reads on: see FetchUnits.ahead."""
+        """The frames to fetch with this one for a sequential reader: see FetchUnits.ahead."""
 
         def is_coming(index: int) -> bool:
             return self._cache.is_coming(reader, footer.frame(index))
@@ -177,8 +176,8 @@ class SpanTaker:
         cursor: Cursor,
         owner: str,
     ) -> list[FrameInfo]:
-        """Fetch what follows `info` once half the window is used up; across the segment's end when it is near. Returns
-        what is to come with `info` if that is not here."""
+        """Fetch the frames after `info` once half the window is used up; across the segment's end when it is near.
+        Returns the frames to fetch together with `info` if it is not cached."""
         missing = self._units(reader, footer, span, info, window_frames=cursor.window_frames)
         if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
             self._cache.read_ahead(reader, missing, owner=owner)
@@ -190,7 +189,7 @@ class SpanTaker:
         return missing
 
     async def _fetch_following(self, queue: QueueIndex, position: int, frame_count: int, owner: str) -> None:
-        """Fetch the first frames of the next segment; a guess, so a failure is left to the read that needs them."""
+        """Fetch the first frames of the next segment. Ignores failures: the read that needs them raises."""
         try:
             span = await self._span_at(queue, position)
             reader = self._readers.of(span.segment)

@@ -1,8 +1,8 @@
-"""Writes of a request body that nobody waits for any more.
+"""Writes of a request body that no call awaits any more.
 
 aiohttp writes a body in a task of its own. When the connection is lost before that task has begun, the request itself
-fails, which is what we see and try again; the task's own error nobody takes, and asyncio would log it with a traceback,
-as if it were a bug.
+fails, and is retried; the task's own error is never retrieved, and asyncio would log it with a traceback, as if it were
+a bug.
 """
 
 from __future__ import annotations

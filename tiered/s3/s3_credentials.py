@@ -98,9 +98,9 @@ async def credentials_for(options: S3Options) -> ClientCredentials:
 def _chosen(session: AioSession, options: S3Options) -> list[_Provider]:
     """The providers in the order of the options, those before `anonymous`."""
     assert options.credentials is not None
-    known: dict[str, _Provider] = {each.METHOD: each for each in create_credential_resolver(session).providers}
-    # With a profile the library leaves the environment out of its chain; here it was asked for.
-    known[ENVIRONMENT_METHOD] = AioEnvProvider()
+    providers: dict[str, _Provider] = {each.METHOD: each for each in create_credential_resolver(session).providers}
+    # With a profile the library leaves the environment out of its chain; here the options name it.
+    providers[ENVIRONMENT_METHOD] = AioEnvProvider()
     chosen: list[_Provider] = []
     for kind in options.credentials:
         if kind == "anonymous":
@@ -108,5 +108,5 @@ def _chosen(session: AioSession, options: S3Options) -> list[_Provider]:
         if kind == "keys":
             chosen.append(_Keys(options))
         else:
-            chosen += [known[method] for method in METHODS[kind] if method in known]
+            chosen += [providers[method] for method in METHODS[kind] if method in providers]
     return chosen

@@ -51,7 +51,7 @@ def translated(key: str, **place: object) -> Iterator[None]:
     Raises:
         ObjectNotFoundError, AlreadyExistsError, SegmentSizeError: As their names say.
         ObjectStoreRefusedError: The request is refused, and would be again.
-        UntrustedStoreError: The certificate is nobody's that is trusted, or another host's.
+        UntrustedStoreError: The certificate's issuer is not trusted, or it is another host's.
         ObjectStoreUnavailableError: No answer, or one that asks to try again.
     """
     try:

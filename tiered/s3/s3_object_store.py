@@ -1,6 +1,6 @@
 """S3ObjectStore: a bucket, through aiobotocore.
 
-  - create_if_absent is a PUT with `If-None-Match: *`; 412 says that there is one, 409 that nobody knows yet: try again.
+  - create_if_absent is a PUT with `If-None-Match: *`; 412 means that there is one, 409 that it is undecided: try again.
   - An object is one PUT up to `put_bytes_max`, above that a multipart upload.
   - Bodies carry Content-MD5 and are not signed themselves: their hash would be computed on the loop, and over TLS adds
     nothing. What is read back is checked by our own formats.
@@ -218,19 +218,19 @@ class S3ObjectStore:
         await self._stack.aclose()
 
     def full_key(self, key: str) -> str:
-        """The key as the bucket knows it."""
+        """The full key in the bucket."""
         check_key(key)
         return self._prefix + key
 
     def kept_as(self, key: str) -> dict[str, str]:
-        """What is said of storage class and encryption when the object is put, in one request or in parts."""
+        """The parameters for storage class and encryption of a put, in one request or in parts."""
         options = self._options
-        said = {
+        parameters = {
             "StorageClass": options.storage_class if keeps_history(key) else None,
             "ServerSideEncryption": options.sse,
             "SSEKMSKeyId": options.sse_kms_key_id,
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in parameters.items() if value is not None}
 
     def _translated(self, key: str) -> AbstractContextManager[None]:
         return translated(key, endpoint=self._client.meta.endpoint_url, bucket=self._bucket)
@@ -321,7 +321,7 @@ def _check_authorities(path: str) -> None:
 
 
 class _ViewReader(io.RawIOBase):
-    """A view as a file, so that the HTTP client sends it in pieces and nobody copies all of it."""
+    """A view as a file, so that the HTTP client sends it in pieces without copying all of it."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view

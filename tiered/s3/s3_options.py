@@ -57,7 +57,7 @@ class S3Options:
     read_timeout_s: float = 30.0
     put_bytes_max: int = 320 * MIB
     """Above the default size of a pack and its columns, so that what does not compress is one request as well: 8 parts
-    are ten. The body is sent from the file or the memory that it lies in, in pieces: its size costs no memory."""
+    are ten. The body is sent from its file or memory, in pieces: its size costs no memory."""
     part_bytes: int = 32 * MIB
     part_concurrency_max: int = 4
 

@@ -1,7 +1,7 @@
-"""SentRequests: tells each HTTP request that the S3 client sends: for which verb of an object store, about which key.
+"""SentRequests: reports each HTTP request that the S3 client sends, with its object store verb and its key.
 
-It is told just before it is sent, whoever asked for it: parts of a multipart upload, each bulk delete of 1000 keys,
-each page of a listing, what a redirect or the client itself repeats.
+Each is reported just before it is sent, for any caller: parts of a multipart upload, each bulk delete of 1000 keys,
+each page of a listing, repetitions by a redirect or the client itself.
 
     CreateMultipartUpload, UploadPart, CompleteMultipartUpload    put: they have its price
     AbortMultipartUpload                                          delete

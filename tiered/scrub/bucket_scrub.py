@@ -1,6 +1,6 @@
-"""Bucket scrub: checks the cold tier of every broker under a URL, without any of them. Changes nothing there.
+"""Bucket scrub: checks the cold tier of every broker under a URL, without a running broker. Changes nothing there.
 
-A deep one with a budget goes on where the last one stopped when it is told a file to note that in:
+A deep scrub with a budget continues where the last one stopped if it has a cursor file:
 
     {"DefaultCluster/broker-a": "topic\\tsegment id", ...}
 """
@@ -34,12 +34,12 @@ def scrub_bucket(
     state_path: Path | None,
     afresh: bool,
 ) -> list[ScrubReport]:
-    """One report a broker.
+    """Return one report for each broker.
 
     Raises:
         ObjectNotFoundError: No broker has a cold tier there.
         ObjectStoreUnavailableError: No answer.
-        InvalidRequestError: It is no URL of a store.
+        InvalidRequestError: The URL is not one of a store.
     """
 
     async def run() -> list[ScrubReport]:
@@ -84,7 +84,7 @@ async def _scrub_roots(
 
 
 def _load(path: Path) -> dict[str, str]:
-    """Where earlier scrubs stopped; a file that is not there or cannot be read says nothing."""
+    """Where earlier scrubs stopped; empty if the file is missing or unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.DecodeError):

@@ -1,15 +1,15 @@
-"""Fencing check: the objects of `coldFencing=ballots` (fencing.py), of which most matter no more.
+"""Fencing check: the objects of `coldFencing=ballots` (fencing.py), most of which are obsolete.
 
-    ballots      are kept for ever, as two bytes that nobody reads: their names count. The highest fences all others, so
-                 it is the one that matters; its writer misses it, and so does whoever finds its proposal. Content is
-                 looked at by size, of the highest byte by byte
-    proposals    for a version that has its entry: settled; who commits next deletes them: garbage, counted
-                 for the next version: being committed, or left by a crash, and then the next writer's entry: it has to
-                 be one
-                 for a later version: nobody can have made one
+    ballots      are kept for ever. Only their names matter; the content is two fixed bytes. The highest one fences all
+                 others. Reported missing if its writer scrubs, or if a proposal of it exists. The content is checked
+                 by size, of the highest one byte by byte
+    proposals    for a version that has its entry: settled, the next commit deletes them: garbage, counted
+                 for the next version: being committed, or a crash's remainder, which the next writer commits: it must
+                 be a valid entry
+                 for a later version: impossible, a finding
 
-A proposal that is missing was settled: nothing can tell. Nor can whoever has only the bucket tell a highest ballot that
-is missing from one that was never put.
+A missing proposal counts as settled: the two cannot be told apart. Nor can a reader of the bucket tell a missing
+highest ballot from one that was never written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from thermocline.tiered.segments import BrokerKeys
 
 @dataclass(slots=True, kw_only=True)
 class FencingState:
-    """What was found. `garbage`: key -> size of what the next commit takes."""
+    """The result. `garbage`: key -> size of objects that the next commit deletes."""
 
     findings: list[Finding] = field(default_factory=list)
     garbage: dict[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class FencingState:
 
 
 class FencingCheck:
-    """One look at ballots and proposals by one catalog, which is not older than the listing."""
+    """Checks ballots and proposals once, by a catalog that is not older than the listing."""
 
     def __init__(
         self, store: ObjectStore, keys: BrokerKeys, *, listed: Mapping[str, int], catalog: Catalog, view: ScrubView
@@ -49,7 +49,7 @@ class FencingCheck:
         self._state = FencingState()
 
     async def run(self) -> FencingState:
-        """Look at everything. ObjectStoreUnavailableError when the store gives no answer."""
+        """Check everything. ObjectStoreUnavailableError when the store gives no answer."""
         await self._check_ballots()
         for key in sorted(self._listed):
             proposal = proposal_of(key, self._keys)
@@ -88,8 +88,8 @@ class FencingCheck:
             problem = Problem.MISPLACED if "found" in error.context else Problem.DAMAGED
             self._find(ObjectKind.PROPOSAL, problem, key, str(error), version=version)
         ballot_key = self._keys.ballot(ballot)
-        known = {finding.key for finding in self._state.findings}
-        if ballot_key not in known and await self._get(ballot_key) is None:
+        reported = {finding.key for finding in self._state.findings}
+        if ballot_key not in reported and await self._get(ballot_key) is None:
             self._find(ObjectKind.BALLOT, Problem.MISSING, ballot_key, "there is a proposal of it")
 
     async def _get(self, key: str) -> bytes | None:

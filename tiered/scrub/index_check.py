@@ -1,10 +1,10 @@
-"""Index check: reads every byte of one index object, and holds it against the catalog.
+"""Index check: reads every byte of one index object, and compares it with the catalog.
 
     the object   its size and CRC-32 as the catalog has them
-    footer       decodes, and says what the catalog says
+    footer       decodes, and matches the catalog
     contents     every frame and chapter decodes; keys in the order of their hashes, places in that of the log
 
-Whether it names the right records is not looked at: it is made from parts that have checks of their own.
+Whether it names the right records is not checked: it is made from parts that have checks of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAMES_AT_ONCE = 64
 
 @dataclass(slots=True)
 class IndexCheck:
-    """One look at one index object. `read_bytes` counts what was fetched."""
+    """Checks one index object once. `read_bytes` counts fetched bytes."""
 
     store: ObjectStore
     index: IndexEntry
@@ -35,32 +35,32 @@ class IndexCheck:
     read_bytes: int = 0
 
     async def run(self) -> list[Finding]:
-        """What is wrong with it, at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
+        """Return at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
         async with await SpooledObject.fetch(self.store, self.index.key, folder=self.folder) as spooled:
             self.read_bytes += spooled.size_bytes
-            problem = await problem_with(spooled, self._look)
+            problem = await problem_with(spooled, self._check_stored)
         return [] if problem is None else [self._finding(*problem)]
 
     def _finding(self, problem: Problem, detail: str) -> Finding:
         index = self.index
         return Finding(kind=ObjectKind.INDEX, problem=problem, key=index.key, detail=detail, segment_id=index.index_id)
 
-    async def _look(self, spooled: SpooledObject) -> None:
+    async def _check_stored(self, spooled: SpooledObject) -> None:
         index = self.index
         owner = await index_lying_in(spooled, index.key)
         if owner is not None and owner != index.key:
-            raise OtherSegmentError("another index object lies here", expected=index.key, found=owner)
+            raise OtherSegmentError("another index object is stored here", expected=index.key, found=owner)
         if spooled.size_bytes != index.object_bytes:
             raise SegmentSizeError("another size", size_bytes=spooled.size_bytes, expected=index.object_bytes)
         tail = await spooled.get_range(index.key, start=index.footer_start, end=index.object_bytes)
-        said = decode_index_footer(tail)
-        if msgspec.structs.replace(said, object_bytes=index.object_bytes, crc32=index.crc32) != index:
+        stated = decode_index_footer(tail)
+        if msgspec.structs.replace(stated, object_bytes=index.object_bytes, crc32=index.crc32) != index:
             raise SegmentFormatError("the footer says another thing than the ledger", key=index.key)
-        await self._look_into(IndexObject(spooled, index))
+        await self._check_contents(IndexObject(spooled, index))
         if spooled.crc32 != index.crc32:
             raise SegmentFormatError("the object's checksum is another", expected=index.crc32, found=spooled.crc32)
 
-    async def _look_into(self, found: IndexObject) -> None:
+    async def _check_contents(self, found: IndexObject) -> None:
         index, directory = self.index, directory_of(self.index)
         key_count, last = 0, -1
         for start in range(0, directory.frame_count, FRAMES_AT_ONCE):
@@ -84,7 +84,7 @@ class IndexCheck:
 
 
 async def index_lying_in(store: ObjectStore, key: str) -> str | None:
-    """The key under which the index object at `key` was written, by its own footer; None when that cannot be told."""
+    """The key under which the index object at `key` was written, by its own footer; None when it is unreadable."""
     try:
         head = await store.head(key)
         data = (await store.get_suffix(key, size_bytes=head.size_bytes)).data

@@ -4,8 +4,8 @@
     the chain               each entry names the nonce of the one before it
     the sum                 entries applied one after another give what each checkpoint saved, and what the writer has
 
-What is needed is said by the catalog at hand. Objects of versions below `readable_from` are not looked at: they may be
-on their way out.
+The given catalog decides what is needed. Objects of versions below `readable_from` are not checked: they may be about
+to be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from thermocline.tiered.segments import BrokerKeys
 
 @dataclass(slots=True, kw_only=True)
 class LedgerState:
-    """What was found: `named` are the keys of objects that belong there."""
+    """The result. `named`: the keys of objects that belong to the ledger."""
 
     findings: list[Finding] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class LedgerState:
 
 
 class LedgerCheck:
-    """One look at the ledger by one catalog."""
+    """Checks the ledger once, by one catalog."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class LedgerCheck:
         checkpoints: frozenset[int],
         knows_head: bool,
     ) -> None:
-        """`checkpoints`: complete ones besides those that the catalog tells of. `knows_head`: no entry can be behind
-        the catalog's version; otherwise entries listed there mean that one in front of them is missing."""
+        """`checkpoints`: complete ones besides those that the catalog names. `knows_head`: no entry can be behind the
+        catalog's version; otherwise entries listed there mean that one in front of them is missing."""
         self._store = store
         self._keys = keys
         self._catalog = catalog
         self._listed = set(listed)
         self._knows_head = knows_head
-        told = {mark.version for mark in catalog.checkpoints}
+        named = {mark.version for mark in catalog.checkpoints}
         self._checkpoint_versions = sorted(
-            version for version in told | checkpoints if catalog.readable_from <= version <= catalog.version
+            version for version in named | checkpoints if catalog.readable_from <= version <= catalog.version
         )
         self._entries: dict[int, LedgerEntry] = {}
         self._saved: dict[int, Catalog] = {}
         self._state = LedgerState()
 
     async def run(self) -> LedgerState:
-        """Look at everything. ObjectStoreUnavailableError when the store gives no answer."""
+        """Check everything. ObjectStoreUnavailableError when the store gives no answer."""
         if self._catalog.version:
             await self._check_entries()
             await self._check_checkpoints()
@@ -128,7 +128,7 @@ class LedgerCheck:
             self._find(ObjectKind.LEDGER_ENTRY, problem, key, error, version=version)
 
     async def _check_beyond_head(self) -> None:
-        """The next entry: damaged, or missing though there are some behind it. One that follows was just committed."""
+        """The next entry: damaged, or missing although later ones exist. A valid one was just committed."""
         head = self._catalog.version
         key = self._keys.ledger_entry(head + 1)
         data = await self._get(key)
@@ -217,8 +217,8 @@ class LedgerCheck:
         except LedgerCorruptError as error:
             self._find(ObjectKind.HEAD_HINT, Problem.DAMAGED, key, error)
             return
-        known = {0, *self._checkpoint_versions}
-        if not hint.checkpoint <= hint.version <= self._catalog.version or hint.checkpoint not in known:
+        existing = {0, *self._checkpoint_versions}
+        if not hint.checkpoint <= hint.version <= self._catalog.version or hint.checkpoint not in existing:
             self._find(ObjectKind.HEAD_HINT, Problem.CONTRADICTORY, key, f"it names what is not there: {hint}")
 
     async def _check_pins(self) -> None:
@@ -228,7 +228,7 @@ class LedgerCheck:
     async def _check_pin(self, key: str) -> None:
         data = await self._get(key)
         if data is None:
-            return  # let go of since it was listed
+            return  # deleted since it was listed
         try:
             pin = decode_pin(data, key=key)
         except LedgerCorruptError as error:
@@ -240,7 +240,7 @@ class LedgerCheck:
     # -- the sum -------------------------------------------------------------------------------------------------------
 
     def _check_sum(self) -> None:
-        """Apply entry after entry, and compare where a checkpoint was taken; what is broken already is passed by."""
+        """Apply entry after entry, and compare with each checkpoint; objects found broken already are skipped."""
         target, start = self._catalog, self._catalog.readable_from
         catalog: Catalog | None = self._saved.get(start)
         if catalog is None and start <= 1:
@@ -275,7 +275,7 @@ class LedgerCheck:
 
 
 def _is_same(one: Catalog, other: Catalog) -> bool:
-    """Whether two ways to a catalog have led to the same; the order of what was removed says nothing."""
+    """Whether two catalogs are equal, ignoring the order of removed segments."""
 
     def removed(catalog: Catalog) -> list[RemovedSegment]:
         live = [segment for segment in catalog.removed if segment.removed_in > catalog.readable_from]
@@ -295,9 +295,9 @@ def _is_same(one: Catalog, other: Catalog) -> bool:
 
 
 async def rescue_catalog(store: ObjectStore, keys: BrokerKeys, listed: Iterable[str]) -> Catalog | None:
-    """The newest catalog that can still be read from a ledger that is damaged; None when there is none.
+    """The newest catalog that can still be read from a damaged ledger; None when there is none.
 
-    Only to look on from: it may be far behind the newest.
+    Only for continuing a scrub: it may be far behind the newest.
     """
     versions = sorted(
         (part[0] for key in listed if (part := keys.checkpoint_part(key)) is not None and part[1] is None), reverse=True

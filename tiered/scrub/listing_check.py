@@ -1,12 +1,12 @@
-"""Listing check: what is there against what is named. Nothing is read but a listing.
+"""Listing check: compares the objects listed with those named by the catalog. Reads only a listing.
 
-    named and not there, or of another size      a finding
-    there and not named
+    named and not listed, or of another size     a finding
+    listed and not named
         being written, or about to be deleted    nothing (`ScrubView.is_on_its_way`)
-        an orphan that the collector takes       garbage, counted; for the writer, who has collected, a finding
-        anything else                            a finding: nobody will ever take it
+        an orphan that the collector deletes     garbage, counted; a finding for the writer, which has just collected
+        anything else                            a finding: no collection will delete it
 
-A listing may lag behind, so what it says is looked at once more before it is reported (`scrubber.py`).
+A listing may lag behind, so each result is checked once more before it is reported (`scrubber.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _KINDS = {
 
 @dataclass(slots=True)
 class ListingState:
-    """What was found. `garbage`: key -> size of what the collector will take. `missing_old`: what only versions before
-    the newest name, and is not there: nobody heals that, and a segment that was replaced is of that kind itself."""
+    """The result. `garbage`: key -> size of objects that the collector will delete. `missing_old`: missing objects that
+    only versions before the newest name: they are not healed; objects of replaced segments are among them."""
 
     findings: list[Finding] = field(default_factory=list)
     missing_old: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class ListingState:
 
 
 def parts_of(segment: SegmentEntry) -> tuple[tuple[ObjectKind, PartLocator], ...]:
-    """The three parts of a segment and what they are."""
+    """The three parts of a segment and their kinds."""
     return (
         (ObjectKind.LOG, segment.log),
         (ObjectKind.COLUMNS, segment.cq),
@@ -85,22 +85,22 @@ def check_listing(
 
 
 def check_sizes(segment: SegmentEntry, listed: Mapping[str, int]) -> list[Finding]:
-    """Whether the parts of a segment are there and as large as they should be."""
+    """Whether the parts of a segment exist and have the right sizes."""
     findings: list[Finding] = []
     for kind, part in parts_of(segment):
-        # Parts of one object lie end to end: it ends where the last of them does.
+        # Parts of one object are stored end to end: it ends with the last of them.
         end = max(each.end for _, each in parts_of(segment) if each.key == part.key)
         findings += _size_finding(kind, part.key, end, listed, topic=segment.topic, segment_id=segment.segment_id)
     return findings
 
 
 def check_pack_size(pack: PackEntry, listed: Mapping[str, int]) -> list[Finding]:
-    """Whether a pack is there and as large as it should be."""
+    """Whether a pack exists and has the right size."""
     return _size_finding(ObjectKind.PACK, pack.key, pack.object_bytes, listed, segment_id=pack.pack_id)
 
 
 def check_index_size(index: IndexEntry, listed: Mapping[str, int]) -> list[Finding]:
-    """Whether an index object is there and as large as it should be."""
+    """Whether an index object exists and has the right size."""
     return _size_finding(ObjectKind.INDEX, index.key, index.object_bytes, listed, segment_id=index.index_id)
 
 
@@ -117,13 +117,13 @@ def _size_finding(
 
 
 def _kind_of(key: str, keys: BrokerKeys) -> ObjectKind | None:
-    """What an object is by its name; None for what is none of the scrubber's business."""
+    """The kind of an object by its name; None for objects that the scrubber does not check here."""
     if keys.state_of(key) is not None:
         return None  # state_check.py
     if ballot_of(key, keys) is not None or proposal_of(key, keys) is not None:
         return None  # fencing_check.py
     if is_probe(key, keys.doctor_prefix):
-        return None  # of a store doctor at work, or of one that was killed: the next one takes it
+        return None  # of a running or killed store doctor: the next run deletes it
     if keys.ledger_version(key) is not None:
         return ObjectKind.LEDGER_ENTRY
     part = keys.checkpoint_part(key)
@@ -134,12 +134,12 @@ def _kind_of(key: str, keys: BrokerKeys) -> ObjectKind | None:
     if key.startswith((keys.topics_prefix, keys.packs_prefix, keys.indexes_prefix)) and segment_id_of(key) is not None:
         return _KINDS.get(f".{key.rpartition('.')[2]}", ObjectKind.OTHER)
     if key.startswith(keys.pins_prefix) and key.endswith(".json"):
-        return None  # looked at by itself, as every pin is
+        return None  # checked by itself, as every pin is
     return ObjectKind.OTHER
 
 
 def _is_collected(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
-    """Whether the collector takes an object that nobody names (`garbage.py`)."""
+    """Whether the collector deletes an unreferenced object of this name (`garbage.py`)."""
     segment_id = segment_id_of(key)
     if segment_id is not None:
         return segment_id.epoch < catalog.epoch
@@ -151,7 +151,7 @@ def _is_collected(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
 
 
 def _may_be_new(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
-    """Whether it is the entry that is being committed, or of a checkpoint of which no entry has told yet."""
+    """Whether it is the entry being committed, or of a checkpoint that no entry names yet."""
     if keys.ledger_version(key) == catalog.version + 1:
         return True
     part = keys.checkpoint_part(key)

@@ -1,4 +1,4 @@
-"""What a check of stored bytes raises, as the problem that a finding names."""
+"""Maps the errors of a check of stored bytes to the problems that findings name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def problem_with(
     """Run `check` on an object that was fetched whole; return its problem and the detail, None when it is sound.
 
     Raises:
-        ObjectStoreUnavailableError: The store gives no answer about another object that `check` asks for.
+        ObjectStoreUnavailableError: The store gives no answer about another object that `check` reads.
     """
     if not spooled.is_there:
         return Problem.MISSING, ""

@@ -1,4 +1,4 @@
-"""Pack check: reads every byte of one pack, holds it against the catalog, and its pieces against themselves.
+"""Pack check: reads every byte of one pack, compares it with the catalog, and its pieces with their own footers.
 
     the object   its size and CRC-32 as the catalog has them; it holds no other pack
     footer       its checksum; every section decodes; topics, incarnations and ranges as the catalog has them
@@ -29,7 +29,7 @@ PIECES_NAMED_MAX = 8
 
 @dataclass(slots=True)
 class PackCheck:
-    """One look at one pack. `read_bytes` counts what was fetched."""
+    """Checks one pack once. `read_bytes` counts fetched bytes."""
 
     store: ObjectStore
     pack: PackEntry
@@ -37,21 +37,21 @@ class PackCheck:
     read_bytes: int = 0
 
     async def run(self) -> list[Finding]:
-        """What is wrong with it, at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
+        """Return at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
         async with await SpooledObject.fetch(self.store, self.pack.key, folder=self.folder) as spooled:
             self.read_bytes += spooled.size_bytes
-            problem = await problem_with(spooled, self._look)
+            problem = await problem_with(spooled, self._check_stored)
         return [] if problem is None else [self._finding(*problem)]
 
     def _finding(self, problem: Problem, detail: str) -> Finding:
         pack = self.pack
         return Finding(kind=ObjectKind.PACK, problem=problem, key=pack.key, detail=detail, segment_id=pack.pack_id)
 
-    async def _look(self, spooled: SpooledObject) -> None:
+    async def _check_stored(self, spooled: SpooledObject) -> None:
         pack = self.pack
         owner = await pack_lying_in(spooled, pack.key)
         if owner is not None and owner != pack.key:
-            raise OtherSegmentError("another pack lies here", expected=pack.key, found=owner)
+            raise OtherSegmentError("another pack is stored here", expected=pack.key, found=owner)
         if spooled.size_bytes != pack.object_bytes:
             raise SegmentSizeError("another size", size_bytes=spooled.size_bytes, expected=pack.object_bytes)
         pieces = await PackPieces(spooled).all_of(pack)
@@ -74,7 +74,7 @@ class PackCheck:
 
 
 async def pack_lying_in(store: ObjectStore, key: str) -> str | None:
-    """The key under which the pack at `key` was written, by its own footer; None when that cannot be told."""
+    """The key under which the pack at `key` was written, by its own footer; None when it is unreadable."""
     try:
         footer = await PackPieces(store).first_section(key)
     except FormatTooNewError:
@@ -85,7 +85,7 @@ async def pack_lying_in(store: ObjectStore, key: str) -> str | None:
 
 
 def check_places(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
-    """SegmentFormatError unless the parts lie in this pack, end to end between its magic and its footer."""
+    """SegmentFormatError unless the parts are in this pack, end to end between its magic and its footer."""
     position = MAGIC_BYTES
     parts = itertools.chain((each.log for each in pieces), (each.cq for each in pieces), (each.idx for each in pieces))
     for part in parts:
@@ -97,13 +97,13 @@ def check_places(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
 
 
 def check_extents(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
-    """SegmentFormatError unless footer and ledger speak of the same records."""
+    """SegmentFormatError unless footer and ledger describe the same records."""
 
-    def told(extent: PieceExtent) -> tuple[object, ...]:
+    def comparable(extent: PieceExtent) -> tuple[object, ...]:
         return extent.incarnation, extent.raw_bytes, extent.stored_bytes, extent.queues
 
     for piece, extent in zip(pieces, pack.table().pieces(), strict=True):
-        if told(extent_of(piece)) != told(extent):
+        if comparable(extent_of(piece)) != comparable(extent):
             raise SegmentFormatError("pack and ledger speak of different records", key=pack.key, topic=piece.topic)
     sums = (
         sum(piece.record_count for piece in pieces),
@@ -113,7 +113,7 @@ def check_extents(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
         min(piece.min_physical_offset for piece in pieces),
         max(piece.end_physical_offset for piece in pieces),
     )
-    said = (
+    stated = (
         pack.record_count,
         pack.raw_bytes,
         pack.min_store_ms,
@@ -129,5 +129,5 @@ def check_extents(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
         for index, groups in piece_groups_of(pack.groups).rows().items():
             if index >= len(pieces) or frame_groups(pieces[index]) != groups:
                 raise SegmentFormatError("pack and ledger speak of different frames", key=pack.key)
-    if sums != said:
+    if sums != stated:
         raise SegmentFormatError("the ledger's sums are not those of the pieces", key=pack.key)

@@ -2,14 +2,14 @@
 
     list everything -> newest catalog -> ledger, checkpoints, hint, pins, state, ballots -> names and sizes
     -> (deep) every byte
-    -> what looks wrong is looked at once more, by a catalog that is newer than the first look -> report
+    -> suspects are checked once more, by a catalog that is newer than the first inspection -> report
 
-Why the second look: while a scrub reads, the broker seals, expires and collects. Whatever it takes away it takes out of
-the catalog first; so an object that was gone and is still named by a catalog that was read afterwards is missing, and
-one that is not named any more was collected. The same holds the other way for what is there and not named.
+Why the second check: while a scrub reads, the broker seals, expires and collects. It removes an object from the catalog
+before it deletes it. So if a catalog that is read later still names an absent object, the object is missing; if not, it
+was collected. The same holds in reverse for objects that exist and are not named.
 
-A deep scrub with a budget stops before the segment with which it would be spent, at the earliest after one, and says
-where (`cursor`); the next goes on there.
+A deep scrub with a budget stops before the segment that would exceed the budget, but reads at least one, and reports
+where it stopped (`cursor`); the next one continues there.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Item: TypeAlias = SegmentEntry | PackEntry | IndexEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubOptions:
-    """`deep`: every byte of every segment, pack and index object. `budget_bytes`: how many of these at most, None for
-    all. `cursor`: where an earlier scrub stopped."""
+    """`deep`: read every byte of every segment, pack and index object. `budget_bytes`: the most bytes read by that,
+    None for all. `cursor`: where an earlier scrub stopped."""
 
     deep: bool = False
     budget_bytes: int | None = None
@@ -58,8 +58,8 @@ class ScrubOptions:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Look:
-    """What one look at everything but the segments' bytes has found."""
+class _Inspection:
+    """The result of one check of everything except the segments' bytes."""
 
     catalog: Catalog
     is_rescued: bool
@@ -84,7 +84,7 @@ class _Look:
 
 @dataclass(slots=True)
 class ScrubProgress:
-    """How far a scrub has come, packs and index objects counted as segments; read by whoever wants to show it."""
+    """The progress of a scrub, for display; packs and index objects count as segments."""
 
     segment_count: int = 0
     deep_segment_count: int = 0
@@ -105,56 +105,56 @@ class Scrubber:
     spool_folder: Path | None = None
 
     async def run(self, options: ScrubOptions) -> ScrubReport:
-        """Look at everything, or at as much as the budget allows.
+        """Check everything, or as much as the budget allows.
 
         Raises:
-            ObjectStoreUnavailableError: No answer; nothing can be said.
+            ObjectStoreUnavailableError: No answer; no result.
         """
         started_ms = self.clock_ms()
         listed = await self._list()
-        look = await self._look(listed)
-        catalog = look.catalog
+        inspection = await self._inspect(listed)
+        catalog = inspection.catalog
         self.progress.segment_count = catalog.segment_count + len(catalog.packs) + len(catalog.indexes)
-        self.progress.suspect_count = len(look.findings)
-        deep, cursor = (await self._read_segments(look.catalog, options)) if options.deep else ([], "")
-        confirmed = await self._confirmed(listed, look.findings, deep)
+        self.progress.suspect_count = len(inspection.findings)
+        deep, cursor = (await self._read_segments(inspection.catalog, options)) if options.deep else ([], "")
+        confirmed = await self._confirmed(listed, inspection.findings, deep)
         notes: list[str] = []
-        if look.is_rescued:
+        if inspection.is_rescued:
             notes.append(
-                f"the ledger cannot be followed to its end: what lies behind version {look.catalog.version} was not"
-                " looked at, and what nobody names was not looked for"
+                f"the ledger cannot be followed to its end: entries behind version"
+                f" {inspection.catalog.version} were not checked, and unreferenced objects were not searched"
             )
         return ScrubReport(
             root=self.keys.root,
-            version=look.catalog.version,
+            version=inspection.catalog.version,
             deep=options.deep,
             started_ms=started_ms,
             finished_ms=self.clock_ms(),
-            findings=(*confirmed, *quarantine_findings(look.catalog)),
+            findings=(*confirmed, *quarantine_findings(inspection.catalog)),
             notes=tuple(notes),
             object_count=len(listed),
-            entry_count=look.ledger.entry_count,
-            checkpoint_count=look.ledger.checkpoint_count,
-            segment_count=look.catalog.segment_count,
-            pack_count=len(look.catalog.packs),
-            index_count=len(look.catalog.indexes),
+            entry_count=inspection.ledger.entry_count,
+            checkpoint_count=inspection.ledger.checkpoint_count,
+            segment_count=inspection.catalog.segment_count,
+            pack_count=len(inspection.catalog.packs),
+            index_count=len(inspection.catalog.indexes),
             deep_segment_count=self.progress.deep_segment_count,
             read_bytes=self.progress.read_bytes,
             unread_count=self.progress.segment_count - self.progress.deep_segment_count,
             unread_bytes=sum(size for _, size in named_sizes(catalog)) - self.progress.deep_bytes,
-            missing_old_count=await self._count_missing_old(look.listing.missing_old),
-            garbage_count=len(look.garbage),
-            garbage_bytes=sum(look.garbage.values()),
+            missing_old_count=await self._count_missing_old(inspection.listing.missing_old),
+            garbage_count=len(inspection.garbage),
+            garbage_bytes=sum(inspection.garbage.values()),
             is_complete=not cursor,
             cursor=cursor,
         )
 
     async def read_one(self, name: SegmentName) -> list[Finding]:
-        """What is wrong with every byte of one segment, pack or index object; nothing when the newest catalog does not
-        name it. What looks wrong is read once more.
+        """Check every byte of one segment, pack or index object; no findings when the newest catalog does not name it.
+        If there are findings, it is read once more.
 
         Raises:
-            ObjectStoreUnavailableError: No answer; nothing can be said.
+            ObjectStoreUnavailableError: No answer; no result.
         """
         item = _item(await self.view.newest(), name)
         findings = await self._read(item) if item is not None else []
@@ -164,13 +164,13 @@ class Scrubber:
         confirmed = {finding.key for finding in await self._read(again)} if again is not None else set()
         return [finding for finding in findings if finding.key in confirmed]
 
-    # -- a look --------------------------------------------------------------------------------------------------------
+    # -- an inspection -------------------------------------------------------------------------------------------------
 
     async def _list(self) -> dict[str, int]:
         return {info.key: info.size_bytes async for info in self.store.list(f"{self.keys.root}/")}
 
-    async def _look(self, listed: dict[str, int]) -> _Look:
-        """By the newest catalog there is now."""
+    async def _inspect(self, listed: dict[str, int]) -> _Inspection:
+        """Check everything except the segments' bytes, by the current newest catalog."""
         is_rescued, why = False, ""
         listed_states = await list_states(self.store, self.keys, self.view)
         try:
@@ -210,12 +210,12 @@ class Scrubber:
                     )
                 )
         self.progress.read_bytes += ledger.read_bytes + states.read_bytes + fencing.read_bytes
-        return _Look(
+        return _Inspection(
             catalog=catalog, is_rescued=is_rescued, ledger=ledger, listing=listing, states=states, fencing=fencing
         )
 
     async def _read_segments(self, catalog: Catalog, options: ScrubOptions) -> tuple[list[Finding], str]:
-        """What is wrong with the segments and packs behind the cursor, and where to go on; empty at the end."""
+        """The findings in segments and packs behind the cursor, and the next cursor; empty at the end."""
         start = parse_cursor(options.cursor)
         findings: list[Finding] = []
         spent_bytes, cursor = 0, ""
@@ -235,7 +235,7 @@ class Scrubber:
         return findings, ""
 
     async def _read(self, item: Item) -> list[Finding]:
-        """Every byte of a segment, a pack or an index object."""
+        """Check every byte of a segment, a pack or an index object."""
         check: SegmentCheck | PackCheck | IndexCheck
         if isinstance(item, PackEntry):
             check = PackCheck(self.store, item, self.spool_folder)
@@ -247,10 +247,10 @@ class Scrubber:
         self.progress.read_bytes += check.read_bytes
         return findings
 
-    # -- the second look -----------------------------------------------------------------------------------------------
+    # -- the second check ----------------------------------------------------------------------------------------------
 
     async def _confirmed(self, listed: dict[str, int], first: list[Finding], deep: list[Finding]) -> list[Finding]:
-        """Those findings that a second look finds again, each object once."""
+        """The findings that a second check confirms, each object once."""
         if not first and not deep:
             return []
         again = dict(listed)
@@ -259,11 +259,11 @@ class Scrubber:
             again.pop(finding.key, None)
             if size_bytes is not None:
                 again[finding.key] = size_bytes
-        look = await self._look(again)
-        names = {finding.name for finding in look.findings}
+        inspection = await self._inspect(again)
+        names = {finding.name for finding in inspection.findings}
         confirmed = [finding for finding in first if finding.name in names]
         for name in dict.fromkeys(map(name_in, deep)):
-            item = _item(look.catalog, name)
+            item = _item(inspection.catalog, name)
             if item is None:
                 continue
             found = {finding.key for finding in await self._read(item)}
@@ -271,7 +271,7 @@ class Scrubber:
         return list({finding.key: finding for finding in reversed(confirmed)}.values())[::-1]
 
     async def _count_missing_old(self, missing: list[str]) -> int:
-        """How many of them are named still: others have been collected meanwhile."""
+        """How many of them are still named; the others were collected meanwhile."""
         if not missing:
             return 0
         try:
@@ -289,7 +289,7 @@ class Scrubber:
 
 
 def quarantine_findings(catalog: Catalog) -> list[Finding]:
-    """What is in quarantine: broken, and known to be."""
+    """Findings for everything in quarantine."""
     return [
         Finding(
             kind=ObjectKind.LOG,
@@ -307,7 +307,7 @@ def quarantine_findings(catalog: Catalog) -> list[Finding]:
 
 
 def named_sizes(catalog: Catalog) -> Iterator[tuple[SegmentName, int]]:
-    """Everything that can be read, in any order, with its bytes in the store."""
+    """Every readable segment, pack and index object, in any order, with its size in the store."""
     for topic in catalog.topics.values():
         for segment_id, size_bytes in topic.segments.sizes():
             yield (topic.topic, segment_id), size_bytes
@@ -318,7 +318,7 @@ def named_sizes(catalog: Catalog) -> Iterator[tuple[SegmentName, int]]:
 
 
 def _item(catalog: Catalog, name: SegmentName) -> Item | None:
-    """What the catalog has by this name."""
+    """The catalog's segment, pack or index object of this name."""
     folder, item_id = name
     if folder == PACKS:
         return catalog.packs.get(item_id)
@@ -333,12 +333,12 @@ def _size_bytes(item: Item) -> int:
 
 
 def name_in(finding: Finding) -> SegmentName:
-    """What is read by this name holds the object that a finding is about."""
+    """The name of the segment, pack or index object that contains the finding's object."""
     folders = {ObjectKind.PACK: PACKS, ObjectKind.INDEX: INDEXES}
     return folders.get(finding.kind, finding.topic), finding.segment_id
 
 
 def parse_cursor(cursor: str) -> SegmentName:
-    """The name of what was read last; START when nothing was."""
+    """The name of the last object read; START if there was none."""
     topic, tab, segment_id = cursor.rpartition("\t")
     return (topic, segment_id) if tab else START

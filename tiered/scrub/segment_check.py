@@ -1,4 +1,4 @@
-"""Segment check: reads every byte of one cold segment, holds it against the catalog, and its parts against each other.
+"""Segment check: reads every byte of one cold segment, compares it with the catalog, and its parts with each other.
 
     each part   its CRC-32 as the catalog has it, footer and trailer, its segment's id
     `.log`      runs, counts and frames as the catalog has them; every frame decompresses to the records that it should
@@ -63,7 +63,7 @@ class _Columns:
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """One look at one segment. `read_bytes` counts what was fetched."""
+    """Checks one segment once. `read_bytes` counts fetched bytes."""
 
     store: ObjectStore
     entry: SegmentEntry
@@ -72,7 +72,7 @@ class SegmentCheck:
     _columns: dict[int, _Columns] = field(default_factory=dict)
 
     async def run(self) -> list[Finding]:
-        """Everything that is wrong with it. ObjectStoreUnavailableError when the store gives no answer."""
+        """Return all findings. ObjectStoreUnavailableError when the store gives no answer."""
         self._columns = {run.queue_id: _Columns.of(run) for run in self.entry.runs}
         await self._part(ObjectKind.LOG, self.entry.log, self._check_log)
         await self._part(ObjectKind.COLUMNS, self.entry.cq, self._check_columns)
@@ -149,18 +149,13 @@ class SegmentCheck:
         for block in blocks:
             position = int(block["position"]) - start
             found = footer.decode_block(memoryview(data)[position : position + int(block["stored_bytes"])], block)
-            known = self._columns.get(found.queue_id)
+            log = self._columns.get(found.queue_id)
             run = self.entry.run(found.queue_id)
-            if (
-                known is None
-                or run is None
-                or found.start_offset < run.start_offset
-                or found.end_offset > run.end_offset
-            ):
+            if log is None or run is None or found.start_offset < run.start_offset or found.end_offset > run.end_offset:
                 raise SegmentFormatError("columns of records that the segment does not hold", queue_id=found.queue_id)
-            place = slice(found.start_offset - known.start_offset, found.end_offset - known.start_offset)
-            is_read = known.sizes[place] >= 0
-            is_same = (known.sizes[place] == found.sizes) & (known.physical_offsets[place] == found.physical_offsets)
+            place = slice(found.start_offset - log.start_offset, found.end_offset - log.start_offset)
+            is_read = log.sizes[place] >= 0
+            is_same = (log.sizes[place] == found.sizes) & (log.physical_offsets[place] == found.physical_offsets)
             if not (is_same | ~is_read).all():
                 offset = found.start_offset + int(np.argmin(is_same | ~is_read))
                 raise SegmentFormatError("columns of another record", queue_id=found.queue_id, queue_offset=offset)
@@ -196,7 +191,7 @@ class SegmentCheck:
 
     def _check_id(self, found: str) -> None:
         if found != self.entry.segment_id:
-            raise OtherSegmentError("another segment lies here", expected=self.entry.segment_id, found=found)
+            raise OtherSegmentError("another segment is stored here", expected=self.entry.segment_id, found=found)
 
     async def _read(self, part: PartLocator, start: int, end: int) -> bytes:
         data = await self.store.get_range(part.key, start=part.start + start, end=part.start + end)
@@ -215,9 +210,9 @@ class SegmentCheck:
 
 
 def check_log_footer(footer: LogFooter, entry: SegmentEntry) -> None:
-    """SegmentFormatError unless footer and catalog speak of the same records."""
-    said = (footer.topic, footer.incarnation, footer.record_count, footer.raw_bytes, footer.runs)
-    if said != (entry.topic, entry.incarnation, entry.record_count, entry.raw_bytes, tuple(entry.runs)):
+    """SegmentFormatError unless footer and catalog describe the same records."""
+    stated = (footer.topic, footer.incarnation, footer.record_count, footer.raw_bytes, footer.runs)
+    if stated != (entry.topic, entry.incarnation, entry.record_count, entry.raw_bytes, tuple(entry.runs)):
         raise SegmentFormatError("footer and catalog speak of different records", key=entry.log.key)
 
 
@@ -246,7 +241,7 @@ def check_records(data: bytes, start_offset: int, end_offset: int, run: QueueRun
         is_right &= (heads.data[rows] == name).all(axis=1)
     if not is_right.all():
         offset = start_offset + int(np.argmin(is_right))
-        raise SegmentFormatError("another record lies here", queue_id=run.queue_id, queue_offset=offset)
+        raise SegmentFormatError("another record is stored here", queue_id=run.queue_id, queue_offset=offset)
     return heads
 
 

@@ -1,16 +1,16 @@
-"""State check: the snapshots of topics, groups and offsets, which are what a broker comes back by.
+"""State check: the snapshots of topics, groups and offsets, from which a broker recovers.
 
-    the newest two      are there, decodable, their checksum right, under their own name
-    older ones          on their way out, once there are two newer ones that can be read: garbage, counted
-    of a later epoch    than the ledger's, or, for the writer, of a number that it has not come to: nobody's, and a
+    the newest two      must exist, decodable, with a correct checksum, under their own name
+    older ones          about to be deleted, once two newer ones are readable: garbage, counted
+    of a later epoch    than the ledger's, or, for the writer, of a number that it has not reached: foreign, and a
                         recovery would take it for the newest
 
-A snapshot that is gone is missed by its writer, who knows what he wrote. Somebody who has only the bucket misses one
-when fewer than two are there although one was written before, and when there is history and no snapshot at all; which
-of the two it was he cannot tell.
+The writer detects any missing snapshot, as it has the names that it wrote. A reader of the bucket detects one only when
+there are fewer than two although an earlier one was written, and when there is history but no snapshot at all; it
+cannot tell which of the two is missing.
 
-The names are listed in front of the catalog that they are judged by, as everything is (`scrubber.py`), and anew for
-each look, for a snapshot lives no longer than some minutes.
+The names are listed before the catalog is read, as all names are (`scrubber.py`), and again for each check, as a
+snapshot is kept for some minutes only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from thermocline.tiered.state import KEPT_COUNT, StateName, StateSnapshot, decod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateListing:
-    """What there is, name to size in bytes; `expected`: what its writer knew of before it was listed."""
+    """The snapshots listed, name to size in bytes; `expected`: those that the writer had before the listing."""
 
     there: dict[StateName, int]
     expected: frozenset[StateName]
@@ -37,7 +37,7 @@ class StateListing:
 
 @dataclass(slots=True, kw_only=True)
 class StateState:
-    """What was found. `garbage`: key -> size of what goes by itself."""
+    """The result. `garbage`: key -> size of snapshots that the writer will delete."""
 
     findings: list[Finding] = field(default_factory=list)
     garbage: dict[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class StateState:
 
 
 async def list_states(store: ObjectStore, keys: BrokerKeys, view: ScrubView) -> StateListing:
-    """Look what is there. ObjectStoreUnavailableError when the store gives no answer."""
+    """List the snapshots. ObjectStoreUnavailableError when the store gives no answer."""
     expected = frozenset(view.kept_states())
     there = {}
     async for info in store.list(keys.state_prefix):
@@ -64,7 +64,7 @@ async def check_states(
     view: ScrubView,
     is_rescued: bool = False,
 ) -> StateState:
-    """Judge by a catalog that is newer than the listing, or by one that says nothing of what is newest (`is_rescued`).
+    """Check by a catalog that is newer than the listing, or by one that may be outdated (`is_rescued`).
 
     ObjectStoreUnavailableError when there is no answer.
     """
@@ -99,14 +99,14 @@ class _StateCheck:
         return self._state
 
     def _check_count(self, newest: list[StateSnapshot | None], catalog: Catalog) -> None:
-        """Without its writer's word: how many there are at least."""
+        """Check the number of snapshots, for a scrub without the writer's names."""
         if not newest and catalog.live_keys() and not self._view.is_writer:
             self._find(StateName(catalog.epoch, 1), Problem.MISSING, "there is none at all")
         if len(newest) == 1 and newest[0] is not None and newest[0].previous is not None:
             self._find(newest[0].previous, Problem.MISSING, "this one, or the one behind the only one that is there")
 
     async def _check(self, name: StateName) -> StateSnapshot | None:
-        """The snapshot, if it is one."""
+        """The snapshot, if it is valid."""
         try:
             data = await self._store.get(self._key(name))
         except ObjectNotFoundError:
@@ -121,7 +121,7 @@ class _StateCheck:
             return None
 
     def _still_kept(self, names: Iterable[StateName]) -> list[StateName]:
-        """Those that their writer has not superseded meanwhile."""
+        """The snapshots that the writer has not superseded meanwhile."""
         return sorted(set(names).intersection(self._view.kept_states()))
 
     def _find(self, name: StateName, problem: Problem, detail: str = "") -> None:

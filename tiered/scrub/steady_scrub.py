@@ -1,17 +1,17 @@
 """SteadyScrub: reads every byte of the cold tier at least once in 30 days, a little at a time. It heals nothing.
 
     pass      names, sizes, ledger and state once at its beginning; then each segment, pack and index object, by name
-    pace      what the pass has still to read, evenly over what is left of PASS_DAYS, but at most `bytes_per_day`
+    pace      the pass's unread bytes, spread evenly over the rest of PASS_DAYS, but at most `bytes_per_day`
     allowance grows with the pace; an object is read when it has grown to the object's size, and its bytes are taken off
     next pass PASS_DAYS after the beginning of the one before
 
-So no 24 hours see more than `bytes_per_day`, an hour's part of it and one object. PASS_DAYS leaves five days for a
-process that was away. Where `bytes_per_day` is too little to read everything in 30 days, `days_needed` says so.
+So within 24 hours it reads at most `bytes_per_day`, an hour's part of it and one object. PASS_DAYS leaves five days for
+times when the process is down. If `bytes_per_day` does not suffice for 30 days, `days_needed` shows it.
 
-The look at the beginning lists the bucket, and keeps to the request budget; reads are not counted by that. It keeps
-all names in memory meanwhile: of more than LOOK_OBJECTS_MAX objects it is left to `thermocline tier scrub`.
-What looks wrong is read once more by a newer catalog, as the broker may have merged or dropped it meanwhile.
-Bounded: names of LISTED_MAX objects are kept; the catalog is gone through for them in a worker thread.
+The check at the beginning lists the bucket, within the request budget; reads do not count there. It holds all names in
+memory: with more than LOOK_OBJECTS_MAX objects it is left to `thermocline tier scrub`.
+An object with findings is read once more by a newer catalog, as the broker may have merged or dropped it meanwhile.
+Bounded: names of LISTED_MAX objects are kept; a worker thread collects them from the catalog.
 Belongs to the tier process's loop.
 """
 
@@ -37,19 +37,19 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 PASS_DAYS = 25
 READ_WITHIN_DAYS = 30
-"""What is promised: every byte is read once in so many days."""
+"""Every byte is to be read once in so many days."""
 LISTED_MAX = 10_000
 SURVEY_AGE_MS_MAX = 6 * HOUR_MS
 WAIT_MS_MAX = 60_000
-"""How long a change of the setting, or of what there is to read, may go unseen."""
+"""How long a change of the setting, or of the amount to read, may go unnoticed."""
 KEYS_A_LISTING = 1_000
 LOOK_OBJECTS_MAX = 500_000
 _LOOK_REQUESTS_MIN = 10
 
 
 class SteadyState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is kept over restarts. `cursor`: what was read last; `pass_started_ms` 0: no pass has begun yet; `whole_*`:
-    the last pass that came to its end. `read_*`: of the present pass."""
+    """The state kept over restarts. `cursor`: the last object read; `pass_started_ms` 0: no pass has begun yet;
+    `whole_*`: the last complete pass. `read_*`: the present pass."""
 
     cursor: str = ""
     pass_started_ms: int = 0
@@ -63,8 +63,8 @@ class SteadyState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step did. `report`: the look at the beginning of a pass; `name`: the object that was read, and what is
-    wrong with it. Neither: there is nothing to do for `wait_ms`."""
+    """The result of one step. `report`: of the check at the beginning of a pass; `name`: the object that was read, with
+    its findings. Neither: there is nothing to do for `wait_ms`."""
 
     wait_ms: int = 0
     report: ScrubReport | None = None
@@ -74,8 +74,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """Objects in the order in which they are read, as many as are kept; bytes of all that is behind the cursor, and of
-    everything."""
+    """The next objects in reading order, as many as are kept; the bytes behind the cursor, and of all objects."""
 
     upcoming: deque[tuple[SegmentName, int]]
     remaining_bytes: int
@@ -85,7 +84,7 @@ class _Survey:
 
 @dataclass(slots=True, eq=False)
 class SteadyScrub:
-    """See the module's header. `step` is called by one task; `state` may be kept after each."""
+    """See the module's header. One task calls `step`; `state` may be saved after each."""
 
     scrubber: Callable[[], Scrubber]
     catalog: Callable[[], Catalog]
@@ -100,23 +99,23 @@ class SteadyScrub:
 
     @property
     def is_pass_over(self) -> bool:
-        """Whether everything was read, and the next pass has not begun."""
+        """Whether the pass is complete, and the next one has not begun."""
         return self.state.pass_started_ms == self.state.whole_started_ms
 
     @property
     def remaining_bytes(self) -> int | None:
-        """What this pass has still to read; None while that was not worked out."""
+        """The unread bytes of this pass; None until computed."""
         return None if self._survey is None else self._remaining_bytes
 
     @property
     def days_needed(self) -> float | None:
-        """How many days reading everything takes at `bytes_per_day`; None when it is off, or not worked out yet."""
+        """How many days reading everything takes at `bytes_per_day`; None when it is off, or not computed yet."""
         budget_bytes = self.bytes_per_day()
         return None if self._survey is None or not budget_bytes else self._survey.total_bytes / budget_bytes
 
     @property
     def is_too_slow(self) -> bool:
-        """Whether the budget is too small for what is promised."""
+        """Whether the budget is too small to read everything in time."""
         days = self.days_needed
         return days is not None and days > READ_WITHIN_DAYS
 
@@ -124,7 +123,7 @@ class SteadyScrub:
         """Begin a pass, or read one object, if it is time.
 
         Raises:
-            ObjectStoreUnavailableError: No answer; nothing is lost by that, the next step tries the same.
+            ObjectStoreUnavailableError: No answer; the next step retries.
             FencedError: Another writer has taken over.
         """
         budget_bytes, now_ms = self.bytes_per_day(), self.clock()
@@ -151,7 +150,7 @@ class SteadyScrub:
         return await self._read(name, size_bytes)
 
     async def _begin(self, now_ms: int) -> Step:
-        """The look at names, sizes, ledger and state; put off while the request budget does not allow it."""
+        """Check names, sizes, ledger and state; postponed while the request budget does not allow it."""
         catalog = self.catalog()
         object_count = 3 * catalog.segment_count + len(catalog.packs) + len(catalog.indexes)
         count = _LOOK_REQUESTS_MIN + object_count // KEYS_A_LISTING
@@ -184,7 +183,7 @@ class SteadyScrub:
         return survey
 
     def _refill(self, budget_bytes: int, size_bytes: int, now_ms: int) -> float:
-        """Let the allowance grow; return by how many bytes it does so in a millisecond."""
+        """Let the allowance grow; return its growth in bytes per millisecond."""
         left_ms = max(HOUR_MS, self.state.pass_started_ms + PASS_DAYS * DAY_MS - now_ms)
         missing_bytes = self._remaining_bytes + max(0.0, -self.state.allowance_bytes)  # what was read twice counts
         pace = max(1, min(budget_bytes, missing_bytes * DAY_MS / left_ms)) / DAY_MS

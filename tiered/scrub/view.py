@@ -1,4 +1,4 @@
-"""ScrubView: what a scrub knows besides the bucket. A broker's tier process knows more than a reader of the bucket."""
+"""ScrubView: a scrub's information besides the bucket. A broker's tier process has more than a reader of the bucket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thermocline.tiered.state import StateLog, StateName
 
 
 class ScrubView(Protocol):
-    """`is_writer`: the catalog is known without the bucket, and so is what is on its way."""
+    """`is_writer`: the view has the catalog and the uploads under way without reading the bucket."""
 
     @property
     def is_writer(self) -> bool:
@@ -22,24 +22,24 @@ class ScrubView(Protocol):
         """The newest catalog: read no earlier than this call. CorruptDataError when the ledger cannot be followed."""
 
     def checkpoint_versions(self) -> frozenset[int]:
-        """Checkpoints that are known to be complete and that no entry has told of yet."""
+        """Complete checkpoints that no entry names yet."""
 
     def is_on_its_way(self, key: str) -> bool:
-        """Whether an object that no catalog names is being written, or about to be deleted. May be asked late."""
+        """Whether an object that no catalog names is being written, or about to be deleted. May be called late."""
 
     @property
     def ballot_key(self) -> str | None:
-        """The ballot that has to be there, if that is known."""
+        """The ballot that must exist, if known."""
 
     def kept_states(self) -> tuple[StateName, ...]:
-        """The state snapshots that have to be there, as far as that is known."""
+        """The state snapshots that must exist, as far as known."""
 
     def may_be_state(self, name: StateName) -> bool:
-        """Whether somebody can have put a state snapshot of that name. May be asked late."""
+        """Whether any writer can have written a state snapshot of that name. May be called late."""
 
 
 class BucketView:
-    """A reader's: of the newest epoch anything may be on its way."""
+    """A reader's view: any object of the newest epoch may be under way."""
 
     is_writer = False
 
@@ -80,9 +80,9 @@ class BucketView:
 
 
 class WriterView:
-    """The writer's own: exact.
+    """The writer's own view: exact.
 
-    What was under way or about to be deleted when a catalog was given stays so for whoever judges by that catalog.
+    Objects under way or about to be deleted when a catalog was returned stay so for checks by that catalog.
     """
 
     is_writer = True

@@ -1,15 +1,15 @@
-"""Catalog commits: one change of the catalog after another, each made by a look at the newest one, and in before the
-next.
+"""Catalog commits: serializes changes of the catalog. Each change is computed from the newest catalog and committed
+before the next one starts.
 
-    changing   held from the look that a change is made by until the change is in: by rounds, merges, purges, repairs
-    settle     nothing is begun while an earlier commit's outcome is unknown; if it turns out to be in, every topic goes
-               on from what the catalog says
-    commit     asks on until it is known whether the change is in
-    join       a change of index objects waits for an entry that is committed for something else, and is part of it:
-               one entry instead of two. When none comes in time it is committed by itself
-    publish    the hot process is told of queues that reach further, and of a gate of local deletion that has moved
+    changing   a lock, held from reading the catalog until the change is committed: by rounds, merges, purges, repairs
+    settle     no commit starts while the outcome of an earlier one is unknown; if that one turns out to be committed,
+               every topic continues from the catalog
+    commit     retries until the outcome is known
+    join       a change of index objects waits for the next ledger entry that is committed for another reason, and
+               becomes part of it: one entry instead of two. After a timeout it is committed by itself
+    publish    reports topics with new cold ranges, and a moved gate of local deletion, to the hot process
 
-FencedError leaves every call: another writer has taken over. Belongs to the tier service's loop.
+Every call may raise FencedError: another writer has taken over. Belongs to the tier service's loop.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ Change = Callable[[Catalog], LedgerChanges | None]
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """A change that waits for another's entry; `is_in` is told what became of it."""
+    """A change that waits for another change's entry; `is_in` receives the outcome."""
 
     change: Change
     is_in: asyncio.Future[bool]
 
 
 class CatalogCommits:
-    """See the module's header. `last_error`: why the store was of no use last; a round that succeeds empties it."""
+    """See the module's header. `last_error`: the store's last failure; a round that succeeds empties it."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class CatalogCommits:
         return self.writer.catalog
 
     async def amend(self, change: Change) -> bool:
-        """Commit what `change` makes of the newest catalog; False when that is nothing.
+        """Commit the changes that `change` returns for the newest catalog; False when there are none.
 
         Raises:
-            ObjectStoreUnavailableError: An earlier commit could not be settled; nothing was begun.
+            ObjectStoreUnavailableError: An earlier commit could not be settled; this one never started.
         """
         async with self.changing:
             await self.settle()
@@ -89,9 +89,9 @@ class CatalogCommits:
             return True
 
     async def join(self, change: Change, *, wait_ms: int) -> bool | None:
-        """Commit a change of index objects with the next entry that is committed for something else; whether there was
-        anything to commit, None when no entry came in `wait_ms`. One at a time. If it is cancelled, the change may
-        still have landed. Raises as `commit`."""
+        """Commit a change of index objects with the next entry that is committed for another reason. Returns whether
+        there was anything to commit, None when no entry came in `wait_ms`. One at a time. If it is cancelled, the
+        change may still have landed. Raises as `commit`."""
         assert self._waiting is None
         joining = _Joining(change, asyncio.get_running_loop().create_future())
         self._waiting = joining
@@ -105,8 +105,8 @@ class CatalogCommits:
                 self._waiting = None
 
     async def commit_joined(self, changes: LedgerChanges, carried: CarriedState | None = None) -> None:
-        """Commit changes together with what has waited for an entry, and with a state for it to carry. The caller holds
-        `changing`. Raises as `commit`."""
+        """Commit changes together with the one that waits in `join`, and with a state snapshot for the entry to carry.
+        The caller holds `changing`. Raises as `commit`."""
         joining, joined = self._with_waiting(changes)
         if carried is not None:
             joined = msgspec.structs.replace(joined, state=carried.data)
@@ -127,7 +127,7 @@ class CatalogCommits:
             carried.committed()
 
     def _with_waiting(self, changes: LedgerChanges) -> tuple[_Joining | None, LedgerChanges]:
-        """What waits for an entry, and the changes with it; changes of index objects take no others."""
+        """The change that waits in `join`, and `changes` extended by it. Changes of index objects are not extended."""
         joining = self._waiting
         if joining is None or joining.is_in.done() or changes.indexes_in or changes.indexes_out or changes.indexed_to:
             return None, changes
@@ -144,21 +144,20 @@ class CatalogCommits:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:
-        """The ledger's writer, while nobody else commits or deletes anything. Raises as `amend`."""
+        """Yield the ledger's writer with exclusive use: no other commits or deletions. Raises as `amend`."""
         async with self.changing:
             await self.settle()
             yield self.writer
 
     async def settle(self) -> None:
-        """Find out about an earlier commit whose outcome is unknown. Raises as `amend`."""
+        """Resolve an earlier commit whose outcome is unknown. Raises as `amend`."""
         before = self.catalog.version
         await self.writer.settle()
         if self.catalog.version != before:
             self._resume_after_settling()
 
     async def commit(self, changes: LedgerChanges) -> None:
-        """Commit, and when nobody knows whether it was carried out, find out before anything else. The caller holds
-        `changing`."""
+        """Commit; if the outcome is unknown, resolve it before returning. The caller holds `changing`."""
         delay_ms = RETRY_DELAY_MS
         is_begun = False
         while True:
@@ -176,15 +175,15 @@ class CatalogCommits:
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
 
     def publish(self, topics: frozenset[str]) -> None:
-        """Tell of topics whose cold ranges changed, and of a gate that moved."""
-        self._backlog.account()  # of what was reported while a seal or a commit was under way
+        """Report topics whose cold ranges changed, and a moved gate of local deletion."""
+        self._backlog.account()  # records reported while a seal or a commit was under way
         committed_offset = self._backlog.committed_offset()
         if topics or committed_offset != self._published_offset:
             self._published_offset = committed_offset
             self._on_committed(self.catalog, topics)
 
     def _resume_after_settling(self) -> None:
-        """A commit that had got no answer is in: start each topic from what the catalog says."""
+        """A commit without an answer turned out to be committed: continue each topic from the catalog."""
         for report in self._due.reports.values():
             entry = self.catalog.topics.get(report.topic)
             progress = self._backlog.topics.get(report.topic)

@@ -1,10 +1,10 @@
-"""Due changes: what the next ledger entry is to say, by what the hot process has reported and what the catalog has.
+"""Due changes: computes the content of the next ledger entry from the hot process's reports and the catalog.
 
-    come      segments and packs that were sealed, but for those of topics that have ended meanwhile
-    topics    whose time to live has changed, whose life has ended; named from their first segment or pack on
-    go        segments and packs of which everything has expired: once in a sweep interval, and what is visible nowhere
-              anyway waits for a commit that is made for something else, where requests are counted
-    holes     offsets that a full disk has cost, and nothing holds (pending_holes.py)
+    come      sealed segments and packs, except those of topics deleted meanwhile
+    topics    a changed time to live, or a deletion; a topic is named from its first segment or pack on
+    go        segments and packs that have expired completely, once in a sweep interval. With a request budget the
+              removal waits for a commit that is made for another reason: expired records are invisible anyway
+    holes     offsets lost to a full disk that no segment holds (pending_holes.py)
 
 Decides, and commits nothing. Belongs to the tier service.
 """
@@ -34,14 +34,14 @@ from thermocline.tiered.sealing.sweep_turn import Sweeps, SweepTurn
 from thermocline.tiered.segments import SegmentEntry
 
 SWEEPS_WAITED_MAX = 3
-"""How many sweep intervals a pack that has expired may wait for a commit that is made anyway."""
+"""How many sweep intervals an expired pack may wait for a commit that is made for another reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic as the hot process has it. `ttl_ms` is the one in effect; None keeps messages for ever. `cut_ms`: what
-    was stored before it has expired, for good; `expired_before_ms`: the part of that which changes of the time to live
-    have fixed."""
+    """One topic as the hot process reports it. `ttl_ms`: in effect now; None keeps messages for ever. `cut_ms`:
+    messages stored before it have expired for good. `expired_before_ms`: the part of the cut that changes of the time
+    to live have fixed."""
 
     topic: str
     incarnation: int
@@ -53,12 +53,12 @@ class TopicReport:
 
 
 class DueChanges:
-    """See the module's header. `reports`: each topic as the hot process has it."""
+    """See the module's header. `reports`: the newest report of each topic."""
 
     def __init__(
         self, writer: LedgerWriter, config: TierConfig, *, can_pay: Callable[[int], bool], now_ms: int
     ) -> None:
-        """`can_pay`: whether so many requests may be made now."""
+        """`can_pay`: whether the request budget allows that many requests now."""
         self._writer = writer
         self._config = config
         self._can_pay = can_pay
@@ -71,7 +71,7 @@ class DueChanges:
         self.reports: dict[str, TopicReport] = {}
 
     def ttl_ms(self, topic: str) -> int | None:
-        """The time to live in effect, as the hot process says it; None keeps messages for ever."""
+        """The time to live in effect, as the hot process reports it; None keeps messages for ever."""
         report = self.reports.get(topic)
         return report.ttl_ms if report is not None else self._writer.catalog.ttl_ms(topic)
 
@@ -80,21 +80,21 @@ class DueChanges:
         return ttl_class(self.ttl_ms(topic))
 
     def drop(self, topic: str, incarnation: int, hole: QueueHole) -> None:
-        """The hot process has given up these offsets."""
+        """Note offsets that the hot process has dropped."""
         self._holes.add(topic, incarnation, hole)
 
     def hasten_sweep(self) -> None:
-        """What has expired goes with the next commit."""
+        """Remove expired segments and packs with the next commit."""
         self._segment_sweep.hasten()
         self._pack_sweep.hasten()
 
     @property
     def sweeps(self) -> Sweeps:
-        """The last sweeps whose commit is in, and the next ones."""
+        """The last committed sweeps, and the next ones."""
         return Sweeps(segments=self._segment_sweep.state, packs=self._pack_sweep.state)
 
     def committed(self) -> None:
-        """What was taken last is in the catalog, or there was nothing to commit."""
+        """The changes that `take` returned last are committed, or were empty."""
         self._segment_sweep.committed()
         self._pack_sweep.committed()
 
@@ -106,11 +106,11 @@ class DueChanges:
         now_ms: int,
         coming: Sequence[PackEntry] | None = None,
     ) -> LedgerChanges:
-        """What one commit is to change, which is due no more: the time of the next sweep moves, holes pend no more.
+        """Return the changes of one commit, and count them as no longer due: the next sweep is scheduled, pending holes
+        are cleared.
 
-        `segments` and `packs` come with it; segments of topics that have ended give their ids up. `coming`: all packs
-        that are sealed and may still come into the ledger, these too; unless that is known, nothing that was dropped is
-        declared.
+        `segments` and `packs` are added; segments of deleted topics give their ids up. `coming`: all sealed packs that
+        may still enter the ledger, including `packs`; with None no holes are declared.
         """
         catalog = self._writer.catalog
         deletes: list[TopicDelete] = []
@@ -148,7 +148,7 @@ class DueChanges:
         for segment in segments:
             if segment not in live:
                 self._writer.abandon(segment.id, segment.keys)
-        # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
+        # Expired segments are invisible anyway: their removal may wait for a commit that is made for another reason.
         cuts_ms, is_made = self.cuts_ms(catalog), bool(live or packs or changes or deletes)
         swept = LedgerChanges()
         if self._segment_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
@@ -180,7 +180,7 @@ class DueChanges:
         segments: Sequence[SegmentEntry],
         coming: Sequence[PackEntry],
     ) -> tuple[QueueHole, ...]:
-        """What of a topic was dropped and is held by no segment or pack, those included that are sealed already."""
+        """The topic's dropped offsets that no segment or pack holds, including sealed ones not committed yet."""
         topic, incarnation = report.topic, report.incarnation
         self._holes.forget_before(topic, incarnation)
 
@@ -198,7 +198,7 @@ class DueChanges:
         return self._holes.take(topic, incarnation, held())
 
     def cuts_ms(self, catalog: Catalog) -> dict[str, int]:
-        """Topic -> cut, of the topics that both the hot process and the catalog have under one incarnation."""
+        """Topic -> cut, of the topics that the hot process and the catalog have under the same incarnation."""
         return {
             report.topic: report.cut_ms
             for report in self.reports.values()

@@ -1,9 +1,9 @@
-"""GateLag: keeps what is committed from running far ahead of what waits.
+"""GateLag: bounds how far committed records run ahead of the oldest record that is not sealed yet.
 
-A record that waits holds back the gate of local deletion, and with it index objects, from everything behind it in the
-log. Where some topics fill segment after segment, one with a few records that wait until they are due by age would hold
-back gigabytes. So once segments of RECORDS_MAX records or so have been sealed, small topics whose records lie before
-them go up with the next full segment: a pack at the price of one PUT. Belongs to the tier process's loop.
+A waiting record holds back the gate of local deletion, and with it index objects, for everything behind it in the
+log. While busy topics fill segment after segment, a topic whose few records wait for their age would hold back
+gigabytes. So after about RECORDS_MAX sealed records, the small topics with earlier records are sealed along with the
+next full segment: a pack for the price of one PUT. Belongs to the tier process's loop.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from thermocline.tiered.segments import SegmentEntry
 
 RECORDS_MAX = 1 << 18
 SMALL_PART = 16
-"""A topic of which less than 1/SMALL_PART of a segment waits is small: another will be full before long."""
+"""A topic is small while less than 1/SMALL_PART of a segment waits; larger ones fill a segment soon."""
 
 
 class GateLag:
     """Counts the records of segments sealed since small topics went up last."""
 
     def __init__(self, backlog: SealBacklog, *, records_max: int, segment_bytes: int) -> None:
-        """`records_max` 0: it does not matter how far."""
+        """`records_max` 0: no bound."""
         self._backlog = backlog
         self._records_max = records_max
         self._small_bytes = segment_bytes // SMALL_PART
@@ -31,7 +31,7 @@ class GateLag:
 
     @property
     def is_long(self) -> bool:
-        """Whether `take` may give any."""
+        """Whether `take` may return any topics."""
         return 0 < self._records_max <= self._record_count
 
     def sealed(self, segments: Iterable[SegmentEntry]) -> None:
@@ -42,11 +42,11 @@ class GateLag:
             self._record_count += segment.record_count
 
     def caught_up(self) -> None:
-        """All that waited of small topics has gone up."""
+        """All waiting records of small topics have been sealed."""
         self._record_count = 0
 
     def take(self) -> list[str]:
-        """The small topics to seal now, which count as gone up."""
+        """Return the small topics to seal now, and count them as sealed."""
         found = [
             topic
             for topic, progress in self._backlog.topics.items()

@@ -1,4 +1,4 @@
-"""Local files as the tier process reads them: queue units and log records of a store that another process writes.
+"""Local files as the tier process reads them: the queue units and log records that the hot process writes.
 
 The hot process owns `commitlog/` and `consumequeue/`; this side only reads, through the page cache. A unit is read
 only below the queue end that the hot process reported after writing it, a record only below the flush offset, so that
@@ -29,7 +29,7 @@ SYS_FLAG_POSITION = 36
 BORN_HOST_IPV6 = 0x10
 OPEN_LOG_FILES_MAX = 16
 FAULT_BYTES = 1 << 16
-"""What the kernel maps around a page that is touched."""
+"""Bytes that the kernel maps around a touched page."""
 LEAVE_FAULTS = 384
 """After so many the maps' pages are let go of: 24 MiB, of whatever size the log's files are."""
 
@@ -84,8 +84,8 @@ class LocalQueues:
 class LocalLog:
     """Reads log records by physical offset; keeps a few files mapped. Any thread: sealing reads in several.
 
-    Pages that were read are this process's memory until they are let go of, which is done now and then: a slice that is
-    still in use finds them in the page cache."""
+    Pages that were read count as this process's memory until they are released, which happens now and then; a slice
+    that is still in use finds them in the page cache."""
 
     def __init__(self, disk: Disk, *, path: str, file_bytes: int) -> None:
         self._disk = disk
@@ -115,7 +115,7 @@ class LocalLog:
         return int.from_bytes(head[position : position + 8], "big")
 
     def _faulted(self, count: int) -> None:
-        """Another so many pieces are mapped, and perhaps too many."""
+        """Count `count` more mapped pieces; release pages when there are too many."""
         self._fault_count += count
         if self._fault_count < LEAVE_FAULTS:
             return
@@ -125,7 +125,7 @@ class LocalLog:
                 file.leave_pages(0, len(view))
 
     def close(self) -> None:
-        """Let go of every file; a mapping goes when the last slice of it does. Idempotent."""
+        """Release every file; a mapping ends with the last slice of it. Idempotent."""
         with self._lock:
             for file, _ in self._files.values():
                 file.close()
@@ -143,7 +143,7 @@ class LocalLog:
                 entry = (file, file.view())
                 self._files[base] = entry
                 while len(self._files) > OPEN_LOG_FILES_MAX:
-                    # Slices of it may live on in a reader; the mapping goes when the last of them does.
+                    # A reader may still hold slices of it; the mapping ends with the last of them.
                     _, (old_file, _) = self._files.popitem(last=False)
                     old_file.close()
             self._files.move_to_end(base)

@@ -58,7 +58,7 @@ class PackSealer:
         budgets: TierBudgets | None = None,
         fresh: FreshIndex | None = None,
     ) -> None:
-        """`fresh`: takes what lookups need of what is sealed."""
+        """`fresh`: receives the index entries of sealed records, for lookups."""
         self._writer = writer
         self._fresh = fresh
         self._sealer = sealer

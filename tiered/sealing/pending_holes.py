@@ -1,8 +1,7 @@
 """Pending holes: offsets that the hot process has dropped, until the ledger declares them.
 
-What is dropped is known before the bucket is: some of it may have been committed after all, and an upload that was
-under way may still bring some. So only what no segment holds when the entry is made becomes a hole; readers step over
-it.
+Offsets are dropped before the bucket's content is known: some of them may be committed already, and an upload under way
+may still bring others. So only offsets that no segment holds when the entry is written become a hole; readers skip it.
 Pure bookkeeping; belongs to the tier process's loop.
 """
 
@@ -14,7 +13,7 @@ from thermocline.tiered.catalog import QueueHole
 
 
 class PendingHoles:
-    """By topic and incarnation. Bounded: what is dropped of a queue, bit by bit from its front, is one hole."""
+    """By topic and incarnation. Bounded: a queue is dropped from its front, step by step, and that is one hole."""
 
     def __init__(self) -> None:
         self._holes: dict[tuple[str, int], dict[int, list[QueueHole]]] = {}
@@ -23,7 +22,7 @@ class PendingHoles:
         return sum(len(holes) for queues in self._holes.values() for holes in queues.values())
 
     def add(self, topic: str, incarnation: int, hole: QueueHole) -> None:
-        """These offsets were dropped."""
+        """Add offsets that the hot process dropped."""
         holes = self._holes.setdefault((topic, incarnation), {}).setdefault(hole.queue_id, [])
         if holes and holes[-1].start_offset <= hole.start_offset <= holes[-1].end_offset:
             last = holes.pop()
@@ -31,14 +30,14 @@ class PendingHoles:
         holes.append(hole)
 
     def forget_before(self, topic: str, incarnation: int) -> None:
-        """Earlier lives of the topic have ended."""
+        """Forget the holes of earlier incarnations of the topic."""
         for key in [key for key in self._holes if key[0] == topic and key[1] < incarnation]:
             del self._holes[key]
 
     def take(self, topic: str, incarnation: int, held: Iterable[tuple[int, int, int]]) -> tuple[QueueHole, ...]:
-        """What is to be declared of a topic by the entry that is made now; it pends no more.
+        """Remove and return the holes that the next entry declares for a topic.
 
-        `held`: queue id, start and end of what segments hold and of what is declared already.
+        `held`: queue id, start and end of offsets that segments hold or earlier entries have declared.
         """
         dropped = self._holes.pop((topic, incarnation), None)
         if dropped is None:
@@ -55,7 +54,7 @@ class PendingHoles:
 
 
 def _without(hole: QueueHole, held: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """What is left of the hole between ranges that are held."""
+    """The parts of the hole outside the `held` ranges."""
     position = hole.start_offset
     for start_offset, end_offset in held:
         if start_offset >= hole.end_offset:

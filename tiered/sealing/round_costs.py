@@ -1,11 +1,11 @@
-"""RoundCosts: how many requests a round of the tier service takes at most, that write or list.
+"""RoundCosts: the most write and list requests that a round of the tier service sends.
 
     segment    PUTS_PER_SEGMENT for each topic that has filled one, 1 for each that has `own_bytes`
     pack       1, of at most `pack_bytes` of one TTL class, and of as many topics as one ledger entry may name
-    commit     what the ledger says (`LedgerWriter.commits_cost_max`), for each entry
+    commit     `LedgerWriter.commits_cost_max`, for each entry
 
-One turn of a round takes one plan of each topic: a segment, or a piece of at most `piece_bytes` in a pack. What is more
-than that is another turn, which is paid for by itself. Arithmetic on the backlog.
+One turn of a round takes one plan of each topic: a segment, or a piece of at most `piece_bytes` in a pack. Further
+records need another turn with its own costs. Arithmetic on the backlog.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thermocline.tiered.sealing.pack_sealer import ENTRY_BYTES_MAX, said_bytes
 from thermocline.tiered.sealing.seal_backlog import SealBacklog
 
 PIECE_OF_UPLOADS = 4
-"""A piece that is packed for want of requests takes at most this part of the memory for uploads, or a segment."""
+"""A piece that is packed to save requests takes at most this part of the upload memory, or one segment."""
 
 
 def piece_bytes_of(config: TierConfig) -> int:
@@ -42,7 +42,7 @@ class RoundCosts:
         is_budgeted: bool = False,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
     ) -> None:
-        """`put_requests`: of an object of so many bytes. `is_budgeted`: there is a request budget."""
+        """`put_requests`: requests to store an object of that many bytes. `is_budgeted`: there is a request budget."""
         self._writer = writer
         self._backlog = backlog
         self._config = config
@@ -59,8 +59,8 @@ class RoundCosts:
         return progress is not None and progress.waiting_bytes >= self._config.segment_bytes
 
     def seal(self, topics: Sequence[str], is_packed: bool) -> int:
-        """To seal topics in one turn: small ones with all other small ones that wait, in packs; `is_packed`: full ones
-        as well, and none but these."""
+        """Requests to seal topics in one turn. Small ones go into packs, together with all other small ones that wait.
+        `is_packed`: exactly these topics go into packs, full ones too."""
         if not self._has_packs:
             return self._segments(len(topics)) + self._writer.commits_cost_max(1)
         if is_packed:
@@ -74,7 +74,7 @@ class RoundCosts:
         return self._segments(full_count) + large_puts + self._packed(small)
 
     def packs_of_small(self) -> int:
-        """To seal all small topics that wait, without the commit."""
+        """Requests to seal all small topics that wait, without the commit."""
         return self._packs([topic for topic in self._backlog.waiting() if not self.is_full(topic)])[0]
 
     def _segments(self, count: int) -> int:
@@ -87,18 +87,18 @@ class RoundCosts:
     def _packs(self, topics: Sequence[str]) -> tuple[int, int]:
         """PUTs of the packs, and ledger entries."""
         raw_bytes: dict[str, int] = {}
-        said: dict[str, int] = {}
+        entry_bytes: dict[str, int] = {}
         for topic in topics:
             progress = self._backlog.topics.get(topic)
             if progress is None:
                 continue
             name = self._class_of(topic)
             raw_bytes[name] = raw_bytes.get(name, 0) + min(progress.waiting_bytes, self.piece_bytes)
-            said[name] = said.get(name, 0) + said_bytes(topic, len(progress.queues))
+            entry_bytes[name] = entry_bytes.get(name, 0) + said_bytes(topic, len(progress.queues))
         puts = 0
         for name, size_bytes in raw_bytes.items():
-            # One that is cut off and the one behind it are more than one may be.
+            # Any two entries in a row exceed the bound of one together.
             by_bytes = 2 * size_bytes // self._config.pack_bytes
-            by_entry = 2 * said[name] // ENTRY_BYTES_MAX
+            by_entry = 2 * entry_bytes[name] // ENTRY_BYTES_MAX
             puts += (1 + by_bytes + by_entry) * self._put_requests(min(size_bytes, self._config.pack_bytes))
-        return puts, 1 + 2 * sum(said.values()) // ENTRY_BYTES_MAX
+        return puts, 1 + 2 * sum(entry_bytes.values()) // ENTRY_BYTES_MAX

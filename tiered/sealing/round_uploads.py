@@ -1,7 +1,7 @@
-"""Round uploads: seals what a round of the tier service has planned, before one commit names all of it.
+"""Round uploads: seals the plans of one round of the tier service, before one commit names all of them.
 
-What succeeded counts, whatever became of the rest: it is to be committed before a failure is raised, as whoever waits
-for what failed must not be told that all is done. What fails gives its id up.
+Segments that succeeded count even if others failed: the caller commits them, then raises the failure, because a demand
+that waits for a failed segment must not succeed. A failed segment gives its id up.
 """
 
 import asyncio
@@ -45,9 +45,8 @@ class RoundUploads:
     async def seal_segments(
         self, plans: Sequence[SealPlan], *, joined: Set[str] = frozenset()
     ) -> tuple[list[tuple[SealPlan, SegmentEntry]], BaseException | None]:
-        """Seal plans, a few at once. One that fails gives its id up; the others count, and are to be committed before
-        the failure is raised: a demand that waits for the failed one must not be answered with success. `joined`: the
-        topics whose segments are one object each."""
+        """Seal plans, a few at once. Returns the segments and the first failure; the caller commits the segments before
+        it raises the failure. A failed segment gives its id up. `joined`: topics whose segments are one object each."""
         slots = asyncio.Semaphore(self._concurrency_max)
 
         async def seal_one(plan: SealPlan) -> SegmentEntry:
@@ -75,7 +74,7 @@ class RoundUploads:
         return sealed, failure
 
     async def seal_packs(self, plans: Sequence[SealPlan]) -> tuple[list[SealedPack], BaseException | None]:
-        """Seal small topics' plans into packs, one after another; as `seal_segments`, what succeeded counts."""
+        """Seal small topics' plans into packs, one after another. Returns as `seal_segments`."""
         sealed: list[SealedPack] = []
         if self._pack_sealer is None:
             return sealed, None
@@ -93,7 +92,7 @@ class RoundUploads:
 
 
 def entries_of(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
-    """The packs of each ledger entry, of which there is always one: as many as it may name."""
+    """Split the packs into one list for each ledger entry, each within the entry's bound; at least one list."""
     groups: list[list[SealedPack]] = [[]]
     size_bytes = 0
     for each in packs:

@@ -1,14 +1,15 @@
-"""SealAdmission: which of the topics that are due are sealed now, and how, and which wait for the request budget.
+"""SealAdmission: which due topics are sealed now, and how, and which wait for the request budget.
 
-    paid for       all that are due are sealed, full topics into segments of their own
-    packed         when that cannot be paid for: full topics go into packs with all others, and all that waits goes
-                   along. Many small segments are few requests then
-    in part        with a whole burst saved up, packed, as many as that pays, the longest waiting first
-    must           local files have to go, or the oldest message has waited for `age_ms_max`: sealed, packed, whatever
-                   the budget says. So the budget yields; nothing is refused and nothing is lost for it
+    paid for       the budget covers it: all due topics are sealed, full ones into segments of their own
+    packed         it does not: full topics go into packs with all others, and all waiting records go along. Many
+                   small segments then cost few requests
+    in part        packs are too many as well: once a whole burst is saved up, as many packed topics as it pays for,
+                   the longest waiting first
+    must           local files must be deleted, or the oldest message has waited for `age_ms_max`: sealed, packed, even
+                   beyond the budget. No message is refused or lost because of the budget
 
-So the budget widens seal ages and seal sizes, by as much as it has to, before it is passed. Messages that wait longer
-are what a lost disk costs. One line says when this begins, one when it has ended; of yielding, too.
+So the budget first widens seal ages and seal sizes as far as needed; only then is it exceeded. A longer wait means that
+more messages are lost with a lost disk. One log line marks the start of widening, one its end; the same for exceeding.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from thermocline.tiered.cost import RequestBudget
 logger = logging.getLogger(__name__)
 
 ENDED_AFTER_SEAL_AGES = 3
-"""So many seal ages without anybody waiting end it: between two bursts nobody waits either."""
+"""Widening ends after so many seal ages without a waiting topic: between two bursts no topic waits either."""
 
 CostOf = Callable[[Sequence[str], bool], int]
-"""How many requests it takes at most to seal topics in one round; True: full ones in packs."""
+"""Returns the most requests needed to seal topics in one round; True: full ones in packs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTopic:
-    """A topic that is due; its oldest message was stored at `first_ms`. `must`: now, whatever it costs."""
+    """A topic that is due; its oldest message was stored at `first_ms`. `must`: seal now, even beyond the budget."""
 
     topic: str
     first_ms: int
@@ -40,8 +41,8 @@ class DueTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The topics to seal now. `is_packed`: full ones, too, go into packs. `is_all`: everything that is due, so that
-    what else waits may go along. `cost`: requests it takes at most; `yields`: more than the budget allows."""
+    """The topics to seal now. `is_packed`: full ones go into packs too. `is_all`: all due topics are admitted, so other
+    waiting records may go along. `cost`: the most requests it takes; `yields`: more than the budget allows."""
 
     topics: list[str] = field(default_factory=list)
     is_packed: bool = False
@@ -70,7 +71,7 @@ class SealAdmission:
 
     @property
     def is_yielding(self) -> bool:
-        """Whether the budget is passed because local files have to go, now or a short time ago."""
+        """Whether the budget is exceeded because local files must be deleted, now or a short time ago."""
         return self._yielded_ms is not None
 
     @property
@@ -79,7 +80,7 @@ class SealAdmission:
         return self._waiting
 
     def is_over_age(self, first_ms: int, *, now_ms: int) -> bool:
-        """Whether a topic has waited as long as it ever may."""
+        """Whether a topic has waited for the longest time allowed."""
         return now_ms - first_ms >= self._age_ms_max
 
     def admit(
@@ -91,8 +92,8 @@ class SealAdmission:
         waiting: Sequence[str] = (),
         is_more: bool = False,
     ) -> Admitted:
-        """What to seal now. `waiting`: all of which anything waits, which goes along when all is packed. `is_more`: the
-        round goes on; whoever waited before it still does."""
+        """What to seal now. `waiting`: all topics with waiting records, which go along when all are packed. `is_more`:
+        the round continues; topics that waited for the budget before it still wait."""
         names = [each.topic for each in due]
         admitted = self._admit(due, names, cost_of, waiting) if due else Admitted()
         left_out = frozenset(names).difference(admitted.topics)
@@ -102,7 +103,7 @@ class SealAdmission:
 
     @contextmanager
     def paying(self, admitted: Admitted) -> Iterator[None]:
-        """While what was admitted is sealed: it is held, and counted when the budget yields."""
+        """Reserve the requests while the admitted topics are sealed; count those beyond the budget."""
         spent, free = self.budget.spent, max(0.0, self.budget.free)
         with self.budget.holding(admitted.cost):
             yield
@@ -120,13 +121,13 @@ class SealAdmission:
         return self._admit_some(due, cost_of)
 
     def _admit_some(self, due: Sequence[DueTopic], cost_of: CostOf) -> Admitted:
-        """Packed: what must be, and the longest waiting of the others if a whole burst pays for them."""
+        """Packed: the topics that must be sealed, and the longest waiting others if a whole burst pays for them."""
         ordered = sorted(due, key=lambda each: (not each.must, each.first_ms))
         names = [each.topic for each in ordered]
         count_min = sum(each.must for each in ordered)
         limit = self.budget.free if self.budget.is_whole else 0.0
         if count_min:
-            # What goes into the same packs costs no request more.
+            # Further topics in the same packs cost no additional request.
             limit = max(limit, cost_of(names[:count_min], True))
         elif self.budget.is_whole:
             count_min = 1  # else a topic that costs more than a burst would never be sealed

@@ -1,21 +1,20 @@
-"""Seal backlog: what of each local queue is not in the cold tier yet, which topics are due, and what one seal takes.
+"""Seal backlog: which records of each local queue wait to be sealed, which topics are due, and what one seal takes.
 
 A topic is due when its waiting records reach `segment_bytes`, when the oldest of them is older than `age_ms`, when
 local files must go (pressure), or on demand. A plan takes, for every queue of the topic, one gapless run from the
-queue's cold end; the runs are cut at one place in the log, so that the segments of a topic follow each other in the
-log as well as in every queue. Records that have expired already are stepped over: they are visible nowhere. What counts
-as expired is the hot process's word alone (`cut_ms`), never this process's clock and a time to live that may have
-changed meanwhile.
+queue's cold end; the runs are cut at one log position, so that the segments of a topic follow each other in the
+log as well as in every queue. Expired records are skipped: they are invisible. The hot process alone decides what has
+expired (`cut_ms`): this process's clock and time to live are not used, as the latter may have changed meanwhile.
 
     local:  [min ......... cold end ======waiting======> end)
                               ^ a plan starts here          ^ as the hot process last reported it, files written
 
 Invariants
-  - A plan never reaches past the flush offset: nothing is in the bucket that a power cut could take from the log.
+  - A plan never reaches past the flush offset: the bucket holds no record that a power cut can remove from the log.
   - `committed_offset` never passes a waiting record of a tiered topic, nor the log offset of the last report.
 
-Local files that are gone hold nothing that waits: they went because an earlier tier process had said that all in them
-is committed or expired (of the latter no catalog tells), or with their topic. A queue starts at what is left of it.
+Deleted local files held no waiting records: an earlier tier process reported all of their records as committed or
+expired (the catalog does not list expired ones), or the topic was deleted. A queue starts at its first remaining unit.
 
 Pure bookkeeping: it reads local files through `LocalQueues` and `LocalLog`, and does no other input or output.
 """
@@ -60,7 +59,7 @@ class SealRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealPlan:
-    """What one new segment will hold. `skipped_to` moves queues whose waiting records had all expired."""
+    """The content of one new segment. `skipped_to` moves queues whose waiting records had all expired."""
 
     topic: str
     incarnation: int
@@ -86,7 +85,7 @@ class QueueProgress:
     first_waiting_ms: int | None = None
     first_waiting_physical_offset: int | None = None
     noted_offset: int | None = None
-    """How far the queue's traffic has been told of; None before the first time."""
+    """The traffic record counts the queue's units below this offset; None before the first count."""
 
     @property
     def first_waiting_offset(self) -> int:
@@ -132,7 +131,7 @@ class SealBacklog:
         log_min_offset: Callable[[], int],
         traffic: TrafficRecord | None = None,
     ) -> None:
-        """`log_min_offset`: below it the local log has gone, or is about to. `traffic` is told what comes in."""
+        """`log_min_offset`: the local log below it is deleted, or about to be. `traffic` counts incoming records."""
         self._traffic = traffic
         self._local_queues = queues
         self._log = log
@@ -162,7 +161,7 @@ class SealBacklog:
         tiered: bool,
         cold_ends: dict[int, int],
     ) -> None:
-        """Take in a topic; another incarnation starts with no queues. `cold_ends`: queue id -> end in the catalog."""
+        """Add or update a topic; a new incarnation starts without queues. `cold_ends`: queue id -> cataloged end."""
         progress = self._topics.get(topic)
         if progress is None or progress.incarnation != incarnation:
             progress = TopicProgress(incarnation=incarnation, cut_ms=cut_ms, tiered=tiered)
@@ -172,11 +171,11 @@ class SealBacklog:
         progress.cut_ms, progress.tiered = max(progress.cut_ms, cut_ms), tiered
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic; nothing of it waits any more."""
+        """Forget a topic and its waiting records."""
         self._topics.pop(topic, None)
 
     def set_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
-        """Take in a queue as the hot process reports it, its file written up to `end_offset`."""
+        """Add or update a queue as the hot process reports it; its file is written up to `end_offset`."""
         progress = self._topics[topic]
         queue = progress.queues.setdefault(queue_id, QueueProgress())
         assert end_offset >= queue.end_offset
@@ -185,7 +184,7 @@ class SealBacklog:
             self._changed.add((topic, queue_id))
 
     def raise_minimum(self, topic: str, queue_id: int, min_offset: int) -> None:
-        """What lies below is gone, although it waited: what is left is counted anew."""
+        """Units below `min_offset` are deleted although they waited: count the remaining ones again."""
         queue = self._topics[topic].queues.get(queue_id)
         if queue is None or min_offset <= queue.first_waiting_offset:
             return
@@ -203,7 +202,7 @@ class SealBacklog:
     def account(self) -> None:
         """Count the bytes of records reported since the last call; reads the units of changed queues."""
         changed, self._changed = self._changed | self._unreadable, set()
-        known, self._unreadable = self._unreadable, set()
+        reported, self._unreadable = self._unreadable, set()
         for topic, queue_id in changed:
             progress = self._topics.get(topic)
             queue = progress.queues.get(queue_id) if progress is not None else None
@@ -213,7 +212,7 @@ class SealBacklog:
                 self._account_queue(topic, queue_id, queue)
             except (ObjectNotFoundError, CorruptDataError) as error:
                 # Mostly its topic was deleted, which will be reported; until then it holds back local deletion.
-                if (topic, queue_id) not in known:
+                if (topic, queue_id) not in reported:
                     logger.info("queue cannot be read topic=%s queue_id=%d: %s", topic, queue_id, error)
                 self._unreadable.add((topic, queue_id))
 
@@ -232,7 +231,7 @@ class SealBacklog:
             self._note_traffic(self._traffic, topic, queue, units)
 
     def _note_traffic(self, traffic: TrafficRecord, topic: str, queue: QueueProgress, units: Units) -> None:
-        """Tell of the units that are new; the first time, of those that were stored since the record began."""
+        """Count new units in the traffic record; the first time, those stored since the record began."""
         if queue.noted_offset is None:
             units = units[self._expired_count(units, traffic.started_ms) :]
         else:
@@ -275,7 +274,7 @@ class SealBacklog:
         return [topic for _, topic in sorted(waiting)]
 
     def waiting(self) -> list[str]:
-        """Return every topic of which anything waits that may be sealed."""
+        """Return every topic with waiting records that may be sealed."""
         return [
             topic
             for topic, progress in self._topics.items()
@@ -283,7 +282,7 @@ class SealBacklog:
         ]
 
     def next_due_ms(self) -> int | None:
-        """Return when the next topic is of the age at which it is due, in ms; None when nothing waits."""
+        """Return when the next topic becomes due by age, in ms; None when nothing waits."""
         times = [
             first_ms + self._policy.age_ms
             for progress in self._topics.values()
@@ -292,8 +291,8 @@ class SealBacklog:
         return min(times, default=None)
 
     def plan(self, topic: str, *, flush_offset: int, bytes_max: int | None = None) -> SealPlan | None:
-        """Return what the next segment of the topic takes, or None when nothing that is flushed waits. `bytes_max`: up
-        to so many raw bytes instead of a segment's.
+        """Return the plan of the topic's next segment, or None when no flushed record waits. `bytes_max`: the most raw
+        bytes instead of a segment's.
 
         Raises:
             ObjectNotFoundError: A local file is gone, because the topic was deleted meanwhile.
@@ -315,8 +314,8 @@ class SealBacklog:
                 skipped_to[queue_id] = start
             if start + len(units) < end:
                 if not len(units):
-                    continue  # all of what was read has expired; the next plan looks further
-                # Records behind the last unit read may not be overtaken by other queues' records.
+                    continue  # all units read have expired; the next plan reads further
+                # Other queues' records must not pass this queue's records that were not read.
                 log_end = min(log_end, int(units["physical_offset"][-1]) + int(units["size_bytes"][-1]))
             candidates[queue_id] = (start, units)
         log_end = min(log_end, self._log_end_of_segment(candidates.values(), log_end, bytes_max))
@@ -365,7 +364,7 @@ class SealBacklog:
             self._changed.add((topic, queue_id))
 
     def oldest_waiting(self) -> str | None:
-        """The topic whose first waiting record lies first in the log; None when nothing waits."""
+        """The topic whose first waiting record is first in the log; None when nothing waits."""
         first: tuple[int, str] | None = None
         for topic, progress in self._topics.items():
             for queue in progress.queues.values() if progress.tiered else ():
@@ -383,7 +382,7 @@ class SealBacklog:
             for queue in progress.queues.values()
             if queue.first_waiting_physical_offset is not None
         ]
-        assert not self._changed, "what was reported is counted first"
+        assert not self._changed, "reported records are counted first"
         if self._unreadable:
             return 0
         return min(min(waiting, default=self._reported_offset), self._reported_offset)

@@ -1,9 +1,9 @@
-"""Seal demands: who waits until everything that was flushed when he asked is in the catalog, and what he is told.
+"""Seal demands: calls that wait until every record flushed at the time of the call is committed, and their results.
 
 asked      waits for the next round, which is to begin at once
-taken      by a round: the topics that are asked for are sealed in it, whatever their size and age
+taken      by a round: it seals the requested topics, whatever their size and age
 given back when the round fails: the next one takes them again, with the outcomes so far
-done       when the round ends: each hears of the segments and packs that were committed for him
+done       when the round ends: each call returns the segments and packs that were committed for it
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from thermocline.tiered.segments import SegmentEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealOutcome:
-    """What a seal on demand has committed."""
+    """A segment or pack piece committed by a seal on demand."""
 
     topic: str
     segment_id: str
@@ -37,25 +37,25 @@ class _Demand:
 
 
 class SealDemands:
-    """Those that no round has taken yet. Belongs to the tier service's loop."""
+    """The demands that no round has taken yet. Belongs to the tier service's loop."""
 
     def __init__(self, backlog: SealBacklog, *, wake: Callable[[], None]) -> None:
-        """`wake`: let a round begin."""
+        """`wake`: starts a round."""
         self._backlog = backlog
         self._wake = wake
         self._waiting: list[_Demand] = []
 
     async def seal(self, topic: str | None) -> list[SealOutcome]:
-        """Everything of a topic (or of all) that is reported and flushed now; committed on return.
+        """Seal all records of a topic (None: of all topics) that are reported and flushed now; committed on return.
 
         Raises:
             InvalidRequestError: The topic is not tiered.
-            UnavailableError: Nothing has been told of it yet.
+            UnavailableError: The hot process has not reported the topic yet.
         """
         if topic is not None:
             progress = self._backlog.topics.get(topic)
             if progress is None:
-                raise UnavailableError("the cold tier has not been told of this topic yet", topic=topic)
+                raise UnavailableError("the cold tier has no report of this topic yet", topic=topic)
             if not progress.tiered:
                 raise InvalidRequestError("the cold tier holds nothing of this topic", topic=topic)
         topics = frozenset([topic]) if topic is not None else None
@@ -65,17 +65,17 @@ class SealDemands:
         return await demand.done
 
     def take(self) -> "TakenDemands":
-        """Those that wait, for a round."""
+        """Remove and return the waiting demands, for one round."""
         taken, self._waiting = self._waiting, []
         return TakenDemands(self._backlog, taken)
 
     def give_back(self, taken: "TakenDemands") -> None:
-        """The round has failed: the next one is to take them, before what came since."""
+        """The round has failed: queue its demands for the next one, before newer demands."""
         self._waiting = taken.demands + self._waiting
 
 
 class TakenDemands:
-    """Those of one round."""
+    """The demands of one round."""
 
     def __init__(self, backlog: SealBacklog, demands: list[_Demand]) -> None:
         self._backlog = backlog
@@ -83,11 +83,11 @@ class TakenDemands:
 
     @property
     def named(self) -> frozenset[str]:
-        """The topics that are asked for by name."""
+        """The topics that demands name."""
         return frozenset[str]().union(*(demand.topics for demand in self.demands if demand.topics is not None))
 
     def waited_for(self) -> list[str]:
-        """The topics that somebody waits for, in the order of the backlog: not that of their names' hashes."""
+        """The topics of all demands, in the order of the backlog, so that the order does not depend on hashes."""
         if not self.demands:
             return []
         is_all, named = any(demand.topics is None for demand in self.demands), self.named
@@ -98,7 +98,7 @@ class TakenDemands:
         ]
 
     def committed(self, segments: Iterable[SegmentEntry], packs: Iterable[SealedPack]) -> None:
-        """These are in the catalog."""
+        """Note that these segments and packs are committed."""
         for entry in segments:
             self._tell(
                 SealOutcome(
@@ -122,7 +122,7 @@ class TakenDemands:
                 )
 
     def done(self) -> None:
-        """The round has ended: whoever waits goes on."""
+        """The round has ended: let the waiting calls return."""
         for demand in self.demands:
             if not demand.done.done():
                 demand.done.set_result(demand.outcomes)

@@ -1,12 +1,12 @@
-"""SealLead: how much sooner than at its age a topic is sealed, so that long rounds commit it in time all the same.
+"""SealLead: how long before its seal age a topic is sealed, so that it is committed in time even by a long round.
 
     age            slack, a twentieth of it
     |--------------|--------|     what waits is sealed at the age, and committed within the slack
-         |-------- a round ----|  rounds took longer lately: they begin earlier by what was too much
+         |-------- a round ----|  recent rounds exceeded the slack: they begin earlier by the excess
 
-The longest of the last few rounds counts and a quarter of it, as the next may be longer; before the first one, a round
-that fills the slack. However long they were, nothing is sealed before three quarters of the age: else a store that is
-slow would be asked for more and more small packs. Pure bookkeeping.
+The expected length is that of the longest recent round plus a quarter, as the next may be longer; before the first
+round, a length that fills the slack. No topic is sealed before three quarters of the age: otherwise a slow store would
+receive more and more small packs. Pure bookkeeping.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class SealLead:
         self._rounds_ms: deque[int] = deque(maxlen=ROUNDS_COUNTED)
 
     def note(self, round_ms: int) -> None:
-        """A round that sealed something took so long, from the look at the clock to its last commit."""
+        """Note the length of a round that sealed something, from reading the clock to its last commit."""
         self._rounds_ms.append(round_ms)
 
     @property
     def lead_ms(self) -> int:
-        """By how much topics are due before their age."""
+        """How long before their seal age topics are due."""
         longest_ms = max(self._rounds_ms, default=self._slack_ms)
         return min(self._lead_ms_max, max(0, longest_ms + longest_ms // CARE_PART - self._slack_ms))

@@ -1,15 +1,14 @@
-"""Seal rounds: which topics a round of the tier service seals, in how many turns, and how they come into the catalog.
+"""Seal rounds: which topics a round of the tier service seals, in how many turns, and how they are committed.
 
     due        by size, age or pressure (SealBacklog), or waited for (TakenDemands)
-    admitted   those of the due that the request budget pays for now (`cost/seal_admission.py`)
-    with them  all else that waits of small topics, when packs go up anyway, and those that hold back the gate of local
-               deletion for too long (`gate_lag.py`)
-    a turn     one plan of each topic, uploaded: of a topic that has filled a segment as one of three objects, of one
-               that has half a segment as one of one object, as a merge would make it later, of all others in packs;
-               then committed by one ledger entry, or a few; what is more than one
-               segment takes is another turn, if that can be paid for
+    admitted   the due topics that the request budget pays for now (`sealing/seal_admission.py`)
+    with them  all other waiting small topics, when packs are uploaded anyway, and topics that hold back the gate of
+               local deletion for too long (`gate_lag.py`)
+    a turn     one plan of each topic is uploaded, then all are committed by one ledger entry, or a few. A full segment
+               is three objects; half a segment is one object, as a merge would make it later; the rest goes into
+               packs. Records beyond one segment need another turn, if the budget pays for it
 
-What succeeded is committed before a failure is raised. Belongs to the tier service's loop.
+Successful uploads are committed before a failure is raised. Belongs to the tier service's loop.
 """
 
 import asyncio
@@ -37,10 +36,10 @@ logger = logging.getLogger(__name__)
 PLANS_AT_ONCE = 32
 
 Carry = Callable[[], Awaitable[CarriedState | None]]
-"""Asked for the state that the entry of something sealed may carry."""
+"""Returns the state snapshot that the ledger entry of a seal may carry."""
 
 OnSealed = Callable[[Catalog, Mapping[str, int]], None]
-"""Called with each commit of something sealed: the catalog, and raw bytes by topic."""
+"""Called after each commit of sealed records, with the catalog and raw bytes by topic."""
 
 
 class SealRounds:
@@ -62,7 +61,7 @@ class SealRounds:
         on_sealed: OnSealed,
         carry: Carry,
     ) -> None:
-        """`admission`: there is a request budget. `can_pay`: whether so many requests may be made now."""
+        """`admission`: only with a request budget. `can_pay`: whether it allows that many requests now."""
         self._commits = commits
         self._backlog = backlog
         self._due = due
@@ -77,8 +76,8 @@ class SealRounds:
         self._carry = carry
 
     async def run(self, demands: TakenDemands, *, flush_offset: int, now_ms: int, pressure: Callable[[], bool]) -> None:
-        """Seal what is due and what is waited for, of what was flushed; all of it is committed on return. `pressure`:
-        whether local files have to go."""
+        """Seal the flushed records of due and demanded topics; all of them are committed on return. `pressure`:
+        whether local files must be deleted."""
         wanted = demands.waited_for()
         due = self._backlog.due(now_ms=now_ms, pressure=pressure(), lead_ms=self._lead.lead_ms)
         admitted = self._admitted(due, now_ms=now_ms, pressure=pressure())
@@ -87,7 +86,7 @@ class SealRounds:
             advanced = await self._seal_and_commit(
                 topics, demands, flush_offset=flush_offset, now_ms=now_ms, admitted=admitted
             )
-            # What is more than one segment takes is due again at once, if that can be paid for.
+            # Records beyond one segment are due again at once, if the budget pays for it.
             full = [topic for topic in advanced if self._costs.is_full(topic)]
             admitted = self._admitted(full, now_ms=now_ms, pressure=pressure(), is_more=True)
             again = {*wanted, *admitted.topics}
@@ -98,7 +97,7 @@ class SealRounds:
                 break
 
     def _admitted(self, due: list[str], *, now_ms: int, pressure: bool, is_more: bool = False) -> Admitted:
-        """Those of the due topics that the request budget lets be sealed now, and how. `is_more`: the round goes on."""
+        """The due topics that the request budget lets be sealed now, and how. `is_more`: the round continues."""
         admission = self._admission
         if admission is None:
             return Admitted(topics=due)
@@ -106,7 +105,7 @@ class SealRounds:
         for topic in due:
             first_ms = self._backlog.topics[topic].first_waiting_ms
             if first_ms is None:
-                continue  # it has gone up with a demand
+                continue  # a demand has sealed it
             must = pressure or admission.is_over_age(first_ms, now_ms=now_ms)
             topics.append(DueTopic(topic=topic, first_ms=first_ms, must=must))
         return admission.admit(
@@ -118,13 +117,13 @@ class SealRounds:
         )
 
     def _with_others(self, admitted: Admitted) -> list[str]:
-        """The admitted topics, and those that go along."""
+        """The admitted topics, and those sealed along with them."""
         topics = admitted.topics
         if not self._uploads.has_packs or not admitted.is_all:
             return topics
         if admitted.is_packed or not all(map(self._costs.is_full, topics)):
             self._lag.caught_up()
-            return topics + self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
+            return topics + self._backlog.waiting()  # all waiting topics go along: no additional request
         if topics and self._lag.is_long and self._can_pay(admitted.cost + self._costs.packs_of_small()):
             return topics + self._lag.take()
         return topics
@@ -166,7 +165,7 @@ class SealRounds:
         return sorted(advanced)
 
     async def _plans_of(self, topics: list[str], *, flush_offset: int, bytes_max: int | None) -> list[SealPlan]:
-        """One plan of each topic of which there is one; the loop is left to others now and then."""
+        """One plan of each topic that has one; yields to the event loop now and then."""
         plans: list[SealPlan] = []
         for number, topic in enumerate(topics):
             if number % PLANS_AT_ONCE == PLANS_AT_ONCE - 1:
@@ -179,7 +178,7 @@ class SealRounds:
                 logger.info("topic went away while it was planned topic=%s: %s", topic, error)
                 continue
             except CorruptDataError as error:
-                # Its files may be those of the topic's next life, of which we will be told.
+                # Its files may be those of the topic's next incarnation, which will be reported.
                 logger.warning("topic not sealed topic=%s: %s", topic, error)
                 continue
             if plan is not None:
@@ -187,7 +186,7 @@ class SealRounds:
         return plans
 
     def _small_topics(self, plans: Sequence[SealPlan], demands: TakenDemands, *, is_packed: bool) -> frozenset[str]:
-        """The topics that go into packs: too small to fill a segment, if that matters, and not asked for by name."""
+        """The topics that go into packs: not demanded by name and, unless `is_packed`, too small to fill a segment."""
         if not self._uploads.has_packs:
             return frozenset()
         named = demands.named
@@ -205,7 +204,7 @@ class SealRounds:
         *,
         now_ms: int,
     ) -> set[str]:
-        """Commit what was sealed, and what is due besides; the topics that changed."""
+        """Commit the sealed segments and packs, and other due changes; returns the topics that changed."""
         changed: set[str] = set()
         carried = await self._carry() if sealed or packs else None
         async with self._commits.changing:

@@ -1,12 +1,12 @@
-"""Sealer: writes a plan's records into a cold segment and uploads its parts. Committing it is the ledger's.
+"""Sealer: writes a plan's records into a cold segment and uploads its parts. The ledger commits it.
 
     plan (seal_backlog) -> records from the local log -> three parts (segment_writer) -> three objects -> SegmentEntry
                                                                                       or one object
 
 Bounded: segments wait for their shares of the budgets (tier_budgets.py) before they are written. When
-the disk has no room for the spool, `.log` is kept in memory too: what cannot go up could never make room again.
+the disk has no room for the spool, `.log` is kept in memory too: only uploading frees disk space.
 
-Objects are complete before the ledger names them: a crash on the way leaves orphans, which `garbage.py` removes, never
+Objects are complete before the ledger names them: a crash in between leaves orphans, which `garbage.py` removes, never
 half a segment. Reading, hashing and compressing run in a worker thread; the loop only uploads.
 """
 
@@ -34,9 +34,9 @@ from thermocline.tiered.segments import (
 logger = logging.getLogger(__name__)
 
 RECORD_MEMORY_BYTES = 120
-"""What a record takes besides `.log`: its columns, and its keys while they are collected, sorted and written."""
+"""Memory of a record besides `.log`: its columns, and its keys while they are collected, sorted and written."""
 FRAMES_IN_MEMORY = 4
-"""A frame's records, joined and compressed, and what is on its way to the store."""
+"""A frame's records, joined, compressed, and being uploaded."""
 
 
 class Sealer:
@@ -54,7 +54,7 @@ class Sealer:
         budgets: TierBudgets | None = None,
         fresh: FreshIndex | None = None,
     ) -> None:
-        """`fresh`: takes what lookups need of what is sealed."""
+        """`fresh`: receives the index entries of sealed records, for lookups."""
         self._store = store
         self._fresh = fresh
         self._keys = keys
@@ -69,13 +69,13 @@ class Sealer:
         """Write and upload one segment, its three parts as objects of their own or, `is_joined`, as one.
 
         Raises:
-            ObjectStoreUnavailableError: A part could not be stored; its id is to be abandoned.
+            ObjectStoreUnavailableError: A part could not be stored; the caller abandons the id.
             ObjectNotFoundError: A local file is gone, because the topic was deleted meanwhile.
             CorruptDataError: The local log does not hold what its queue says.
         """
         assert plan.runs
         memory_bytes = self.memory_bytes(plan)
-        spooled_bytes = (1 + is_joined) * plan.raw_bytes  # `.log`, and once more what is put together
+        spooled_bytes = (1 + is_joined) * plan.raw_bytes  # `.log`, and a second time in the joined object
         if self._spool_folder is not None:
             try:
                 async with self._budgets.spool.hold(spooled_bytes), self._budgets.uploads.hold(memory_bytes):
@@ -92,7 +92,7 @@ class Sealer:
             return await self._write_and_upload(plan, segment_id, None, is_joined=is_joined)
 
     def memory_bytes(self, plan: SealPlan) -> int:
-        """About what writing it takes besides `.log`."""
+        """The approximate memory for writing the plan, besides `.log`."""
         return plan.record_count * RECORD_MEMORY_BYTES + FRAMES_IN_MEMORY * self._options.frame_bytes
 
     async def _write_and_upload(
@@ -110,7 +110,7 @@ class Sealer:
             return entry
 
     def write(self, plan: SealPlan, segment_id: SegmentId, *, folder: Path | None) -> FinishedSegment:
-        """The plan as a segment; uploads nothing, and blocks. Raises as `seal`, but for the store."""
+        """Write the plan as a segment, without uploading it; blocks. Raises as `seal`, except errors of the store."""
         writer = SegmentWriter(
             segment_id=segment_id,
             topic=plan.topic,

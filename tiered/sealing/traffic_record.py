@@ -1,11 +1,11 @@
-"""TrafficRecord: how much came in of each topic, minute by minute, in the last hour: what forecasts are made from.
+"""TrafficRecord: messages and bytes received per topic and minute, in the last hour; the input of forecasts.
 
     row of a topic     messages and bytes of each minute, in a ring of MINUTES
-    minute             counted from the record's start; the one under way is not part of a window unless it is the first
+    minute             counted from the record's start; the current one is not part of a window unless it is the first
 
-Bounded: TOPICS_MAX rows, some 1 KiB each; what comes of further topics is counted in one row that they share, which is
-forecast as one topic. A row whose topic sent nothing for an hour is given to another. Belongs to the tier process's
-loop, which notes what it has read of the queues anyway; nothing is done while nothing comes.
+Bounded: TOPICS_MAX rows, some 1 KiB each; further topics share one row, which is forecast as one topic. The row of a
+topic without messages for an hour is reused. Belongs to the tier process's loop, which counts the units that it reads
+anyway; an idle broker costs nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOPICS_MAX = 20_000
 MINUTES = 60
 MINUTE_MS = 60_000
 OTHER_TOPICS = ""
-"""The row of topics that have none of their own; no topic has an empty name."""
+"""The shared row of topics without a row of their own; no topic has an empty name."""
 _FIRST_ROWS = 64
 
 Counts = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class TopicTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficWindow:
-    """What came in during `elapsed_ms`; topics of which nothing came are left out."""
+    """The messages received during `elapsed_ms`; topics without any are omitted."""
 
     elapsed_ms: int
     topics: tuple[TopicTraffic, ...]
@@ -61,7 +61,7 @@ class TrafficRecord:
         self._dropped_minute = 0
 
     def note(self, topic: str, *, messages: int, raw_bytes: int) -> None:
-        """So much has come in of a topic just now."""
+        """Count messages and bytes of a topic in the current minute."""
         self._advance()
         row = self._rows.get(topic)
         if row is None:
@@ -71,13 +71,13 @@ class TrafficRecord:
         self._raw_bytes[row, column] += raw_bytes
 
     def window(self) -> TrafficWindow:
-        """The whole minutes of the last hour; in the first minute what there is."""
+        """The whole minutes of the last hour; in the first minute, that minute so far."""
         self._advance()
         if self._minute == 0:
             columns = [0]
             elapsed_ms = max(1, self._clock() - self.started_ms)
         else:
-            # The minute under way takes one column.
+            # The current minute takes one column.
             count = min(self._minute, MINUTES - 1)
             columns = [minute % MINUTES for minute in range(self._minute - count, self._minute)]
             elapsed_ms = count * MINUTE_MS
@@ -89,7 +89,7 @@ class TrafficRecord:
         return TrafficWindow(elapsed_ms=elapsed_ms, topics=tuple(topics))
 
     def _advance(self) -> None:
-        """Empty the columns of minutes that have begun since."""
+        """Clear the columns of minutes that have begun since the last call."""
         minute = max(self._minute, (self._clock() - self.started_ms) // MINUTE_MS)
         passed = min(minute - self._minute, MINUTES)
         if passed:
@@ -114,7 +114,7 @@ class TrafficRecord:
         return len(self._rows) >= min(TOPICS_MAX, len(self._messages) - 1)
 
     def _drop_silent(self) -> None:
-        """Give up rows of topics that sent nothing for an hour, and close the gaps."""
+        """Drop the rows of topics without messages for an hour, and close the gaps."""
         kept = [(topic, row) for topic, row in self._rows.items() if self._messages[row].any()]
         rows = [row for _, row in kept]
         for counts in (self._messages, self._raw_bytes):

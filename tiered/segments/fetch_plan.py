@@ -1,14 +1,14 @@
-"""Fetch plan: which frames of a `.log` part come by one request, so that requests are few and large. Pure.
+"""Fetch plan: which frames of a `.log` part one request fetches, so that requests are few and large. Pure.
 
-    unit     frames end to end, RANGE_BYTES_MIN or more together; whoever reads on and on fetches whole units
-    fetch    units side by side, or what is missing of them, up to a size
+    unit     frames end to end, RANGE_BYTES_MIN or more together; a sequential reader fetches whole units
+    fetch    adjacent units, or their missing frames, up to a size
 
 Units
-  - They cover the part, and follow from it alone, not from who reads what when: whatever has been fetched by whole
-    units, what is left between is whole units, too, never a rest that is smaller.
-  - They end where a queue's run does, unless that leaves a smaller rest: the rest of a run goes with the unit before
-    it, a run that is smaller as a whole with what follows it, at the end of the part with what is before. Readers of
-    the other queues find their frames in the cache then.
+  - They cover the part, and depend on it alone, not on reads: after fetches of whole units the remaining frames are
+    whole units too, never a smaller rest.
+  - They end at the end of a queue's run, unless that leaves a smaller rest: the rest of a run joins the unit before it;
+    a run smaller than a unit joins the next run, or at the end of the part the previous one. Readers of the other
+    queues then find their frames in the cache.
   - So a unit is smaller than one frame and three times RANGE_BYTES_MIN; only a part that is smaller is a smaller unit.
 """
 
@@ -23,7 +23,7 @@ from thermocline.tiered.segments.segment_format import FrameInfo, LogFooter, Que
 
 RANGE_BYTES_MIN = 512 * 1024
 FETCH_PART_MIN = 8
-"""A fetch is not smaller than one such part of the largest, if what is beside it is wanted as well."""
+"""A fetch is at least such a part of the largest one, if adjacent frames are wanted as well."""
 
 
 class FetchUnits:
@@ -67,9 +67,9 @@ class FetchUnits:
     def ahead(
         self, run: QueueRun, index: int, *, window_frames: int, is_coming: Callable[[int], bool]
     ) -> tuple[int, ...]:
-        """What whoever reads on and on in `run`, and is at frame `index` now, should fetch, so that this frame and the
-        next `window_frames` of the run are here: whole units, but for frames that are coming and those of the run that
-        he has passed. Units of which he misses nothing are left alone, whatever others miss of them."""
+        """The frames to fetch for a sequential reader of `run` at frame `index`, so that this frame and the run's next
+        `window_frames` are cached: whole units, without frames under way and frames of the run that it has passed.
+        Units that lack no frame of this reader are skipped, even if they lack frames of others."""
         assert run.frame_start <= index < run.frame_end
         stop = min(index + 1 + window_frames, run.frame_end)
         wanted: list[int] = []
@@ -83,7 +83,7 @@ class FetchUnits:
 
     @property
     def memory_bytes(self) -> int:
-        """About what keeping them costs."""
+        """The approximate memory of the units."""
         return 8 * len(self._starts) + 200
 
     def _end(self, number: int) -> int:

@@ -20,7 +20,7 @@ Entries are (hash, ordinal), ordinal = the record's place in the segment, runs o
 hash, those of one hash newest first (falling physical offset). Content of a block of n entries, byte planes as in `.cq`
     4 planes   difference to the hash before, uint32; the first entry's own hash
     4 planes   ordinals, uint32
-Different keys may share a hash: whoever looks up compares the keys of the records found.
+Different keys may share a hash: a lookup compares the keys of the records found.
 """
 
 from __future__ import annotations
@@ -159,8 +159,7 @@ class BlockDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyIndexFooter:
-    """What the footer of an `.idx` part says: rows of IDX_BLOCK, by rising hash; and how its blocks are decoded, which
-    its version says."""
+    """The footer of an `.idx` part: rows of IDX_BLOCK, by rising hash, and the block decoder of its version."""
 
     segment_id: SegmentId
     entry_count: int
@@ -169,7 +168,7 @@ class KeyIndexFooter:
     decode_block: BlockDecoder
 
     def blocks_of(self, hash_value: int) -> Table:
-        """The blocks that may hold the hash; they lie end to end, and are one but for very frequent keys."""
+        """The blocks that may hold the hash; they are stored end to end, and only one except for very frequent keys."""
         blocks = self.blocks
         return blocks[(blocks["first_hash"] <= hash_value) & (hash_value <= blocks["last_hash"])]
 
@@ -189,13 +188,13 @@ class KeyIndexFooter:
 
     @property
     def memory_bytes(self) -> int:
-        """About what keeping this footer costs."""
+        """The approximate memory of this footer."""
         return int(self.blocks.nbytes) + 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedKeyIndex:
-    """The bytes of an `.idx` part, and what the catalog says about it."""
+    """The bytes of an `.idx` part, and its values for the catalog."""
 
     data: bytes
     entry_count: int

@@ -1,8 +1,8 @@
-"""Where the frames of a segment lie by its catalog entry alone, as far as the coarse frames tell.
+"""The positions of a segment's frames by the coarse frames in its catalog entry alone.
 
-A piece of a pack notes every frame: then it is all known, but for the greatest store time of a frame, for which the
-least of the next one stands; store times rise along a queue, so no record of the frame is newer. A segment of its own
-notes every few: then a record lies somewhere between two of them.
+A piece of a pack lists every frame: all values are known except the greatest store time of a frame, which is replaced
+by the least of the next one; store times rise along a queue, so no record of the frame is newer. A segment of its own
+lists every few frames: then a record is somewhere between two of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GROUP_BYTES_MAX = 8 * 1024 * 1024
 
 
 def known_frames(entry: SegmentEntry) -> LogFooter | None:
-    """What the footer of the `.log` part would say, greatest store times apart; None unless every frame is noted."""
+    """The footer of the `.log` part, except greatest store times; None unless the entry lists every frame."""
     if not entry.runs or len(entry.coarse) != entry.runs[-1].frame_end:
         return None
     runs, coarse = tuple(entry.runs), tuple(entry.coarse)
@@ -57,7 +57,7 @@ class FrameGroup:
 
 
 def group_of(entry: SegmentEntry, run: QueueRun, queue_offset: int) -> FrameGroup | None:
-    """The frames, of which one holds the record, as narrowly as the catalog knows; None when it knows of no frame."""
+    """The smallest group of frames that holds the record by the catalog entry; None when that lists no frames."""
     assert run.start_offset <= queue_offset < run.end_offset
     coarse = tuple(entry.coarse)
     for number, each in enumerate(coarse):

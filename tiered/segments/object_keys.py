@@ -142,8 +142,8 @@ class BrokerKeys:
 def keeps_history(key: str) -> bool:
     """Whether a key is that of an object with messages or their index, which stays until its time to live is over.
 
-    All else is small and goes within hours: it is the ledger's, or a store doctor's. A store doctor's says True, so
-    that what is asked for history is tried before there is any.
+    All other objects are small and deleted within hours: the ledger's, and a store doctor's. A store doctor's keys
+    return True, so that the settings for history objects are tested before there are any.
     """
     folders = key.split("/")
     return folders[2:3] in (["topics"], ["packs"], ["indexes"], ["doctor"]) or folders[0] == "doctor"

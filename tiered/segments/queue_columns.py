@@ -1,4 +1,4 @@
-"""`.cq`: for every record of a segment its size, its place in the log that it came from, and its tags code.
+"""`.cq`: for every record of a segment its size, its physical offset in the original log, and its tags code.
 
 From it offsets are looked up, tags filtered and queues rebuilt without touching the records. Shared layout of parts:
 `segment_format.py`; whole specification: docs/cold-format.md.
@@ -90,7 +90,7 @@ class QueueColumns:
         return self.start_offset + len(self.sizes)
 
     def slice(self, start_offset: int, end_offset: int) -> QueueColumns:
-        """The columns of [start_offset, end_offset), which lies within these."""
+        """The columns of [start_offset, end_offset), which must be within these."""
         assert self.start_offset <= start_offset <= end_offset <= self.end_offset
         part = slice(start_offset - self.start_offset, end_offset - self.start_offset)
         return QueueColumns(
@@ -123,8 +123,8 @@ class BlockDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsFooter:
-    """What the footer of a `.cq` part says: rows of CQ_BLOCK, in order of queue and offset; and how its blocks are
-    decoded, which its version says."""
+    """The footer of a `.cq` part: rows of CQ_BLOCK, in order of queue and offset, and the block decoder of its
+    version."""
 
     segment_id: SegmentId
     record_count: int
@@ -177,10 +177,10 @@ class ColumnsWriter:
             self._flush()
         self._record_count += len(columns.sizes)
         while len(columns.sizes):
-            take = min(len(columns.sizes), BLOCK_RECORDS - self._pending_count)
-            cut = columns.start_offset + take
+            count = min(len(columns.sizes), BLOCK_RECORDS - self._pending_count)
+            cut = columns.start_offset + count
             self._pending.append(columns.slice(columns.start_offset, cut))
-            self._pending_count += take
+            self._pending_count += count
             columns = columns.slice(cut, columns.end_offset)
             if self._pending_count == BLOCK_RECORDS:
                 self._flush()

@@ -1,12 +1,12 @@
-"""SegmentBlock: up to some hundred segments as columns of numbers, most of them compressed; each becomes a SegmentEntry
-only when it is asked for.
+"""SegmentBlock: up to some hundred segments as columns of numbers, most of them compressed; a segment becomes a
+SegmentEntry only on access.
 
 A segment of eight queues takes 2.7 KiB of memory as objects, and about 0.35 KiB in a block.
 
-    columns     what is asked of all segments: ids, store times, places, sizes; a row of numbers for each
-    queues      between which offsets each queue of the block lies
-    packed      everything else: one zstd frame around the columns of segments, runs and coarse frames, as byte planes.
-                A column holds differences from what is likely, most of which are zero or small: a run starts where the
+    columns     the values queried of all segments: ids, store times, places, sizes; a row of numbers for each
+    queues      the offset bounds of each queue of the block
+    packed      all other values: one zstd frame around the columns of segments, runs and coarse frames, as byte planes.
+                A column holds differences from predicted values, most of them zero or small: a run starts where the
                 queue's last one ended, a coarse frame where its run does. All arithmetic is modulo 2**64: exact.
 
 A name of an object is kept once for all segments whose id it contains. Nothing of this is ever stored: in the bucket
@@ -219,7 +219,7 @@ class SegmentBlock:
         return runs[is_here], place[segments][is_here]
 
     def only(self, wanted: npt.NDArray[np.bool_]) -> SegmentBlock:
-        """Those of which it is said, at least one; packed anew once most of what is packed has gone."""
+        """The segments selected by the mask, at least one; packed again once most packed segments are gone."""
         if int(wanted.sum()) * 2 <= self._packed.columns.shape[1]:
             entries = self.entries()
             return SegmentBlock.of(SegmentColumns.of([entries[row] for row in np.flatnonzero(wanted).tolist()]))
@@ -230,14 +230,14 @@ class SegmentBlock:
 
 
 class LooseSegments:
-    """A few segments as objects, with the same questions as a block; the newest of a topic, before they are packed."""
+    """A few segments as objects, with the same queries as a block; the newest of a topic, before they are packed."""
 
     __slots__ = ("_columns", "_entries", "_queues")
 
-    def __init__(self, entries: Sequence[SegmentEntry], known: Longs | None = None) -> None:
-        """`known`: columns of the first of them, as far as they were made."""
+    def __init__(self, entries: Sequence[SegmentEntry], columns: Longs | None = None) -> None:
+        """`columns`: the columns of the first entries, as far as computed."""
         self._entries = entries
-        self._columns = known
+        self._columns = columns
         self._queues: Longs | None = None
 
     def __len__(self) -> int:
@@ -246,12 +246,12 @@ class LooseSegments:
     @property
     def columns(self) -> Longs:
         """See SegmentBlock."""
-        known = self._columns
-        if known is None:
-            known = self._columns = columns_of(self._entries)
-        elif known.shape[1] < len(self._entries):
-            known = self._columns = np.concatenate([known, columns_of(self._entries[known.shape[1] :])], axis=1)
-        return known
+        columns = self._columns
+        if columns is None:
+            columns = self._columns = columns_of(self._entries)
+        elif columns.shape[1] < len(self._entries):
+            columns = self._columns = np.concatenate([columns, columns_of(self._entries[columns.shape[1] :])], axis=1)
+        return columns
 
     @property
     def queues(self) -> Longs:
@@ -284,9 +284,9 @@ class LooseSegments:
         return LooseSegments((*self._entries, *entries), self._columns)
 
     def only(self, wanted: npt.NDArray[np.bool_]) -> LooseSegments:
-        """Those of which it is said."""
-        known = np.ascontiguousarray(self.columns[:, wanted])
-        return LooseSegments(tuple(itertools.compress(self._entries, wanted.tolist())), known)
+        """The segments selected by the mask."""
+        columns = np.ascontiguousarray(self.columns[:, wanted])
+        return LooseSegments(tuple(itertools.compress(self._entries, wanted.tolist())), columns)
 
 
 def columns_of(entries: Sequence[SegmentEntry]) -> Longs:
@@ -409,15 +409,15 @@ class _Names:
         """The place of an object's name."""
         head, mark, tail = key.partition(segment_id)
         name = (head, mark and ID_MARK, tail, topic)
-        known = self._keys.get(name)
-        if known is None:
+        entry = self._keys.get(name)
+        if entry is None:
             if ID_MARK in key:
                 raise ValueError("a name of an object with a zero byte")
             number = self.number_of("".join(name[:3]))
-            known = self._keys[name] = number, not _is_own(key, topic, segment_id)
-        if known[1]:
+            entry = self._keys[name] = number, not _is_own(key, topic, segment_id)
+        if entry[1]:
             self.odd_keys.add(key)
-        return known[0]
+        return entry[0]
 
 
 def _owners(runs: Longs, run_segments: Longs, coarse: Longs, coarse_segments: Longs) -> Longs:

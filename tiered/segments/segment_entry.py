@@ -1,4 +1,4 @@
-"""SegmentEntry: what the catalog knows of one cold segment, enough to plan reads without opening it.
+"""SegmentEntry: the catalog's entry of one cold segment, enough to plan reads without opening it.
 
 In JSON (ledger entries, checkpoints) the small types are arrays in the order of their fields; see docs/cold-format.md.
 There are as many of these in memory as there are segments: runs and coarse frames are packed, names are shared.
@@ -22,7 +22,7 @@ assert QueueRun.__struct_fields__[RUN_END_PHYSICAL_OFFSET] == "end_physical_offs
 
 
 class PartLocator(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a part lies: bytes [start, end) of the object `key`; its footer and trailer are [footer_start, end)."""
+    """The place of a part: bytes [start, end) of the object `key`; its footer and trailer are [footer_start, end)."""
 
     key: str
     start: int

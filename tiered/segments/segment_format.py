@@ -141,7 +141,7 @@ class QueueRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FrameInfo(msgspec.Struct, frozen=True, gc=False):
-    """Where one frame lies, in the part and in the uncompressed records, and what it holds."""
+    """The position of one frame in the part and in the uncompressed records, and its content."""
 
     index: int
     position: int

@@ -3,12 +3,12 @@
     blocks   of BLOCK_SEGMENTS segments or so, packed (`segment_block.py`)
     loose    the newest, fewer than LOOSE_MAX, as they came
 
-Immutable, like the catalog that holds it: `with_more` and `without` share whatever block stays as it is. What is asked
-of all segments (what has expired, what lies between two places, ids, sizes) is arithmetic on columns; only what answers
-becomes objects. The blocks that were looked into last stay decoded for a while, in a cache of all lists together.
+Immutable, like the catalog that holds it: `with_more` and `without` share all unchanged blocks. Queries of all segments
+(expired ones, those between two places, ids, sizes) are arithmetic on columns; only the results become objects. The
+most recently used blocks stay decoded for a while, in a cache shared by all lists.
 
-A segment that comes is packed with the LOOSE_MAX newest, and once more when SMALL_BLOCKS_MAX small blocks become one
-large one. One that goes leaves its block as it is, until half of that has gone.
+A new segment is packed with the LOOSE_MAX newest, and once more when SMALL_BLOCKS_MAX small blocks become one
+large one. A removed one leaves its block unchanged, until half of the block is removed.
 """
 
 from __future__ import annotations
@@ -165,12 +165,12 @@ class SegmentList(Sequence[SegmentEntry]):
         return list(itertools.chain.from_iterable(parts))
 
     def queue_bounds(self) -> dict[int, tuple[int, int]]:
-        """Queue id -> between which offsets its runs lie."""
+        """Queue id -> the bounds of its runs' offsets."""
         bounds: dict[int, tuple[int, int]] = {}
         for part in self._parts:
             for queue_id, start, end in part.queues.tolist():
-                known = bounds.get(queue_id)
-                bounds[queue_id] = (start, end) if known is None else (min(start, known[0]), max(end, known[1]))
+                before = bounds.get(queue_id)
+                bounds[queue_id] = (start, end) if before is None else (min(start, before[0]), max(end, before[1]))
         return bounds
 
     def run_numbers(self) -> tuple[Longs, Longs]:
@@ -202,7 +202,7 @@ class SegmentList(Sequence[SegmentEntry]):
         return any(True for _ in self._rows_of_id(segment_id))
 
     def odd_keys(self) -> set[str]:
-        """The objects that a segment lies in and that are not named after its topic and its id."""
+        """The objects of segments that are not named after the segment's topic and id."""
         found: set[str] = set()
         for part in self._parts:
             if part.odd_keys:

@@ -1,6 +1,6 @@
 """SegmentReader: reads one cold segment by ranges. Footers are kept, and the last few column blocks; records are not.
 
-Whoever wants no event loop (a Spark task that was handed the bytes) uses the pure halves directly: `decode_log_footer`,
+Callers without an event loop (a Spark task that has the bytes) use the pure functions directly: `decode_log_footer`,
 `LogFooter.frames_of`, `plan_fetches`, `decode_frame`, `decode_columns_footer`, `ColumnsFooter.decode_block`.
 """
 
@@ -41,9 +41,9 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
 COLUMN_BLOCKS_KEPT = 4
 WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
-"""A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue."""
+"""Reading records of a piece of a pack up to this size reads it whole: one request, not one a queue."""
 WHOLE_COLUMNS_BYTES_MAX = 8 * 1024 * 1024
-"""So is a `.cq` part by whoever wants any of it: one request, not one for the footer and one for blocks."""
+"""So is a `.cq` part of up to this size: one request, not one for the footer and one for blocks."""
 WHOLE_INDEX_BYTES_MAX = 2 * 1024 * 1024
 """So is, for a key, an `.idx` part that is in no index object yet."""
 
@@ -111,15 +111,15 @@ class SegmentReader:
         return self._log_footer
 
     async def frames_for_records(self) -> LogFooter:
-        """Where the frames lie, for whoever is going to fetch some: of a small part they come with it; of a piece of a
-        pack its entry says it, without a request. As `frame_table`."""
+        """The frames' positions, for a caller that will fetch frames: a small part is read whole; the entry of a piece
+        of a pack has them, without a request. As `frame_table`."""
         if self.is_small:
             return await self.log_footer(with_body=True)
         return await self.frame_table() if self.is_piece else await self.log_footer()
 
     async def frame_table(self) -> LogFooter:
-        """As `log_footer`, without a request where the catalog knows every frame; then the greatest store time of a
-        frame may be said too great, yet no greater than the least of the next."""
+        """As `log_footer`, without a request if the catalog entry lists every frame; then the greatest store time of a
+        frame may be too great, but at most the least of the next."""
         if self._log_footer is None and self.knows_frames:
             assert self._known_frames is not None
             return self._known_frames
@@ -127,14 +127,14 @@ class SegmentReader:
 
     @property
     def knows_frames(self) -> bool:
-        """Whether the catalog knows every frame."""
+        """Whether the catalog entry lists every frame."""
         if self._knows_frames is None:
             self._known_frames = known_frames(self.entry)
             self._knows_frames = self._known_frames is not None
         return self._knows_frames
 
     def fetch_units(self, footer: LogFooter) -> FetchUnits:
-        """Which frames come together for whoever reads on and on; of a small piece all. `footer`: its frames."""
+        """The units of frames that a sequential reader fetches; a small piece is one unit. `footer`: its frames."""
         if self._fetch_units is None:
             self._fetch_units = FetchUnits.whole(footer) if self.is_small else FetchUnits.of(footer)
         return self._fetch_units
@@ -367,7 +367,7 @@ class SegmentReader:
 
     def _check_id(self, found: SegmentId) -> None:
         if str(found) != self.entry.segment_id:
-            raise SegmentFormatError("another segment lies here", expected=self.entry.segment_id, found=str(found))
+            raise SegmentFormatError("another segment is stored here", expected=self.entry.segment_id, found=str(found))
 
 
 async def read_segment_id(store: ObjectStore, key: str) -> str:

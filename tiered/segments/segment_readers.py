@@ -14,7 +14,7 @@ _TRIM_INTERVAL = 64
 
 
 class SegmentReaders:
-    """One reader a segment. Belongs to one event loop; a reader that is let go stays usable for whoever holds it."""
+    """One reader per segment. Belongs to one event loop; a reader dropped from the cache stays usable for its users."""
 
     def __init__(self, store: ObjectStore, *, footer_bytes_max: int = FOOTER_BYTES_MAX) -> None:
         self.store = store

@@ -1,15 +1,15 @@
-"""Indexing: keeps index objects up with the log, merges them, and lets those go that have expired; beside sealing.
+"""Indexing: builds index objects for the growing log, merges them, and drops expired ones; beside sealing.
 
     gate passes          -> IndexBuilder -> commit: `indexes_in`, `indexed_to`
     objects add up       -> IndexMerger  -> commit: `indexes_in`, `indexes_out`
     objects expire       -> commit: `indexes_out`, with one of these or by itself
 
-Its commits wait for the entry of the round that is due next (`TierService.amend_with_next`): an entry costs a request,
-and what waits is in memory, or found by the parts of segments.
+Its commits wait for the entry of the next round (`TierService.amend_with_next`): an entry costs a request, and
+meanwhile lookups use the indexes in memory, or the parts of segments.
 
 One of these at a time, within a budget of bytes (`packs/merging.py`) and of requests. An object is complete before the
-ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the range
-that it lies in, until a scrub has healed it; everything is found all the same. Belongs to the tier process's loop.
+ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the
+indexing of its range until a scrub has healed it; lookups still find all records. Belongs to the tier process's loop.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class TierService:
             self._backlog.set_queue(topic, queue_id, min_offset=min_offset, end_offset=end_offset)
 
     def report_dropped(self, topic: str, incarnation: int, hole: QueueHole) -> None:
-        """Take in offsets that the hot process has given up; the next entry declares those that nobody holds."""
+        """Note offsets that the hot process has dropped; the next entry declares those that no segment holds."""
         self._due.drop(topic, incarnation, hole)
         progress = self._backlog.topics.get(topic)
         if progress is not None and progress.incarnation == incarnation:
@@ -208,7 +208,7 @@ class TierService:
 
         Raises:
             InvalidRequestError: The topic is not tiered.
-            UnavailableError: Nothing has been told of it yet.
+            UnavailableError: The hot process has not reported the topic yet.
         """
         return await self._demands.seal(topic)
 
@@ -252,7 +252,7 @@ class TierService:
         return await self._garbage.collect_now()
 
     async def sweep_orphans(self) -> None:
-        """List the prefix once more, and delete what nobody names. Raises as `run_once`."""
+        """List the prefix once more, and delete unreferenced objects. Raises as `run_once`."""
         await self._garbage.sweep_orphans()
 
     def now_ms(self) -> int:
@@ -264,7 +264,7 @@ class TierService:
         return self._due.class_of(topic)
 
     def cuts_ms(self) -> dict[str, int]:
-        """What has expired, by what the hot process said: topic -> store time before which everything has."""
+        """The cuts reported by the hot process: topic -> store time before which all messages have expired."""
         return self._due.cuts_ms(self.catalog)
 
     @asynccontextmanager
@@ -311,8 +311,7 @@ class TierService:
             await self._run_round()
 
     async def after_this_round(self) -> None:
-        """Wait until the round that is under way, if one is, has ended: what is planned later knows what has been
-        reported by now."""
+        """Wait for the end of the round under way, if any: later plans include everything reported by now."""
         async with self._round:
             return
 

@@ -4,12 +4,11 @@
     Catalog.state_version   the entry that carries the newest one; 0: none does
 
 Rules
-  - It bears the name of the snapshot object before it, reserves what that object reserves, and is newer than it. So a
-    carried state that is damaged, collected, or not known to a reader of an earlier version costs freshness: the object
-    before it is safe to go on from.
-  - Two carried states never follow each other: there is an object between them. And one interval behind a carried state
-    an object is written, whether anything has changed since or not: so the entry may be collected, and what knows of
-    objects alone finds one that is at most two intervals old.
+  - It has the name and the reservation of the snapshot object before it, and is newer. So if a carried state is
+    damaged, collected, or not supported by an older reader, only freshness is lost: recovery from that object is safe.
+  - Two carried states never follow each other: there is an object between them. And one interval after a carried state
+    an object is written, even if nothing has changed: so the entry may be collected, and a reader that only reads
+    objects finds one that is at most two intervals old.
   - At most CARRIED_BYTES_MAX, so that entries stay small for those that follow the ledger.
 """
 
@@ -38,7 +37,7 @@ COMPRESSION_LEVEL = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedState:
-    """A snapshot for the next entry. `committed`: to be called once the entry is in."""
+    """A snapshot for the next entry. Call `committed` once the entry is committed."""
 
     data: bytes
     committed: Callable[[], None]

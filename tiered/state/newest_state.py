@@ -1,18 +1,18 @@
-"""The newest state snapshot of a broker's prefix, for whoever recovers from it or looks at it.
+"""The newest state snapshot of a broker's prefix, for a recovery or an inspection.
 
-    find_newest      by what a listing shows: a listing and a GET, for whoever looks at a broker from outside
-    find_last        though listings may lag: for whoever goes on from it
-    with_carried     what a ledger entry carries, if that is newer (carried_state.py)
-    find_superseded  what nobody falls back to any more: for whoever deletes
+    find_newest      by a listing: a listing and a GET, for a reader outside the broker
+    find_last        exact although listings may lag: for a broker that continues from the snapshot
+    with_carried     the snapshot in a ledger entry, if that is newer (carried_state.py)
+    find_superseded  snapshots that no recovery needs any more: for deletion
 
-Names are a row: the sequence of an epoch begins with 1 and leaves none out (`state_log.py`), and the newest two stay.
-So behind the newest that a listing shows, what it has not seen yet is found by name, as a GET sees all that was put: in
-the same epoch the next UNLISTED_MAX, in each later one, up to the ledger's newest, the first UNLISTED_MAX.
+Names have no gaps: the sequence of an epoch begins with 1 (`state_log.py`), and the newest two are kept. So snapshots
+that a lagging listing does not show are found by name, as a GET sees every completed put: in the epoch of the newest
+listed one the next UNLISTED_MAX names, in each later epoch, up to the ledger's newest, the first UNLISTED_MAX.
 
-When the newest is damaged the one before it is taken. That is safe: nothing was ever given out that both of the kept
-two had not reserved (snapshot.py). It is older: groups may be taken back to where they were then, and settings too. A
-third one is never taken, for it may have reserved less; nor one without a checksum, for those who wrote these did not
-keep to that; nor is one passed over that a later version has written.
+If the newest is damaged, the one before it is used. That is safe: offsets are only used once both kept snapshots have
+reserved them (snapshot.py). But it is older: groups and settings may return to their earlier state. A third one is
+never used, as it may have reserved less; nor one without a checksum, as its writers did not follow this rule. A
+snapshot of a later version is never skipped.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ UNLISTED_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestState:
-    """The newest snapshot that can be read; None when there is none at all. `skipped`: keys of newer ones that are
-    damaged. `names`: the newest objects that are there, readable or not, oldest first. `is_carried`: a ledger entry has
-    it."""
+    """The newest readable snapshot; None when there is none at all. `skipped`: keys of newer, damaged ones. `names`:
+    the newest objects, readable or not, oldest first. `is_carried`: it is in a ledger entry."""
 
     snapshot: StateSnapshot | None = None
     is_carried: bool = False
@@ -50,7 +49,7 @@ class NewestState:
     names: tuple[StateName, ...] = ()
 
     def warn(self) -> None:
-        """Say when it is not the newest."""
+        """Log a warning when it is not the newest."""
         for key in self.skipped:
             logger.warning("state snapshot damaged, the one before it is taken key=%s", key)
 
@@ -84,8 +83,8 @@ async def find_newest(store: ObjectStore, keys: BrokerKeys) -> NewestState:
 
 
 async def find_last(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> NewestState:
-    """The newest that there is, listed or not, or the one before it when that is damaged. `epoch`: the ledger's newest,
-    claimed by whoever asks if it is to go on from the answer; nobody has written later ones.
+    """The newest snapshot, listed or not, or the one before it when that is damaged. `epoch`: the ledger's newest; a
+    caller that continues from the snapshot must have claimed it, so that no later snapshot exists.
 
     Raises: as `find_newest`.
     """
@@ -109,9 +108,8 @@ async def find_last(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> Newe
 async def find_superseded(store: ObjectStore, keys: BrokerKeys, names: Collection[StateName]) -> list[StateName]:
     """Those of `names` that are older than the newest KEPT_COUNT of them that can be read.
 
-    What cannot be read does not count: a name that somebody else has put something under, or a snapshot that was
-    damaged since, must not be the reason why a good one goes. One of a later version does not count either, for what
-    it says is not known.
+    Unreadable objects do not count: a foreign object under such a name, or a snapshot damaged later, must not cause the
+    deletion of a good one. One of a later version does not count either, as its content is not known.
 
     Raises:
         ObjectStoreUnavailableError: No answer.
@@ -136,7 +134,7 @@ async def read_newest(store: ObjectStore, keys: BrokerKeys) -> StateSnapshot | N
 
 
 async def with_carried(found: NewestState, store: ObjectStore, keys: BrokerKeys, catalog: Catalog) -> NewestState:
-    """What was found among the objects, or what `catalog`'s ledger carries when that is newer.
+    """The snapshot found among the objects, or the one carried by `catalog`'s ledger when that is newer.
 
     Raises:
         ObjectStoreUnavailableError: No answer.
@@ -174,7 +172,7 @@ async def _get(store: ObjectStore, keys: BrokerKeys, name: StateName) -> bytes |
 
 
 def _first_readable(stored: Mapping[StateName, bytes], keys: BrokerKeys, names: list[StateName]) -> NewestState:
-    """The first of what is stored, newest first, that can be read."""
+    """The first readable stored snapshot, newest first."""
     skipped: list[str] = []
     for name, data in stored.items():
         key = keys.state(epoch=name.epoch, sequence=name.sequence)

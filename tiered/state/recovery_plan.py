@@ -1,19 +1,18 @@
-"""RecoveryPlan: what a broker that comes back from its bucket begins with. Pure arithmetic on snapshot and catalog.
+"""RecoveryPlan: the initial state of a broker that recovers from its bucket. Pure arithmetic on snapshot and catalog.
 
-    queue     ends in the catalog at `hole_start`     goes on at `next_offset`     between the two: a hole, declared
-    log       goes on behind all that was reserved, at a file's start
+    queue     ends in the catalog at `hole_start`     continues at `next_offset`   between the two: a hole, declared
+    log       continues behind all reserved offsets, at a file's start
 
 `next_offset` is the highest of: what the queue can have reached since the snapshot (StateSnapshot.queue_ceiling), the
 cold end, any group's offset, and the holes declared before. It is a queue file's first offset, so that the new queue
 needs no filler.
 
-Which life of a topic: the later one of snapshot and catalog. A topic that only the catalog knows was made after the
-snapshot; what is known of it are its queues. One that either says is deleted stays so. The broker's own unfinished
-work (`is_internal`) lived on the lost disk alone: those topics begin anew.
+Incarnation of a topic: the later one of snapshot and catalog. A topic that is only in the catalog was created after the
+snapshot; only its queues are known. A topic that is deleted in either stays deleted. The broker's own unfinished
+work (`is_internal`) was stored only on the lost disk: those topics start empty.
 
-Times to live are the snapshot's, or the ledger's when that was written to later. What had expired by the ledger's when
-it was last written to, before it was claimed for this, stays hidden: it may have been deleted, and in a pack it may
-not.
+Times to live are the snapshot's, or the ledger's if that was written later. Messages that had expired by the ledger at
+its last write before the recovery's claim stay hidden: some may have been deleted, while those in packs may not.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from thermocline.tiered.segments import NO_SEGMENTS
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot, TopicState
 
 INCARNATIONS_SKIPPED = 1_000_000
-"""How many topics nobody makes in the time of one snapshot: their incarnations are not used again either."""
+"""More topics than are created between two snapshots: their incarnations are not used again either."""
 HOLES_PER_ENTRY = 2_000
 
 
@@ -45,8 +44,8 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """One topic. `is_known`: it was there at the snapshot; else the catalog alone tells of it. `quarantined_count`:
-    committed messages that can be read from nowhere."""
+    """One topic. `is_known`: it is in the snapshot; else only in the catalog. `quarantined_count`: committed messages
+    that cannot be read from any source."""
 
     topic: str
     incarnation: int
@@ -158,12 +157,12 @@ def _plan_topic(
     units_per_file: int,
 ) -> TopicPlan:
     entry = catalog.topics.get(topic)
-    incarnation = max(known.incarnation for known in (state, entry) if known is not None)
+    incarnation = max(each.incarnation for each in (state, entry) if each is not None)
     if state is not None and state.incarnation != incarnation:
         state = None  # of an earlier life
     if entry is not None and entry.incarnation != incarnation:
         entry = None
-    deleted = any(known is not None and known.deleted for known in (state, entry))
+    deleted = any(each is not None and each.deleted for each in (state, entry))
     segments = entry.segments if entry is not None else NO_SEGMENTS
     quarantine = entry.quarantine if entry is not None else ()
     packed = catalog.packed.get(topic) if entry is not None else None
@@ -186,10 +185,10 @@ def _plan_topic(
             reached = max(reached, snapshot.queue_ceiling(end))
         lost_count = 0
         if end is not None:
-            # A hole that ends behind it was declared after the snapshot, by a try of this very recovery: nobody has
-            # been told of what was lost in it.
-            told = (hole_end for hole_end in hole_ends.get(queue_id, ()) if hole_end <= end)
-            lost_count = max(0, end - max([cold_end, 0 if cold_end else snapshot.new_queue_offset, *told]))
+            # A hole that ends behind it was declared after the snapshot, by an earlier attempt of this recovery: its
+            # losses have not been reported yet.
+            declared_ends = (hole_end for hole_end in hole_ends.get(queue_id, ()) if hole_end <= end)
+            lost_count = max(0, end - max([cold_end, 0 if cold_end else snapshot.new_queue_offset, *declared_ends]))
         queues.append(
             QueuePlan(
                 queue_id=queue_id,
@@ -199,7 +198,7 @@ def _plan_topic(
                 known_lost_count=lost_count,
             )
         )
-    cuts = [known.expired_before_ms for known in (state, entry) if known is not None]
+    cuts = [each.expired_before_ms for each in (state, entry) if each is not None]
     ttl_ms = catalog.ttl_ms(topic) if entry is not None else None
     if ttl_ms is not None:
         cuts.append(written_ms - ttl_ms)
@@ -221,9 +220,9 @@ def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, int]]:
     """Topic -> queue id -> the furthest that any group has come."""
     furthest: dict[str, dict[int, int]] = {}
     for name, queues in offsets.get("offsetTable", {}).items():
-        known = furthest.setdefault(name.partition("@")[0], {})
+        ends = furthest.setdefault(name.partition("@")[0], {})
         for queue_id, offset in queues.items():
-            known[int(queue_id)] = max(int(offset), known.get(int(queue_id), 0))
+            ends[int(queue_id)] = max(int(offset), ends.get(int(queue_id), 0))
     return furthest
 
 

@@ -8,10 +8,10 @@ Reservations
     log_offset    every record below it is counted in the queues' ends
     log_ceiling   no record was ever, or will be, put at or behind it, unless the two newest snapshots say a later one
 
-So of the two that are kept either one is enough: what the other may have reserved besides was never used.
+So either of the two kept snapshots is enough: offsets that only the other one reserves were never used.
 
 A record takes at least `record_bytes_min`, so between the two there is room for so many messages, and no queue can have
-got further than its end plus that: `queue_ceiling`. It holds without anybody watching queues. A queue that is not named
+got further than its end plus that: `queue_ceiling`. This holds without tracking queues. A queue that is not named
 began at `new_queue_offset`, after the snapshot.
 """
 
@@ -32,7 +32,7 @@ from thermocline.tiered.objects import (
 
 STATE_FORMAT = 1
 KEPT_COUNT = 2
-"""How many stay, the newest; each of them is enough for a recovery."""
+"""How many of the newest are kept; each of them is enough for a recovery."""
 
 TOPICS = "topics.json"
 STATIC_TOPICS = "topicQueueMapping.json"
@@ -67,9 +67,9 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's header. Times in ms, offsets of the log in bytes, of queues in messages.
 
-    `previous` is the one before it, which is there too as long as this is the newest; None: there was none.
-    A recovery's own snapshot says what that has found `lost`, messages by topic, when the state that it went by was
-    captured, and which newer ones it `skipped`: a recovery that is cut off and begun again still knows.
+    `previous` is the one before it, which exists as long as this is the newest; None: there was none.
+    A recovery's own snapshot records its `lost` messages by topic, the time of the state that it used, and the newer
+    snapshots that it `skipped`: an interrupted recovery that starts again needs them.
     """
 
     format: int
@@ -106,7 +106,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return end_offset + self.unseen_messages_max
 
     def says_the_same(self, other: StateSnapshot) -> bool:
-        """Whether both are of one state: all but when and by whom they were made, and what is reserved."""
+        """Whether both have the same state, ignoring time, writer and reservations."""
         return self._content == other._content
 
     @property

@@ -1,24 +1,24 @@
-"""StateLog: a broker's state snapshots in its bucket. One is written when something changed; the newest two stay.
+"""StateLog: a broker's state snapshots in its bucket. One is written after a change; the newest two are kept.
 
-A snapshot's reservation counts once nobody else has claimed the ledger: whoever recovers claims first and looks for
-snapshots afterwards, and a writer puts its snapshot first and looks at the ledger afterwards. So either the snapshot is
-found, or its writer is fenced and uses nothing of what it reserved.
+A snapshot's reservation counts once the ledger is seen unclaimed: a recovery first claims the ledger, then searches
+snapshots; a writer first puts its snapshot, then reads the ledger. So either the recovery finds the snapshot, or its
+writer is fenced and does not use the reservation.
 
     writer:     create state e-s      -> ledger entry after the newest: none, or our own -> reserved
-    recovery:   claim epoch e+1       -> list state/, look behind what that shows, read the newest
+    recovery:   claim epoch e+1       -> list state/, probe the names behind the listed ones, read the newest
 
-Names are a row without gaps, so that whoever reads finds by name what a listing has not seen yet (`newest_state.py`): a
-snapshot is created, never replaced, and one that got no answer has its name tried again. Had it arrived after all, that
-one stays, and the next name is taken. Only where creation is not exact (with ballots, whose listings may not lag) each
-attempt has a name of its own.
+Names have no gaps, so that readers find by name what a listing does not show yet (`newest_state.py`): a snapshot is
+created, never replaced, and an attempt without an answer is repeated under the same name. If the first attempt arrived
+after all, it stays, and the next name is used. Only where creation is not exact (with ballots, whose listings may not
+lag) each attempt has a name of its own.
 
-Only what both of the kept two reserve may be used (`reserved_ceiling`), so that either of them is enough when the other
-is lost or damaged.
+Only offsets that both kept snapshots reserve may be used (`reserved_ceiling`), so that either of them is enough when
+the other is lost or damaged.
 
-Old ones are deleted by whoever writes, and only names older than two of its own time that are there and can be read; so
-a writer that was fenced meanwhile deletes nothing of its successor's, and what somebody else has put under a name of
-this epoch makes no good one go. A crash leaves what the next writer's first list finds; a put without an answer leaves
-what the next that has one deletes.
+The writer deletes old snapshots, but only those older than two existing, readable ones of its own or an earlier epoch.
+So a fenced writer deletes none of its successor's, and a foreign object under a name of this epoch does not cause the
+deletion of a good one. The first listing of the next writer finds what a crash leaves; the next successful put deletes
+what a put without an answer leaves.
 Belongs to the tier process's loop.
 """
 
@@ -43,11 +43,11 @@ class StateLog:
     def __init__(self, writer: LedgerWriter) -> None:
         self._writer = writer
         self._names: list[StateName] | None = None
-        """What is there, oldest first; None before the first look."""
+        """The existing snapshots, oldest first; None before the first listing."""
         self._unknown: list[StateName] = []
-        """What was put without an answer, under a name of its own."""
+        """Snapshots put without an answer, under names of their own."""
         self._ceilings: dict[StateName, int] = {}
-        """What those reserve that can be read."""
+        """The reservations of readable snapshots."""
         self._sequence = 0
         self._tried_sequence = 0
         """Of the last attempt, whether it had an answer or not."""
@@ -75,7 +75,7 @@ class StateLog:
 
     @property
     def kept(self) -> tuple[StateName, ...]:
-        """The names that are to be there, as far as this writer knows; none before it has looked."""
+        """The names that must exist by this writer's records; none before its first listing."""
         return tuple(self._own_time()[-KEPT_COUNT:])
 
     @property
@@ -90,7 +90,7 @@ class StateLog:
         return name.epoch < epoch or (name.epoch == epoch and name.sequence <= last)
 
     def _own_time(self) -> list[StateName]:
-        """What is there of this writer and of earlier ones, oldest first, readable or not."""
+        """The existing snapshots of this writer and of earlier ones, oldest first, readable or not."""
         return sorted(name for name in self._names or () if self.may_have_made(name))
 
     def next_name(self) -> StateName:
@@ -157,7 +157,7 @@ class StateLog:
         try:
             found = await self._writer.store.get(self._key(name))
         except ObjectNotFoundError:
-            return False  # whoever has deleted it is a later writer, or has seen newer ones
+            return False  # a later writer deleted it, or one that has seen newer snapshots
         if found == data:
             return True
         if self._names is not None:
@@ -169,7 +169,7 @@ class StateLog:
         return False
 
     def _add(self, name: StateName, ceiling: int | None) -> None:
-        """It is there, and reserves the log up to `ceiling`; None: nobody can read that."""
+        """Note a snapshot that reserves the log up to `ceiling`; None: it is unreadable."""
         assert self._names is not None
         if name not in self._names:
             self._names.append(name)
@@ -205,7 +205,7 @@ class StateLog:
             version, is_newest = version + 1, behind is None
 
     async def _delete_superseded(self) -> None:
-        """Costs money, not correctness, when it fails: the next one tries again."""
+        """Delete superseded snapshots. A failure costs storage, not correctness: the next write tries again."""
         assert self._names is not None
         own_time = self._own_time()
         readable = [name for name in own_time if name in self._ceilings][-KEPT_COUNT:]
@@ -217,6 +217,6 @@ class StateLog:
                 logger.debug("old state not deleted epoch=%d sequence=%d: %s", name.epoch, name.sequence, error)
                 return
             self._ceilings.pop(name, None)
-            for known in (self._unknown, self._names):
-                if name in known:
-                    known.remove(name)
+            for names in (self._unknown, self._names):
+                if name in names:
+                    names.remove(name)

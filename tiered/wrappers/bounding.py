@@ -1,9 +1,9 @@
 """Bounding: reads of parts of objects wait until the bytes that they ask for fit a budget, held until they end.
 
-    held       ranges and suffixes, by what is asked for: nearly all that this program reads of what may be large
-    passes     everything else: ledger entries, heads, listings, whatever is written
+    held       ranges and suffixes, by their requested size: nearly all reads of large objects
+    passes     everything else: ledger entries, heads, listings, all writes
 
-Whoever is cancelled gives its share back at once. Stands above retrying: a call that is repeated holds its share.
+A cancelled call gives its share back at once. Stands above retrying: a call that is repeated holds its share.
 """
 
 from __future__ import annotations

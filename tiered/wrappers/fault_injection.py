@@ -104,7 +104,7 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         return len(self._late)
 
     async def arrive(self) -> None:
-        """Carry out what is still on its way, whoever has sent it."""
+        """Carry out all delayed calls, of any caller."""
         late, self._late = self._late, []
         for _, attempt in late:
             with contextlib.suppress(MQError):

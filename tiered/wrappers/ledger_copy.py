@@ -1,8 +1,8 @@
-"""Ledger copy: what this broker has written of its ledger, once more on the local disk, so that it can be put back.
+"""Ledger copy: a copy of this broker's ledger writes on the local disk, for repairs.
 
-A wrapper around an object store: bytes of ledger entries and checkpoints are noted before they are stored, and
-forgotten when they are deleted. Reads pass by. Nothing is made durable: a copy is a convenience, and whoever uses one
-checks it (`ledger_healer.py`). A copy that cannot be written is logged once.
+A wrapper around an object store: bytes of ledger entries and checkpoints are copied before they are stored, and
+deleted with them. Reads are passed through. Copies are not made durable: they are a convenience, and their users check
+them (`ledger_healer.py`). A copy that cannot be written is logged once.
 
     {folder}/{the object's key behind the broker's root, with + for /}
 """

@@ -1,18 +1,17 @@
-"""Outages: says in one line that the object store has gone away, seldom that it still is, and that it is back.
+"""Outages: logs one line when the object store becomes unavailable, rare reminders, and one when it is back.
 
-Whatever works on the cold tier meets an outage by itself, again and again: rounds, merges, state snapshots, reads. Each
-goes on as it has to and logs nothing; here every call passes, so here it is said once. Any answer means that the store
-is there, that an object is missing too; a refusal (credentials, permissions) is none that anybody could work with.
+Rounds, merges, state snapshots and reads all meet an outage, again and again. They handle it without logging; every
+call passes this wrapper, so it logs the outage once. Any answer means that the store is available, even a missing
+object; but a refusal (credentials, permissions) counts as an outage.
 
     begins     a call has failed, all its repetitions too                            WARNING
     goes on    every REMINDER_MS                                                     WARNING
     ends       a call has been answered, not-found and the like included             INFO
 
-What begins within SETTLED_MS of an end is told of only when it has lasted as long: a store that comes and goes is not
-worth two lines each time. Whoever is given as `on_change` is told of every change at once. Stands above retrying.
+An outage that begins within SETTLED_MS of the last one's end is logged only after it has lasted as long: a flapping
+store does not log two lines each time. `on_change` receives every change at once. Stands above retrying.
 
-While the store is away nobody needs to prepare what it would not take: `check` asks it with one small request, and
-raises until it answers.
+During an outage callers need not prepare uploads: `check` sends one small request, and raises until it is answered.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class _Direction:
     def take(self, size_bytes: int, *, now_ms: float, burst_ms: int) -> float:
         """Take a share of both lines; how long to wait for it, in ms."""
         earliest_ms = now_ms - burst_ms
-        # A line that has no limit any more holds nobody up.
+        # A line without a limit delays no call.
         bytes_line_ms = max(self._bytes_line_ms, earliest_ms) if self.ms_per_byte else earliest_ms
         requests_line_ms = max(self._requests_line_ms, earliest_ms) if self.ms_per_request else earliest_ms
         self._bytes_line_ms = bytes_line_ms + size_bytes * self.ms_per_byte
@@ -63,7 +63,7 @@ class _Direction:
 
 
 class StoreRates:
-    """Limits that may change, and how much of them is taken: of one store, and whoever sets them."""
+    """The limits of one store, which may change, and their present use; shared with the component that sets them."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         self.writes = _Direction()
@@ -81,7 +81,7 @@ class StoreRates:
 
 
 class ThrottlingObjectStore(WrappingObjectStore):
-    """Limits what passes. Waiting calls are not bounded here: whoever calls bounds its own number."""
+    """Limits the rate of calls and bytes. The number of waiting calls is not bounded here, but by each caller."""
 
     def __init__(
         self,

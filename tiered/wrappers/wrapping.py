@@ -29,7 +29,7 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCall:
-    """One call: `sent_bytes` go out with it, `wanted_bytes` are asked for as far as the request says."""
+    """One call: it sends `sent_bytes`, and requests `wanted_bytes`, as far as the request shows."""
 
     verb: Verb
     key: str

@@ -8,7 +8,7 @@ How an object appears whole, durable and at most once
     create_if_absent:  link it to its name (fails when there is one), sync the folder, remove the partial name
     put:               rename it to its name, sync the folder
 An object that exists is made durable before AlreadyExistsError says so: another process may have linked it and died
-before its sync, and whoever is told that it exists builds upon it.
+before its sync, and the caller builds upon its existence.
 
 All files go through the `Disk` seam. System calls run in helper threads, unless `in_thread` is false.
 """
@@ -59,7 +59,7 @@ class ObjectSyncSite(StrEnum):
     NAME = "object name"
     """The object itself, after its store has answered."""
     FOUND = "object found"
-    """An object that another process linked, after we were told that it exists."""
+    """Make an object durable that another process linked."""
     REMOVED = "object removed"
     """The deletion: entries of the ledger that come back above ones that did not."""
 
