@@ -33,7 +33,7 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
     """What has expired is seen by nobody, what has not by everybody, whatever happens when."""
     witness: Counter[str] = Counter()
     with asyncio.Runner() as runner:
-        count = case_count(quick=10, full=30, soak=10_000)
+        count = case_count(quick=20, full=30, soak=10_000)
         for number, seed in enumerate((*SEEDS_FOUND, *range(SEED, SEED + count))):
             case = folder / str(number)
             case.mkdir()
