@@ -17,7 +17,8 @@ from thermocline.store.retention import RetentionGate
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, LedgerEntry, SegmentOut
 from thermocline.tiered.catalog.live_names import LiveNames
-from thermocline.tiered.garbage.garbage import GarbageCollector, GarbageReport, garbage
+from thermocline.tiered.garbage import garbage
+from thermocline.tiered.garbage.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.ledger.ledger_writer import LedgerWriter, _Pending

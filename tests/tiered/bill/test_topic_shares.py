@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiered.cost.metered_tier import KEYS, MeteredTier, Sender
+from thermocline.tiered.bill import topic_shares
 from thermocline.tiered.bill.topic_shares import NAMES, RECEIVED, TopicShares, rounded
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
-from thermocline.tiered.cost import topic_shares
 from thermocline.tiered.cost.cost_meter import OTHER_TOPICS, CostMeter, Purpose
 from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.wrappers import Verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thermocline.tiered.budgets import cost_meter
+from thermocline.tiered.cost import cost_meter
 from thermocline.tiered.cost.cost_meter import HOUR_MS, MINUTE_MS, OTHER_TOPICS, CostMeter, Purpose
 from thermocline.tiered.segments.object_keys import BrokerKeys
 from thermocline.tiered.segments.segment_format import SegmentId
