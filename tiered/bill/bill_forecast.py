@@ -3,8 +3,8 @@
     recorded traffic -> seals (seal_forecast.py) and merges (merge_forecast.py) -> commits -> checkpoints -> collections
 
 What one of them asks for, in requests, as the code that does it
-    segment       3 PUT; not full, or from a merge, 1            segment_upload.py, packs/pack_merger.py
-    pack          1 PUT                                          packs/pack_sealer.py, packs/pack_merger.py
+    segment       3 PUT; not full, or from a merge, 1            segment_upload.py, merging/pack_merger.py
+    pack          1 PUT                                          sealing/pack_sealer.py, merging/pack_merger.py
     commit        1 PUT, 1 GET of the entry before               ledger_writer.py; ballots: 1 PUT, LIST and DELETE more
     checkpoint    1 PUT a changed bucket, the packs, its head, the hint    checkpoint.py
     collection    see `_add_collection`                          garbage.py

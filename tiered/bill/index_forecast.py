@@ -26,7 +26,7 @@ GETS_PER_SEGMENT = 2
 GETS_PER_JOINED_SEGMENT = 1
 GETS_PER_PACK = 1
 GETS_PER_INPUT = 2
-"""Its size, and its bytes: of up to FETCH_BYTES of scrub/spooled_object.py."""
+"""Its size, and its bytes: of up to FETCH_BYTES of wrappers/spooled_object.py."""
 
 
 @dataclass(slots=True)

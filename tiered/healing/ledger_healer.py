@@ -237,7 +237,7 @@ async def restore_damaged(
 async def _complete_checkpoints(
     store: ObjectStore, keys: BrokerKeys, there: set[str], store_uuid: str, find_copy: Callable[[str], bytes | None]
 ) -> int:
-    """Restore missing objects that a head names; if the head is a relic, they are collected with it again."""
+    """Restore missing objects that a head names; those of a suspended writer's late head are collected again."""
     restored = 0
     for key in sorted(there):
         part = keys.checkpoint_part(key)

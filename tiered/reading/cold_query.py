@@ -1,5 +1,5 @@
 """Lookups of single records in the cold tier by physical offset, from the parts of segments: the fallback where neither
-index objects nor indexes in memory answer. Lookups by key: `indexes/key_search.py`."""
+index objects nor indexes in memory answer. Lookups by key: `lookups/key_search.py`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     place -> index object, or the index of newer records in memory -> queue and offset -> the record: two requests
           -> if neither has it, the parts of segments (`cold_query.py`)
-    key   -> `indexes/key_search.py` -> queue and offset of candidates -> each record: one request
+    key   -> `lookups/key_search.py` -> queue and offset of candidates -> each record: one request
 
 A record of a pack is read without its piece's entry in the pack's footer: with the whole `.log` part, or of a large
 part the frames around the record; the ledger has their positions. Belongs to one event loop.

@@ -3,9 +3,9 @@
 One round
   1. Count what the hot process has reported since the last one (`SealBacklog.account`).
   2. Seal the due topics, several at once, each into segments that are uploaded whole.
-     What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`);
+     What is due by age goes up together with all else that waits of small topics, in packs (`sealing/pack_sealer.py`);
      so do, with full segments, small topics that hold back the gate of local deletion (`gate_lag.py`), and full ones
-     where a request budget does not pay for segments of their own (`cost/seal_admission.py`).
+     where a request budget does not pay for segments of their own (`sealing/seal_admission.py`).
   3. Commit one ledger entry: the segments and packs, topics whose TTL or incarnation changed, what expired.
   4. Tell the hot process which queues reach how far now (`on_committed`), and collect garbage that is due.
 A round with nothing to do costs no request.

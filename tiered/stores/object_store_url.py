@@ -130,7 +130,7 @@ def put_requests_of(url: str) -> Callable[[float], int]:
 
 
 def is_s3_url(url: str) -> bool:
-    """Whether the URL names a remote server."""
+    """Whether the URL names an S3 bucket."""
     return urlsplit(url).scheme in ("s3", "s3a")
 
 
