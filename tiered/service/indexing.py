@@ -7,8 +7,8 @@
 Its commits wait for the entry of the next round (`TierService.amend_with_next`): an entry costs a request, and
 meanwhile lookups use the indexes in memory, or the parts of segments.
 
-One of these at a time, within a budget of bytes (`merging/merging.py`) and of requests. An object is complete before the
-ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the
+One of these at a time, within a budget of bytes (`merging/merging.py`) and of requests. An object is complete before
+the ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the
 indexing of its range until a scrub has healed it; lookups still find all records. Belongs to the tier process's loop.
 """
 
