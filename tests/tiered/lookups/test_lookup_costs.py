@@ -1,5 +1,5 @@
 """What lookups cost in requests, on the metering wrapper: of what is in segments of topics' own and in packs, indexed
-or not, for whoever opens the catalog later and for the tier that has written it.
+or not, for readers that open the catalog later and for the tier that has written it.
 
 Cold: in memory are the catalog and what lookups load at the start, which is counted apart. Warm: the same once more.
 A bloom is false once in a while, and costs a request then: which ones are is found out beside, and they are all that is
