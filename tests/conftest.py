@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.unit_tests import is_unit, refuse_programs
+from tests.unit_tests import ProgramGuard, is_unit
 from thermocline.store.disk import RealDisk
 
 pytest_plugins = [
@@ -30,9 +31,7 @@ LARGE_BYTES = 16 << 20
 HELPER_NICE = "0"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--unit"):
-        refuse_programs()
+def pytest_configure() -> None:
     # How long an example takes says how busy the machine is.
     hypothesis.settings.register_profile("any machine", deadline=None)
     hypothesis.settings.load_profile("any machine")
@@ -91,6 +90,19 @@ def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.stat().st_size >= LARGE_BYTES:
             path.unlink()
+
+
+@pytest.fixture(scope="session")
+def program_guard(request: pytest.FixtureRequest) -> ProgramGuard | None:
+    """Under `make test-unit`: what fails tests that start programs."""
+    return ProgramGuard() if request.config.getoption("--unit") else None
+
+
+@pytest.fixture(autouse=True)
+def no_program_in_unit_tests(program_guard: ProgramGuard | None) -> Iterator[None]:
+    """A test of the fast inner loop starts no program."""
+    with program_guard.during_a_test() if program_guard is not None else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

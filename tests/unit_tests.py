@@ -1,13 +1,15 @@
 """The fast inner loop, `make test-unit`: tests that start no program, chosen by what they use and where they are.
 
 A test belongs to it unless it has a marker of `MARKERS`, uses a fixture of `FIXTURES` or is in a folder of `FOLDERS`.
-While it runs, a test that starts a program other than this Python fails (`refuse_programs`).
+While it runs, a test that starts a program other than this Python fails (`ProgramGuard`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,19 @@ FIXTURES = frozenset(
     {"java_home", "jdk_home", "official_jars", "spark_s3a_jars", "c_compiler", "s3_servers", "s3_server", "s3_bucket"}
     | {"case_count", "any_s3_server", "any_s3_bucket", "private_s3_server", "the_session"}
 )
-FOLDERS = ("benchmarks", "boundary", "cli", "crash", "dialogues", "docs", "interop", "localstack", "packaging", "spark")
+FOLDERS = (
+    "benchmarks",
+    "boundary",
+    "cli",
+    "crash",
+    "dialogues",
+    "docs",
+    "interop",
+    "localstack",
+    "packaging",
+    "spark",
+    "tooling",
+)
 """Folders of `tests/` whose tests need whole brokers, servers, clients or Spark."""
 
 
@@ -31,15 +45,26 @@ def is_unit(item: pytest.Item) -> bool:
     )
 
 
-def refuse_programs() -> None:
-    """From now on this process starts no program but Python: an audit hook cannot be taken back."""
+class ProgramGuard:
+    """Fails a test that starts a program other than this Python, while the test runs; pytest itself may start some."""
 
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event != "subprocess.Popen":
+    def __init__(self) -> None:
+        self._is_test_running = False
+        sys.addaudithook(self._check)
+
+    @contextlib.contextmanager
+    def during_a_test(self) -> Iterator[None]:
+        """Refuse programs in this block."""
+        self._is_test_running = True
+        try:
+            yield
+        finally:
+            self._is_test_running = False
+
+    def _check(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event != "subprocess.Popen" or not self._is_test_running:
             return
         executable, words = arguments[0], arguments[1]
         program = str(executable or (words[0] if isinstance(words, list | tuple) else words))
         if os.path.realpath(program) != os.path.realpath(sys.executable):
             pytest.fail(f"a test of `make test-unit` starts no program, and this one starts {program}", pytrace=False)
-
-    sys.addaudithook(hook)
