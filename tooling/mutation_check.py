@@ -128,7 +128,7 @@ def _of_node(path: str, node: ast.AST, lines: list[str]) -> Iterator[Mutation]:
         yield from _between(path, node.values[0], node.values[1], words, lines)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and node.lineno == node.operand.lineno:
         yield Mutation(path=path, line=node.lineno, start=node.col_offset, end=node.operand.col_offset, text="")
-    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int) and node.end_col_offset is not None:
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int) and node.end_col_offset is not None:
         text = str(not node.value) if isinstance(node.value, bool) else str(node.value + 1)
         yield Mutation(path=path, line=node.lineno, start=node.col_offset, end=node.end_col_offset, text=text)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await) and node.lineno == node.end_lineno:

@@ -13,7 +13,7 @@ from thermocline.broker.settings.official_settings.tiered_store import TIERED_ST
 from thermocline.remoting.official_network_settings import NETTY_CLIENT_CONFIG, NETTY_SERVER_CONFIG, TLS_PROPERTIES
 from thermocline.remoting.official_settings import OfficialSetting, by_name, fixed_values
 
-__all__ = ["BROKER_CLASSES", "BROKER_SETTINGS", "FIXED"]
+__all__ = ["ADDRESS_SERVER", "BROKER_CLASSES", "BROKER_SETTINGS", "FIXED", "OLDER_NAMES"]
 
 BROKER_CLASSES: Mapping[str, tuple[OfficialSetting, ...]] = {
     "org.apache.rocketmq.common.BrokerConfig": BROKER_CONFIG,
