@@ -24,11 +24,11 @@ demo: setup ## Run the whole path on real data; COLD=file (default), minio, vers
 test-unit: setup ## Run the tests that start no server, Java or Spark: the fast inner loop.
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --unit $(PYTEST_ARGS)
 
-test: setup ## Run the tests, at most 20 minutes on two cores; PYTEST_ARGS="-k name" for some.
+test: setup ## Run the tests with real servers, Java clients and Spark; PYTEST_ARGS="-k name" for some.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
-test-full: setup ## Run all tests, those too that are marked `full`: at most an hour on two cores.
+test-full: setup ## Run all tests, those too that are marked `full`.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --full $(PYTEST_ARGS)
 
