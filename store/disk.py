@@ -202,6 +202,19 @@ def replace_file(
     disk.sync_directory(parent_of(path), site=directory_site)
 
 
+def read_with_backup(disk: Disk, path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield a file's path and content, then those of its backup; of each only when it is there.
+
+    Another process may replace the file meanwhile: it is opened without asking first whether it exists.
+    """
+    for candidate in (path, path + BACKUP_SUFFIX):
+        try:
+            data = disk.read(candidate)
+        except FileNotFoundError:
+            continue
+        yield candidate, data
+
+
 def make_durable_directory(disk: Disk, path: str, *, site: str = "") -> None:
     """Make a folder and those above it, names durable on return."""
     missing = []

@@ -22,7 +22,7 @@ from __future__ import annotations
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.disk import BACKUP_SUFFIX, Disk, replace_file
+from thermocline.store.disk import Disk, read_with_backup, replace_file
 from thermocline.store.sync_site import SyncSite
 
 
@@ -59,13 +59,12 @@ class TopicIncarnations:
         Raises:
             CorruptDataError: What is there is not ours.
         """
-        for candidate in (path, path + BACKUP_SUFFIX):
-            if disk.exists(candidate):
-                try:
-                    state = msgspec.json.decode(disk.read(candidate), type=_Table)
-                except msgspec.DecodeError as error:
-                    raise CorruptDataError("the incarnation table is damaged", path=candidate) from error
-                return cls(last_id=state.last_id, table=state.incarnation_table)
+        for candidate, data in read_with_backup(disk, path):
+            try:
+                state = msgspec.json.decode(data, type=_Table)
+            except msgspec.DecodeError as error:
+                raise CorruptDataError("the incarnation table is damaged", path=candidate) from error
+            return cls(last_id=state.last_id, table=state.incarnation_table)
         return cls()
 
     def save(self, disk: Disk, path: str) -> None:

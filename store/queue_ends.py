@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.disk import BACKUP_SUFFIX, Disk, replace_file
+from thermocline.store.disk import Disk, read_with_backup, replace_file
 from thermocline.store.sync_site import SyncSite
 
 logger = logging.getLogger(__name__)
@@ -85,12 +85,11 @@ class QueueEnds:
     @classmethod
     def load(cls, disk: Disk, path: str) -> QueueEnds | None:
         """Read the file, or its backup when it is missing or damaged; None when neither can be used."""
-        for candidate in (path, path + BACKUP_SUFFIX):
-            if disk.exists(candidate):
-                try:
-                    return cls.decode(disk.read(candidate))
-                except CorruptDataError as error:
-                    logger.warning("queue ends not usable path=%s error=%s", candidate, error)
+        for candidate, data in read_with_backup(disk, path):
+            try:
+                return cls.decode(data)
+            except CorruptDataError as error:
+                logger.warning("queue ends not usable path=%s error=%s", candidate, error)
         return None
 
     @classmethod

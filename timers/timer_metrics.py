@@ -24,7 +24,7 @@ from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.string_hash import java_string_hash
-from thermocline.store.disk import BACKUP_SUFFIX, Disk
+from thermocline.store.disk import Disk, read_with_backup
 from thermocline.timers.timer_log import TimerLog, TimerUnit
 
 logger = logging.getLogger(__name__)
@@ -56,14 +56,13 @@ class TimerMetrics:
     @classmethod
     def load(cls, disk: Disk, path: str) -> TimerMetrics:
         """Read the names from the file, or its backup. One that cannot be read is no loss: it can be made anew."""
-        for candidate in (path, path + BACKUP_SUFFIX):
-            if disk.exists(candidate):
-                try:
-                    file = json_dialect.loads_as(disk.read(candidate), _MetricsFile)
-                except InvalidRequestError as error:
-                    logger.warning("timer metrics cannot be read path=%s error=%s", candidate, error)
-                    continue
-                return cls(names=tuple(file.timing_count), version=file.data_version.counter)
+        for candidate, data in read_with_backup(disk, path):
+            try:
+                file = json_dialect.loads_as(data, _MetricsFile)
+            except InvalidRequestError as error:
+                logger.warning("timer metrics cannot be read path=%s error=%s", candidate, error)
+                continue
+            return cls(names=tuple(file.timing_count), version=file.data_version.counter)
         return cls()
 
     def add(self, topic: str, count: int, *, now_ms: int) -> None:

@@ -29,7 +29,7 @@ from functools import partial
 from typing import Protocol
 
 from thermocline.remoting.errors import ClosedError, UnavailableError
-from thermocline.store.disk import BACKUP_SUFFIX, Disk, replace_file
+from thermocline.store.disk import Disk, read_with_backup, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -82,12 +82,7 @@ class _File:
 
 def load_file(disk: Disk, path: str) -> bytes | None:
     """Read a state file, or its `.bak` when the file is missing or empty; None when there is neither."""
-    for candidate in (path, path + BACKUP_SUFFIX):
-        if disk.exists(candidate):
-            data = disk.read(candidate)
-            if data.strip():
-                return data
-    return None
+    return next((data for _path, data in read_with_backup(disk, path) if data.strip()), None)
 
 
 class ConfigPersister:

@@ -8,6 +8,8 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,15 @@ import pytest
 from tests.simulated_disk import SimulatedDisk
 from thermocline.remoting.errors import DiskFullError, UnavailableError
 from thermocline.store import disk as disk_module
-from thermocline.store.disk import BACKUP_SUFFIX, Disk, RealDisk, make_durable_directory, parent_of, replace_file
+from thermocline.store.disk import (
+    BACKUP_SUFFIX,
+    Disk,
+    RealDisk,
+    make_durable_directory,
+    parent_of,
+    read_with_backup,
+    replace_file,
+)
 
 
 def pages_in_memory(path: Path) -> bytes:
@@ -188,6 +198,29 @@ class TestContract:
         replace_file(disk, path, b"three", keep_backup=False)
         assert (disk.read(path), disk.read(path + BACKUP_SUFFIX)) == (b"three", b"one, and longer")
         assert disk.list_directory(folder) == ["state.json", "state.json.bak"]
+
+    def test_a_file_is_read_while_it_is_replaced(self, place: tuple[Disk, str]) -> None:
+        disk, folder = place
+        path, is_read = f"{folder}/state.json", threading.Event()
+        assert list(read_with_backup(disk, path)) == []
+        replace_file(disk, path, b"first", keep_backup=True)
+        replace_file(disk, path, b"0", keep_backup=True)
+        assert list(read_with_backup(disk, path)) == [(path, b"0"), (path + BACKUP_SUFFIX, b"first")]
+
+        def replace_on() -> None:
+            number = 1
+            while not is_read.is_set():
+                replace_file(disk, path, b"%d" % number, keep_backup=True)
+                number += 1
+
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            writer = executor.submit(replace_on)
+            try:
+                seen = [int(next(read_with_backup(disk, path))[1]) for _read in range(3_000)]
+            finally:
+                is_read.set()
+            writer.result()
+        assert seen == sorted(seen)
 
     def test_make_durable_directory(self, place: tuple[Disk, str]) -> None:
         disk, folder = place
