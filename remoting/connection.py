@@ -36,12 +36,12 @@ from thermocline.remoting.errors import (
     ProtocolError,
 )
 from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, NOT_WHOLE, FrameSplitter, frame_end
-from thermocline.remoting.message_record import Host, encode_host
+from thermocline.remoting.message_record import encode_host
 from thermocline.remoting.outbox import Outbox
 from thermocline.remoting.pending_calls import PendingCalls
 from thermocline.remoting.request_code import request_name
 from thermocline.remoting.request_handler import ChunkHandler, RequestHandler
-from thermocline.remoting.socket_address import peer_address
+from thermocline.remoting.socket_address import Host, peer_address
 
 __all__ = [
     "RECEIVE_BYTES",

@@ -24,7 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.message_record import Host, decode_host, encode_host
+from thermocline.remoting.message_record import decode_host, encode_host
+from thermocline.remoting.socket_address import Host
 
 _LONG = struct.Struct(">q")
 _OFFSET_ID_CHARACTERS = (32, 56)

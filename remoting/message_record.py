@@ -46,6 +46,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, decode_properties, find_property
 from thermocline.remoting.record_layout import HOST_V6_MORE_BYTES, HOSTS_V6, head_struct, position_of
+from thermocline.remoting.socket_address import Host
 from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 MAGIC_V1 = -626_843_481  # 0xDAA320A7
@@ -81,9 +82,6 @@ RECORD_BYTES_MIN = HEAD.size + 1 + SHORT.size
 TOPIC_BYTES_MAX_V1 = 127
 TOPIC_BYTES_MAX_V2 = 32_767
 CHECKSUM_MASK = 0x7FFF_FFFF
-
-Host = tuple[str, int]
-"""IP address in text and port."""
 
 
 def body_checksum(body: bytes | memoryview) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.message_record import Host
+
+Host = tuple[str, int]
+"""IP address in text and port."""
 
 PORT_MAX = 65_535
 

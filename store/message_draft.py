@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from thermocline.remoting.message_record import Host
+from thermocline.remoting.socket_address import Host
 
 
 class PutStatus(Enum):

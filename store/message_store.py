@@ -27,8 +27,9 @@ from thermocline.remoting.errors import (
     PropertiesTooLargeError,
     TopicNotFoundError,
 )
-from thermocline.remoting.message_record import Host, MessageRecord, encode_record, record_size
+from thermocline.remoting.message_record import MessageRecord, encode_record, record_size
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX
+from thermocline.remoting.socket_address import Host
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue

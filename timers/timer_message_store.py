@@ -35,9 +35,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import Host
 from thermocline.remoting.properties import PropertyName
 from thermocline.remoting.recall_handle import RecallHandle
+from thermocline.remoting.socket_address import Host
 from thermocline.store.disk import Disk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore

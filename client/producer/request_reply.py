@@ -51,10 +51,10 @@ from thermocline.remoting.headers import (
     SendMessageResponseHeader,
 )
 from thermocline.remoting.message_id import UniqueIdGenerator
-from thermocline.remoting.message_record import Host, MessageRecord
+from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.properties import PropertyName, find_property
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.socket_address import parse_address
+from thermocline.remoting.socket_address import Host, parse_address
 from thermocline.remoting.topic_validation import REPLY_TOPIC_SUFFIX
 
 __all__ = ["RequestReply"]

@@ -68,11 +68,11 @@ from thermocline.remoting.headers import (
     decode_send_header,
 )
 from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import Host
 from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
+from thermocline.remoting.socket_address import Host
 from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.sys_flag import (
     PULL_COMMIT_OFFSET,

@@ -9,8 +9,9 @@ from typing import Any
 from thermocline.remoting import sys_flag as flags
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.compression import decompress
-from thermocline.remoting.message_record import Host, MessageRecord, iterate_records
+from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.socket_address import Host
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

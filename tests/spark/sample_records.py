@@ -6,7 +6,8 @@ from typing import Any
 
 from thermocline.remoting import sys_flag as flags
 from thermocline.remoting.compression import compress
-from thermocline.remoting.message_record import Host, encode_record
+from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.socket_address import Host
 from thermocline.remoting.sys_flag import CompressionType
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 
