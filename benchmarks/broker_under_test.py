@@ -21,7 +21,7 @@ from typing import Any
 
 from thermocline.localstack import S3Server
 from thermocline.localstack.child_process import ChildProcess
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
 from tooling.official_rocketmq import BENCHMARK_JVM_OPTIONS, OfficialSoftware, official_broker, official_namesrv

@@ -37,7 +37,7 @@ from typing import Any
 from benchmarks.memory_watch import MemoryWatch
 from benchmarks.recovery import KEYS, make_entry, recover, started_broker, topic_name
 from benchmarks.year_of_history import FIRST, IDENTITY, SentKey, fill_year, wall_ms
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import QueryMessageRequestHeader

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.verdicts import Verdict, show_verdicts
-from thermocline.store.disk import RealDisk
+from thermocline.store.files import RealDisk
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, LedgerChanges
 from thermocline.tiered.index_format import PLACES, IndexEntry, salt_of, salted

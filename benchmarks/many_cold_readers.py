@@ -31,14 +31,14 @@ from typing import Any
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
 from benchmarks.verdicts import Verdict, show_verdicts
 from thermocline.localstack import LocalStackError, start_server
-from thermocline.remoting.batch import BatchMessage, encode_batch
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import PullMessageRequestHeader, PullMessageResponseHeader
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
-from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
 from benchmarks.pipelined_sends import WINDOW, send_all
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import GetMaxOffsetRequestHeader

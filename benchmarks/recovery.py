@@ -35,11 +35,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.verdicts import Verdict, show_verdicts
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import PullMessageRequestHeader
-from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.records.message_record import encode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.catalog import LedgerChanges

@@ -47,7 +47,7 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from benchmarks.synthetic_packs import run_days
 from benchmarks.synthetic_state import SyntheticState
 from benchmarks.verdicts import show_verdicts
-from thermocline.store.disk import RealDisk
+from thermocline.store.files import RealDisk
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, stored_by_topic
 from thermocline.tiered.objects import ObjectStore

@@ -14,8 +14,8 @@ from random import Random
 import numpy as np
 
 from thermocline.remoting.errors import ObjectNotFoundError
-from thermocline.remoting.message_id import month_bounds_ms
-from thermocline.remoting.message_record import (
+from thermocline.remoting.records.message_id import month_bounds_ms
+from thermocline.remoting.records.message_record import (
     POSITION_QUEUE_OFFSET,
     POSITION_STORE_TIMESTAMP,
     encode_record,

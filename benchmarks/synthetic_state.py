@@ -12,9 +12,9 @@ from pathlib import Path
 from benchmarks.synthetic_cold_tier import SyntheticColdTier
 from thermocline.broker.state import PoppedOffsets, document_paths, encode_document, reserve_bytes
 from thermocline.broker.tier_process import StateCapture, StateRounds, queue_ends
-from thermocline.store.disk import RealDisk
-from thermocline.store.incarnation import TopicIncarnations
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import RealDisk
+from thermocline.store.state import TopicIncarnations
 from thermocline.tiered.state import CONSUMER_OFFSETS, GROUPS, TOPICS, StateLog
 
 GROUP_NAMES = ("billing", "search")

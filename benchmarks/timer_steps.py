@@ -20,11 +20,11 @@ import time
 from collections.abc import Iterator
 from random import Random
 
-from thermocline.remoting.properties import PropertyName
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.records.properties import PropertyName
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import RealDisk
+from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.timers.timer_request import timed_draft

@@ -31,13 +31,13 @@ from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
 from benchmarks.pipelined_sends import send_all
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
-from thermocline.remoting.message_record import iterate_records
-from thermocline.remoting.properties import PropertyName, find_property
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.remoting.records.properties import PropertyName, find_property
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

@@ -34,7 +34,7 @@ from benchmarks.compare import PROPERTIES, Run, measure, parse_with_common, star
 from benchmarks.load_generator import LoadShape, build_load_generator, topic_name
 from benchmarks.markdown_table import markdown_table, spread
 from thermocline.remoting.bodies import TopicConfig, TopicConfigListBody
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
 from thermocline.remoting.request_code import RequestCode

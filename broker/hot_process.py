@@ -41,8 +41,8 @@ from thermocline.broker.assembly import (
 from thermocline.broker.follower import Source
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
-from thermocline.remoting.descriptor_limit import raise_descriptor_limit
-from thermocline.store.disk import RealDisk
+from thermocline.remoting.connections import raise_descriptor_limit
+from thermocline.store.files import RealDisk
 from thermocline.tiered.stores import is_directory_url
 
 logger = logging.getLogger(__name__)

@@ -31,8 +31,7 @@ from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
-from thermocline.store.disk import RealDisk
-from thermocline.store.private_files import keep_private
+from thermocline.store.files import RealDisk, keep_private
 from thermocline.tiered.objects import masked_url
 
 logger = logging.getLogger(__name__)

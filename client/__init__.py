@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         TopicNotFoundError,
         UnavailableError,
     )
-    from thermocline.remoting.sys_flag import CompressionType
+    from thermocline.remoting.records.sys_flag import CompressionType
 
 __all__ = [
     "EARLIEST",
@@ -200,7 +200,7 @@ _HOMES = {
         "TopicNotFoundError",
         "UnavailableError",
     ),
-    "thermocline.remoting.sys_flag": ("CompressionType",),
+    "thermocline.remoting.records.sys_flag": ("CompressionType",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeError
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.topic_validation import SEND_FORBIDDEN_TOPICS, check_topic
 
 __all__ = ["RESERVED_NAMES", "Message"]

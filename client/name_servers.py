@@ -4,8 +4,8 @@ They know nothing of each other and hold the same routes within seconds. A clien
 place so that clients spread, and moves on to the next when it does not answer; a request fails only when none of them
 does. A refusal (an unknown topic) is an answer.
 
-The list follows its source (remoting/name_server_source.py): one that leaves it is not asked any more, and a call that
-waits for it goes on to the next one; nothing else of the client notices.
+The list follows its source (remoting/clients/name_server_source.py): a removed name server gets no further request, and
+a call that waits for it goes on to the next one. The client does nothing else.
 Source: remoting/netty/NettyRemotingClient.java (getAndCreateNameserverChannel), Apache RocketMQ 5.3.
 """
 
@@ -18,12 +18,11 @@ from random import Random
 from thermocline.client.answer import check_answer
 from thermocline.client.fan_out import Answers, ask_each
 from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
-from thermocline.remoting.client import RemotingClient
+from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import GetRouteInfoRequestHeader
-from thermocline.remoting.name_server_source import NameServerSource
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["NameServers"]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from thermocline.remoting.clients import NameServerSource, split_addresses
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.name_server_source import NameServerSource, split_addresses
 
 __all__ = ["ClientOptions", "ZonedOptions", "name_server_addresses", "option_values"]
 

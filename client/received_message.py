@@ -1,7 +1,7 @@
 """ReceivedMessage: what a consumer or a lookup gets.
 
-A pull answers with records as the commit log holds them (remoting/message_record.py). Decoding them is the consumer's
-largest cost, so properties are parsed, and a compressed body inflated, when they are first asked for.
+A pull answers with records as the commit log holds them (remoting/records/message_record.py). Decoding them is the
+consumer's largest cost, so properties are parsed, and a compressed body inflated, when they are first asked for.
 
 Three things differ from the record
   - A retried message is stored in `%RETRY%group`; `topic` is the original topic, `queue` is where it is stored now.
@@ -19,12 +19,12 @@ import msgspec
 
 from thermocline.client.message import RESERVED_NAMES, Message
 from thermocline.client.message_queue import MessageQueue
-from thermocline.remoting.batch import decode_batch
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import MessageRecord, iterate_records
-from thermocline.remoting.properties import PropertyName, decode_properties
-from thermocline.remoting.sys_flag import INNER_BATCH, NEED_UNWRAP, compression_type, is_compressed
+from thermocline.remoting.records.batch import decode_batch
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.properties import PropertyName, decode_properties
+from thermocline.remoting.records.sys_flag import INNER_BATCH, NEED_UNWRAP, compression_type, is_compressed
 
 __all__ = ["ReceivedMessage", "decode_messages"]
 

@@ -25,13 +25,12 @@ from thermocline.client.options import ClientOptions, name_server_addresses
 from thermocline.client.route_table import RouteTable
 from thermocline.client.topic_route import MASTER_ID, BrokerAddress, TopicRoute
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
-from thermocline.remoting.client import RemotingClient
+from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import ChunkHandler, Connection
+from thermocline.remoting.connections import ChunkHandler, Connection
 from thermocline.remoting.errors import MQError, UnsupportedRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import UnregisterClientRequestHeader
-from thermocline.remoting.name_server_source import NameServerSource
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["ClientSession", "SessionOwner"]

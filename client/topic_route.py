@@ -6,7 +6,7 @@ Derived from a NameServer's answer by rules that all clients share
   - an order configuration (`broker:count;...`) replaces both: its queues stay even while a broker is away, so that a
     key keeps its queue;
   - a static topic has its logic queues, to send and to read, under the name of a broker that does not exist; `leaders`
-    says which broker leads each of them now (remoting/logic_queue.py);
+    says which broker leads each of them now (remoting/bodies/logic_queue.py);
   - a topic that does not exist yet borrows the route of the topic that it will inherit from, with at most as many
     queues as the producer asks for.
 Source: client/impl/factory/MQClientInstance.java, Apache RocketMQ 5.3.
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, QueueData, TopicRouteData
+from thermocline.remoting.bodies.logic_queue import leaders
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
-from thermocline.remoting.logic_queue import leaders
 
 __all__ = ["MASTER_ID", "BrokerAddress", "TopicRoute", "borrowed_route", "read_route"]
 

@@ -17,7 +17,7 @@ from thermocline.filters.expression_evaluator import EvaluateCondition, Properti
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
 from thermocline.filters.java_numbers import EvaluationError
 from thermocline.filters.steps import Steps, run_steps
-from thermocline.remoting.properties import decode_properties, find_property
+from thermocline.remoting.records.properties import decode_properties, find_property
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

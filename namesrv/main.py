@@ -19,7 +19,7 @@ from thermocline.namesrv.name_server_settings import (
 )
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.descriptor_limit import DescriptorWatch, raise_descriptor_limit
+from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.errors import SettingError
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
-from thermocline.remoting.official_settings import resolve
+from thermocline.remoting.settings import resolve
 
 
 def _setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True) -> Any:

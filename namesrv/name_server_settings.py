@@ -20,9 +20,8 @@ from typing import Any
 
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
-from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.official_settings import Treatment, resolve
+from thermocline.remoting.settings import Treatment, parse_config_text, resolve
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
 

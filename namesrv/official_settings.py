@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from thermocline.remoting.official_network_settings import NETTY_CLIENT_CONFIG, NETTY_SERVER_CONFIG, TLS_PROPERTIES
-from thermocline.remoting.official_settings import (
+from thermocline.remoting.settings import (
     MACHINE,
+    NETTY_CLIENT_CONFIG,
+    NETTY_SERVER_CONFIG,
+    TLS_PROPERTIES,
     OfficialSetting,
     by_name,
     fixed_values,

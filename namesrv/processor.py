@@ -35,9 +35,7 @@ from thermocline.remoting.bodies import (
     TopicRouteData,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import format_config_text, parse_config_text
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError, QueryNotFoundError, TopicNotFoundError
 from thermocline.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -63,6 +61,7 @@ from thermocline.remoting.headers.namesrv import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.settings import format_config_text, parse_config_text
 
 logger = logging.getLogger(__name__)
 

@@ -22,10 +22,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch
-from thermocline.remoting.dispatcher import Dispatcher
-from thermocline.remoting.server import RemotingServer
+from thermocline.remoting.connections import CONNECTIONS_MOST, Connection, DescriptorWatch, Dispatcher, RemotingServer
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import msgspec
 
 from thermocline.pop.check_point import SEPARATOR
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 
 TAG = "ack"
 BATCH_TAG = "bAck"

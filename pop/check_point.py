@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 
 MESSAGES_MAX = 32
 TAG = "ck"

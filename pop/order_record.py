@@ -18,7 +18,7 @@ import msgspec
 
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 
 TAG = "order"
 PROPERTIES_TEXT = encode_properties({PropertyName.TAGS: TAG})

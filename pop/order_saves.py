@@ -1,13 +1,13 @@
 """OrderSaves: from which order record on the log must be kept, because the order table's file lacks it.
 
-Follows the saves of the table: see store/table_changes.py. Belongs to the loop thread.
+Follows the saves of the table: see store/state/table_changes.py. Belongs to the loop thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from thermocline.store.table_changes import TableChanges
+from thermocline.store.state import TableChanges
 
 
 class OrderSaves:

@@ -20,7 +20,7 @@ import msgspec
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting import json_dialect
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
-from thermocline.store.table_changes import TableChanges
+from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
 

@@ -39,8 +39,8 @@ from thermocline.pop.order_saves import OrderSaves
 from thermocline.pop.order_table import OrderTable
 from thermocline.pop.revive_log import ReviveLog, ReviveRecord
 from thermocline.remoting.errors import BrokerBusyError
-from thermocline.remoting.pop_topics import REVIVE_GROUP
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.remoting.handles import REVIVE_GROUP
+from thermocline.store.log import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)

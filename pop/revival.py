@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from thermocline.pop.check_point import CheckPoint
 from thermocline.remoting.errors import PropertiesTooLargeError
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.pop_topics import normal_topic, pop_retry_topic_v1, pop_retry_topic_v2
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.handles import normal_topic, pop_retry_topic_v1, pop_retry_topic_v2
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.socket_address import Host
 from thermocline.remoting.topic_validation import dlq_topic, is_retry_topic
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 
 
 def retry_topic_of(check_point: CheckPoint, *, is_v2: bool) -> str:

@@ -19,12 +19,12 @@ from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.string_hash import tags_code
-from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

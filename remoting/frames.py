@@ -8,9 +8,9 @@
 Rules
   - A frame is judged by its length word alone, before any of its bytes are waited for: above the limit or too small to
     hold a header word, the connection is closed. A TLS handshake or an HTTP request read as a length is far above it.
-  - Bytes in, positions out; both ends of every connection split so (remoting/connection.py). The broker's fast path
-    reads the lengths of the frames that it takes together with their header words (store/fast_path.py), and leaves
-    all others, whatever their length, to `frame_end`.
+  - Bytes in, positions out; both ends of every connection split so (remoting/connections/connection.py). The broker's
+    fast path (store/sends/fast_path.py) reads the length words and header words of its frames together, and leaves all
+    others, whatever their length, to `frame_end`.
 Source: NettyDecoder.java, Apache RocketMQ 5.3.
 """
 

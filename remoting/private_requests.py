@@ -22,7 +22,7 @@ A number is never given a second meaning.
 | HAND_OFF_ABORT | group, receiptId | the group is held no longer |
 | FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
 
-The order and the bodies of a hand-off: remoting/hand_off.py.
+The order and the bodies of a hand-off: remoting/bodies/hand_off.py.
 """
 
 from __future__ import annotations

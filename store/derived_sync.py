@@ -12,14 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from thermocline.store.checkpoint import StoreCheckpoint
-from thermocline.store.commit_log import CommitLog
-from thermocline.store.consume_queue_files import UnsyncedFiles
-from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.disk import Disk
-from thermocline.store.incarnation import TopicIncarnations
-from thermocline.store.queue_ends import TopicEnds, encode_queue_ends, save_queue_ends
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import Disk
+from thermocline.store.log import CommitLog
+from thermocline.store.queues import ConsumeQueueTable, TopicEnds, UnsyncedFiles, encode_queue_ends, save_queue_ends
+from thermocline.store.state import StoreCheckpoint, TopicIncarnations
 
 QUEUES_PER_SLICE = 500
 WRITES_PER_READ = 25

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thermocline.remoting.properties import PropertyName, find_property
+from thermocline.remoting.records.properties import PropertyName, find_property
+from thermocline.remoting.records.sys_flag import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from thermocline.remoting.string_hash import tags_code
-from thermocline.remoting.sys_flag import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_LEVEL_DELAY_MS = 1_000

@@ -27,32 +27,45 @@ from thermocline.remoting.errors import (
     PropertiesTooLargeError,
     TopicNotFoundError,
 )
-from thermocline.remoting.message_record import MessageRecord, encode_record, record_size
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX
+from thermocline.remoting.records.message_record import MessageRecord, encode_record, record_size
+from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX
 from thermocline.remoting.socket_address import Host
-from thermocline.store.checkpoint import StoreCheckpoint
-from thermocline.store.commit_log import CommitLog
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.consume_queue_files import ConsumeQueueFiles
-from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.config import FlushDiskType, StoreClock, StoreConfig
 from thermocline.store.derived_sync import QUEUES_PER_SLICE, DerivedRounds, DerivedSync
-from thermocline.store.disk import Disk, make_durable_directory, parent_of
 from thermocline.store.dispatch import has_unit, unit_tags_code
-from thermocline.store.file_allocator import FileAllocator, make_allocator_executor
-from thermocline.store.flush_service import FlushGate
-from thermocline.store.identity import StoreIdentity, load_or_make_identity
-from thermocline.store.incarnation import TopicIncarnations
-from thermocline.store.mapped_file_queue import MappedFileQueue
-from thermocline.store.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
-from thermocline.store.message_runs import read_runs
-from thermocline.store.origin import StoreOrigin, load_origin
-from thermocline.store.queue_file_maker import QueueFileMaker
+from thermocline.store.files import (
+    Disk,
+    FileAllocator,
+    MappedFileQueue,
+    SyncSite,
+    make_allocator_executor,
+    make_durable_directory,
+    parent_of,
+)
+from thermocline.store.log import (
+    CommitLog,
+    FlushGate,
+    GetResult,
+    GetStatus,
+    MessageDraft,
+    PutResult,
+    PutStatus,
+    TimeBoundary,
+)
+from thermocline.store.queues import ConsumeQueue, ConsumeQueueFiles, ConsumeQueueTable, QueueFileMaker, read_runs
 from thermocline.store.recovery import Recovery, RecoveryReport
 from thermocline.store.retention import Retention
-from thermocline.store.store_clock import StoreClock
-from thermocline.store.store_config import FlushDiskType, StoreConfig
-from thermocline.store.sync_site import SyncSite
-from thermocline.store.topic_births import BornTopic, read_births, take_births
+from thermocline.store.state import (
+    BornTopic,
+    StoreCheckpoint,
+    StoreIdentity,
+    StoreOrigin,
+    TopicIncarnations,
+    load_or_make_identity,
+    load_origin,
+    read_births,
+    take_births,
+)
 
 logger = logging.getLogger(__name__)
 

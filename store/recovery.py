@@ -31,20 +31,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.message_record import RECORD_BYTES_MIN
-from thermocline.remoting.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
-from thermocline.store.checkpoint import StoreCheckpoint
-from thermocline.store.consume_queue import UNIT, ConsumeQueue
-from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.disk import Disk
+from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
+from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from thermocline.store.config import StoreConfig
 from thermocline.store.dispatch import has_unit, unit_tags_code
-from thermocline.store.incarnation import TopicIncarnations
-from thermocline.store.log_scan import LogScan, ScannedRecord
-from thermocline.store.mapped_file import file_name
-from thermocline.store.mapped_file_queue import MappedFileQueue
-from thermocline.store.queue_ends import QueueEnds, TopicEnds, save_queue_ends
-from thermocline.store.store_config import StoreConfig
-from thermocline.store.sync_site import SyncSite
+from thermocline.store.files import Disk, MappedFileQueue, SyncSite, file_name
+from thermocline.store.log import LogScan, ScannedRecord
+from thermocline.store.queues import UNIT, ConsumeQueue, ConsumeQueueTable, QueueEnds, TopicEnds, save_queue_ends
+from thermocline.store.state import StoreCheckpoint, TopicIncarnations
 
 logger = logging.getLogger(__name__)
 

@@ -32,13 +32,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from thermocline.store.commit_log import CommitLog
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.config import StoreConfig
 from thermocline.store.derived_sync import DerivedRounds
-from thermocline.store.disk import Disk
-from thermocline.store.mapped_file import MappedFile
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.files import Disk, MappedFile
+from thermocline.store.log import CommitLog
+from thermocline.store.queues import ConsumeQueue, ConsumeQueueTable
 
 logger = logging.getLogger(__name__)
 

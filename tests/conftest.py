@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from tests.unit_tests import ProgramGuard, is_unit
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 
 pytest_plugins = [
     "tests.fixtures_tools",

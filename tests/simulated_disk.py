@@ -1,6 +1,6 @@
 """Simulated disk: a file system in memory that tells apart what was written from what was made durable.
 
-It implements `thermocline.store.disk.Disk` and stands in for it in power-cut tests.
+It implements `thermocline.store.files.disk.Disk` and stands in for it in power-cut tests.
 
     disk = SimulatedDisk(cut_at_step=n)      the n-th changing call raises PowerCut, and every call after it
     disk = disk.after_power_cut(random)      what a machine might find on the disk when it comes back
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from thermocline.remoting.errors import DiskFullError, UnavailableError
-from thermocline.store.disk import Buffer, DiskFile
+from thermocline.store.files.disk import Buffer, DiskFile
 
 SECTOR_BYTES = 512
 VERSIONS_MAX = 4

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
-from thermocline.store.disk import replace_file
+from thermocline.store.files.disk import replace_file
 
 SEEDS = range(200)
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 
 
 class DueKind(Enum):

@@ -20,7 +20,7 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueKind, DueMessage
 from thermocline.timers.timer_checkpoint import TimerCheckpoint

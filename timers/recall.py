@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 
 from thermocline.remoting.errors import IllegalOperationError
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
-from thermocline.remoting.recall_handle import RecallHandle
+from thermocline.remoting.handles import RecallHandle
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.socket_address import Host
 from thermocline.remoting.topic_validation import TIMER_TOPIC, is_retry_topic
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_request import timed_draft
 

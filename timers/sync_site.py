@@ -1,4 +1,4 @@
-"""Sync sites of the timers: every place that makes something of theirs durable, by name (see store/sync_site.py).
+"""Sync sites of the timers: every place that makes something of theirs durable, by name (see store/files/sync_site.py).
 
 A power-cut test takes one after the other away and expects to lose a message.
 """

@@ -28,7 +28,7 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from thermocline.store.disk import Disk, parent_of
+from thermocline.store.files import Disk, parent_of
 from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite
 

@@ -21,8 +21,8 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueKind, DueMessage
 from thermocline.timers.open_slot import OpenSlot, SlotProgress

@@ -25,8 +25,8 @@ from functools import lru_cache
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.string_hash import java_string_hash
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_dequeue import TimerDequeue
 from thermocline.timers.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, NO_POSITION, TimerLog

@@ -28,8 +28,7 @@ from collections.abc import Iterator
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, DiskFullError
-from thermocline.store.disk import Disk, DiskFile
-from thermocline.store.mapped_file import base_offset_of, file_name
+from thermocline.store.files import Disk, DiskFile, base_offset_of, file_name
 from thermocline.timers.sync_site import TimerSyncSite
 
 UNIT = struct.Struct(

@@ -35,11 +35,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.properties import PropertyName
-from thermocline.remoting.recall_handle import RecallHandle
+from thermocline.remoting.handles import RecallHandle
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.socket_address import Host
-from thermocline.store.disk import Disk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.files import Disk
+from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueMessage
 from thermocline.timers.errors import TimerCongestedError

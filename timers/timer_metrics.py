@@ -24,7 +24,7 @@ from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.string_hash import java_string_hash
-from thermocline.store.disk import Disk, read_with_backup
+from thermocline.store.files import Disk, read_with_backup
 from thermocline.timers.timer_log import TimerLog, TimerUnit
 
 logger = logging.getLogger(__name__)

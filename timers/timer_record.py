@@ -22,7 +22,7 @@ import re
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, RecordMagicError, RecordSizeError
-from thermocline.remoting.message_record import (
+from thermocline.remoting.records.message_record import (
     BLANK,
     HEAD,
     INT,
@@ -39,12 +39,11 @@ from thermocline.remoting.message_record import (
     MessageRecord,
     decode_record,
 )
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, find_property, without_property
-from thermocline.remoting.record_layout import HOST_V6_MORE_BYTES
-from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX, PropertyName, find_property, without_property
+from thermocline.remoting.records.record_layout import HOST_V6_MORE_BYTES
+from thermocline.remoting.records.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from thermocline.remoting.topic_validation import SEND_FORBIDDEN_TOPICS, TIMER_TOPIC
-from thermocline.store.commit_log import CommitLog
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import CommitLog, MessageDraft
 
 WHOLE_BYTES_MAX = 64 * 1024
 """A record up to this size is read at once; of a larger one, the body is left out when it is not needed."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.open_slot import OpenSlot, SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.remoting.errors import MessageIllegalError
-from thermocline.remoting.properties import VALUE_END, PropertyName, encode_properties, without_property
+from thermocline.remoting.records.properties import VALUE_END, PropertyName, encode_properties, without_property
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 from thermocline.timers.timer_config import TimerConfig
 
 TIMER_REQUESTS = (PropertyName.TIMER_DELAY_S, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)

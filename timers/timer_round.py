@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 
 from thermocline.remoting.errors import DiskFullError
-from thermocline.store.commit_log import CommitLog
-from thermocline.store.disk import Disk, replace_file
+from thermocline.store.files import Disk, replace_file
+from thermocline.store.log import CommitLog
 from thermocline.timers.timer_checkpoint import TimerCheckpoint
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_log import TimerLog, UnsyncedTimerLog

@@ -24,7 +24,7 @@ import struct
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.disk import Disk, DiskFile
+from thermocline.store.files import Disk, DiskFile
 from thermocline.timers.sync_site import TimerSyncSite
 
 SLOT = struct.Struct(

@@ -3,7 +3,7 @@
     python -m tooling.settings_page     writes the page
 
 The tables are broker/settings/official_settings/, namesrv/official_settings.py and
-remoting/official_network_settings.py. A test fails when the page is not what they give.
+remoting/settings/official_network_settings.py. A test fails when the page is not what they give.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 
 from thermocline.broker.settings.official_settings import ADDRESS_SERVER, BROKER_CLASSES, OLDER_NAMES
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES
-from thermocline.remoting.official_network_settings import TLS_PROPERTIES
-from thermocline.remoting.official_settings import MACHINE, OfficialSetting, Treatment
+from thermocline.remoting.settings import MACHINE, TLS_PROPERTIES, OfficialSetting, Treatment
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rocketmq-settings.md"
 

@@ -27,10 +27,10 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import encode_record
-from thermocline.remoting.properties import PropertyName, encode_properties
-from thermocline.store.message_draft import PutResult
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.records.properties import PropertyName, encode_properties
+from thermocline.store.log import PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.half_message import HalfMessage
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator

@@ -30,11 +30,16 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.remoting.errors import PropertiesTooLargeError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, decode_properties, encode_properties
-from thermocline.remoting.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import (
+    PROPERTIES_BYTES_MAX,
+    PropertyName,
+    decode_properties,
+    encode_properties,
+)
+from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from thermocline.remoting.topic_validation import TRANSACTION_CHECK_MAX_TIME_TOPIC, TRANSACTION_HALF_TOPIC
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 
 HALF_QUEUE_ID = 0
 """Half and op topic have one queue."""

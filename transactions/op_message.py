@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.socket_address import Host
 from thermocline.remoting.topic_validation import TRANSACTION_OP_HALF_TOPIC
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 from thermocline.transactions.half_message import HALF_QUEUE_ID
 
 OP_TAG = "d"

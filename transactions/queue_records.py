@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterator
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

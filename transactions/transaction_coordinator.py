@@ -34,7 +34,6 @@ from enum import IntEnum
 
 import msgspec
 
-from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.errors import (
     IllegalOperationError,
     InvalidRequestError,
@@ -42,11 +41,12 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
-from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.records import sys_flag as sys_flags
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.topic_validation import TRANSACTION_CHECK_MAX_TIME_TOPIC, TRANSACTION_HALF_TOPIC
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.log import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from thermocline.transactions.op_message import op_draft

@@ -18,8 +18,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
-from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from thermocline.transactions.op_message import decode_op_body
 from thermocline.transactions.queue_records import record_at, records_from

@@ -6,9 +6,9 @@ from random import Random
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.stats import BrokerStats
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.files import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 
 class Base:

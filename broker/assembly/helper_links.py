@@ -17,7 +17,7 @@ from thermocline.broker.follower import Source
 from thermocline.broker.helpers import INDEX_ROLE, SOCKET_LIMITS, HelloReply, HelperHub, IndexLink, SharedPage
 from thermocline.broker.process import current_build_id, runtime_folder, socket_path
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.server import RemotingServer
+from thermocline.remoting.connections import RemotingServer
 from thermocline.store.message_store import MessageStore
 
 INDEX_TIMEOUT_MS = 10_000

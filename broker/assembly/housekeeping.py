@@ -38,7 +38,7 @@ from thermocline.broker.tables import (
 )
 from thermocline.pop import order_table
 from thermocline.pop.pop_store import PopStore
-from thermocline.remoting.descriptor_limit import DescriptorWatch
+from thermocline.remoting.connections import DescriptorWatch
 from thermocline.remoting.errors import MQError, UnavailableError
 
 logger = logging.getLogger(__name__)

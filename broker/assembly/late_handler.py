@@ -7,7 +7,7 @@ with. A request that arrives before they exist gets "busy", upon which every cli
 from collections.abc import Awaitable
 
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
+from thermocline.remoting.connections import ChunkHandler, Connection, RequestHandler
 from thermocline.remoting.errors import BrokerBusyError
 
 

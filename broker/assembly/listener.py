@@ -13,8 +13,7 @@ from dataclasses import replace
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.connection import ChunkHandler, RequestHandler
-from thermocline.remoting.server import RemotingServer
+from thermocline.remoting.connections import ChunkHandler, RemotingServer, RequestHandler
 
 CLOSE_TIMEOUT_MS = 2_000
 

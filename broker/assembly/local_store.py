@@ -15,10 +15,9 @@ from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.helpers import IndexLink, SharedPage
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.tier import DeletionGate, StoreRounds
-from thermocline.store.disk import Disk
+from thermocline.store.config import LARGE_FOLDERS, STORE_NAMES
+from thermocline.store.files import Disk, close_to_others
 from thermocline.store.message_store import MessageStore
-from thermocline.store.private_files import close_to_others
-from thermocline.store.store_config import LARGE_FOLDERS, STORE_NAMES
 from thermocline.transactions.settlement import settle_commits
 
 

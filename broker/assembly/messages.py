@@ -31,9 +31,8 @@ from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullAdmission,
 from thermocline.broker.queues import LocalRecords
 from thermocline.broker.sends import Acknowledgements, SendTargets
 from thermocline.broker.settings import INT_MAX
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Processor
-from thermocline.remoting.message_id import UniqueIdGenerator
+from thermocline.remoting.connections import Connection, Processor
+from thermocline.remoting.records.message_id import UniqueIdGenerator
 
 
 class MessagePath:

@@ -23,9 +23,9 @@ from thermocline.broker.assembly.tables import Tables
 from thermocline.broker.cold import ColdReads, KeyIndex
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 
 def wall_clock_ms() -> int:

@@ -23,9 +23,8 @@ from thermocline.broker.state_files import load_file
 from thermocline.broker.tables import consumer_offsets
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Processor
-from thermocline.remoting.pop_topics import normal_topic
+from thermocline.remoting.connections import Connection, Processor
+from thermocline.remoting.handles import normal_topic
 
 
 class Pops:

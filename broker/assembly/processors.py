@@ -34,7 +34,7 @@ from thermocline.broker.processors.tier import (
     TtlProcessor,
 )
 from thermocline.broker.tier import HiddenMessages, fenced_by
-from thermocline.remoting.dispatcher import Dispatcher, Processor
+from thermocline.remoting.connections import Dispatcher, Processor
 from thermocline.store.retention import RetentionGate
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from thermocline.broker.cluster.registration import Registration
 from thermocline.remoting.bodies import ClusterInfo
-from thermocline.remoting.client import RemotingClient
+from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import BrokerBusyError, MQError, UnavailableError
 from thermocline.remoting.request_code import RequestCode

@@ -38,9 +38,9 @@ from thermocline.broker.cluster.name_server_watch import NameServerWatch
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.tables import StaticTopicTable, TopicTable
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, KVTable, QueueData, TopicConfig, TopicRouteData
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import MQError, ResponseError, UnavailableError
 from thermocline.remoting.headers.namesrv import (
     RegisterBrokerRequestHeader,

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Protocol
 
 from thermocline.broker.cold.cold_state import ColdHealth, ColdState
-from thermocline.remoting.message_record import MessageRecord, decode_record
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 
 

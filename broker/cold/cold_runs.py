@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
-from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
+from thermocline.remoting.records.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 
 RUN_BYTES = 256 * 1024
 """The most bytes of one answer to a client by default; more would block the loop for longer."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.queues import ConsumeQueueTable
 
 FILE_NAME = "droppedRanges"
 

@@ -31,13 +31,13 @@ from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.table_changes import TableChanges
+from thermocline.store.queues import ConsumeQueue
+from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from random import Random
 from thermocline.broker.due.timer_settings import timer_config
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.timers.timer_request import TIMER_QUEUE_ID

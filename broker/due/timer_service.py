@@ -23,7 +23,7 @@ import logging
 from thermocline.broker.sends import MessageAppender
 from thermocline.broker.stats import StoreRates
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError
-from thermocline.store.commit_log import CommitLog
+from thermocline.store.log import CommitLog
 from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.timers.due_message import DueMessage
 from thermocline.timers.timer_message_store import TimerMessageStore

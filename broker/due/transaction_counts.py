@@ -17,7 +17,7 @@ from thermocline.broker.state_files import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
-from thermocline.store.table_changes import TableChanges
+from thermocline.store.state import TableChanges
 
 FILE_NAME = "transactionMetrics"
 

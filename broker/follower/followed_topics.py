@@ -34,8 +34,8 @@ from thermocline.broker.tables import TTL_MS, ConsumerOffsets, TopicTable
 from thermocline.broker.tier import TierLink
 from thermocline.remoting.bodies import PERM_READ, TopicConfig
 from thermocline.remoting.errors import MQError
-from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from thermocline.broker.helpers import (
 from thermocline.broker.tier_process import TierReads
 from thermocline.broker.tier_process.tier_process import now_ms, tell_outage
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidRequestError,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from thermocline.broker.follower.source import Source
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import PermissionDeniedError
 from thermocline.remoting.request_code import RequestCode
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from thermocline.broker.settings import PERM_READ, BrokerConfig, BrokerSettings
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config import FlushDiskType
 from thermocline.tiered.ledger import LedgerReader, find_roots
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.segments import BrokerKeys

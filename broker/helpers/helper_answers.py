@@ -16,10 +16,9 @@ import inspect
 
 from thermocline.broker.helpers.helper_protocol import HelperResponseCode
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection, RequestHandler
 from thermocline.remoting.error_table import RESPONSE_CODES, response_code
 from thermocline.remoting.errors import InvalidRequestError, MQError, ObjectNotFoundError, UnavailableError
-from thermocline.remoting.request_handler import RequestHandler
 from thermocline.remoting.response_code import ResponseCode
 
 _REFUSALS: dict[int, type[MQError]] = {

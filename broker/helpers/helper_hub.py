@@ -17,9 +17,9 @@ import msgspec
 from thermocline.broker.helpers.helper_answers import check_answer
 from thermocline.broker.helpers.helper_protocol import Hello, HelloReply, HelperRequestCode
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.server import Connection
 from thermocline.tiered.budgets import TierConfig
 
 logger = logging.getLogger(__name__)

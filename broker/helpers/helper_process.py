@@ -24,12 +24,12 @@ from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.broker.helpers.supervisor import EXIT_REFUSED, bind_to_parent
 from thermocline.broker.process import configure_logging, current_build_id
 from thermocline.broker.process import run as run_loop
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import ConnectionLimits, RequestHandler
+from thermocline.remoting.connections import ConnectionLimits, RequestHandler
 from thermocline.remoting.errors import FencedError, MQError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.private_files import keep_private
+from thermocline.store.files import keep_private
 
 logger = logging.getLogger(__name__)
 

@@ -54,7 +54,7 @@ from thermocline.broker.cold import (
     SteadyReport,
 )
 from thermocline.remoting.header_codec import Header
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.findings import ScrubReport
 

@@ -21,10 +21,10 @@ from thermocline.broker.helpers.helper_protocol import (
     IndexQueryRequest,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import DiskFullError, UnavailableError, UnsupportedRequestError
-from thermocline.store.disk import RealDisk
-from thermocline.store.index_service import IndexService
+from thermocline.store.files import RealDisk
+from thermocline.store.index import IndexService
 
 logger = logging.getLogger(__name__)
 

@@ -38,9 +38,9 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.tables import ConsumerOffsets, TopicTable
 from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, UnavailableError
+from thermocline.remoting.handles import RetryFlag, pop_retry_topic_v1, pop_retry_topic_v2, retry_flag
 from thermocline.remoting.headers.read import PullMessageRequestHeader
-from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
-from thermocline.remoting.pop_topics import RetryFlag, pop_retry_topic_v1, pop_retry_topic_v2, retry_flag
+from thermocline.remoting.records.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore

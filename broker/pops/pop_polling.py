@@ -25,9 +25,9 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from thermocline.broker.pulls import SLICE_MAX, LongPolling
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.pop_topics import pop_retry_topic_v1, pop_retry_topic_v2
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.remoting.connections import Connection
+from thermocline.remoting.handles import pop_retry_topic_v1, pop_retry_topic_v2
+from thermocline.store.queues import ConsumeQueue
 
 ANY_QUEUE = -1
 ANSWER_AHEAD_MS = 50

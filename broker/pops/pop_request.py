@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thermocline.broker.pops.pop_polling import Place
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.headers.read import PopMessageRequestHeader
 
 MESSAGES_MAX = 32

@@ -29,10 +29,10 @@ from thermocline.pop.pop_store import PopStore
 from thermocline.pop.revival import dead_letter_draft, is_dead, retry_draft, retry_topic_of
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.pop_topics import normal_topic
+from thermocline.remoting.handles import normal_topic
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.topic_validation import dlq_topic
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 
 logger = logging.getLogger(__name__)
 

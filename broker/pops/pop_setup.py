@@ -9,8 +9,8 @@ from thermocline.pop.order_table import OrderTable
 from thermocline.pop.pop_store import PopStore
 from thermocline.pop.revive_log import ReviveLog
 from thermocline.remoting.errors import ServiceUnavailableError
-from thermocline.remoting.pop_topics import revive_topic
-from thermocline.store.message_draft import PutStatus
+from thermocline.remoting.handles import revive_topic
+from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
 
 

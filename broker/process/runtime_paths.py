@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.store.private_files import OTHERS
+from thermocline.store.files import OTHERS
 
 SOCKET_PATH_BYTES_MAX = 107
 

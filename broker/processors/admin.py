@@ -23,12 +23,11 @@ from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.tables import MessageFilters, TopicTable
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import parse_config_text
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings import parse_config_text
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_message_store import TimerMessageStore
 

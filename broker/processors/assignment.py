@@ -34,8 +34,7 @@ from thermocline.remoting.bodies import (
     SetMessageRequestModeRequestBody,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
     GroupNotFoundError,
     InvalidParameterError,

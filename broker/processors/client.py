@@ -38,8 +38,7 @@ from thermocline.remoting.bodies import (
     SubscriptionGroupConfig,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Answer, Handler
+from thermocline.remoting.connections import Answer, Connection, Handler
 from thermocline.remoting.errors import ConsumerOfflineError, GroupHeldError, InvalidRequestError
 from thermocline.remoting.headers.group import (
     GetConsumerConnectionListRequestHeader,

@@ -16,8 +16,7 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.tables import Client, ClientRegistry, GroupTable, TopicTable
 from thermocline.remoting.bodies import GetConsumerStatusBody, MessageQueue
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidRequestError,
@@ -31,7 +30,7 @@ from thermocline.remoting.headers.group import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore

@@ -47,9 +47,9 @@ from thermocline.remoting.bodies import (
     ResetOffsetBodyForC,
     TopicConfig,
 )
+from thermocline.remoting.bodies.logic_queue import find_item, physical_offset
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
     ConsumerOfflineError,
     GroupNotFoundError,
@@ -68,7 +68,6 @@ from thermocline.remoting.headers.read import (
     UpdateConsumerOffsetRequestHeader,
 )
 from thermocline.remoting.language_code import LanguageCode
-from thermocline.remoting.logic_queue import find_item, physical_offset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

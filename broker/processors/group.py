@@ -16,8 +16,7 @@ from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, GroupTable
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import GroupNotFoundError
 from thermocline.remoting.headers.group import (
     DeleteSubscriptionGroupRequestHeader,

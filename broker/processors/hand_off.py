@@ -1,4 +1,4 @@
-"""Hand-off requests: a consumer group is moved to exactly where a bulk reader has stopped. See remoting/hand_off.py.
+"""Hand-off requests: move a consumer group to exactly where a bulk reader stopped. See remoting/bodies/hand_off.py.
 
     90150 HAND_OFF_LOOK       every queue's range and the group's offset in it
     90151 HAND_OFF_PREPARE    check everything, hold the group
@@ -34,9 +34,20 @@ from thermocline.broker.tables import (
 )
 from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.bodies.hand_off import (
+    BEGINNING,
+    ERROR_FIELD,
+    NO_OFFSET,
+    HandOffAnswer,
+    HandOffBody,
+    HandOffPlaces,
+    MovedQueue,
+    QueuePlace,
+    QueueTarget,
+    TopicTarget,
+)
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     GroupActiveError,
@@ -49,18 +60,6 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicChangedError,
     TopicNotFoundError,
-)
-from thermocline.remoting.hand_off import (
-    BEGINNING,
-    ERROR_FIELD,
-    NO_OFFSET,
-    HandOffAnswer,
-    HandOffBody,
-    HandOffPlaces,
-    MovedQueue,
-    QueuePlace,
-    QueueTarget,
-    TopicTarget,
 )
 from thermocline.remoting.private_requests import HandOffHeader, HandOffLookHeader, PrivateRequestCode
 from thermocline.store.message_store import MessageStore

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from thermocline.broker.tables import QueueLocks
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.request_code import RequestCode
 
 

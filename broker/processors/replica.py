@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.message_store import MessageStore

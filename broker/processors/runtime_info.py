@@ -11,7 +11,7 @@ from collections.abc import Callable
 from thermocline.broker.due import DelayService
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_message_store import TimerMessageStore, TimerStatus
 

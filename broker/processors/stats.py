@@ -53,8 +53,7 @@ from thermocline.remoting.bodies import (
     TopicStatsTable,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.headers.broker import (
     GetConsumeStatsInBrokerHeader,
@@ -70,7 +69,7 @@ from thermocline.remoting.headers.group import (
 )
 from thermocline.remoting.headers.read import QueryConsumeQueueRequestHeader
 from thermocline.remoting.request_code import RequestCode
-from thermocline.store.consume_queue import UNIT
+from thermocline.store.queues import UNIT
 
 UNITS_MAX = 1_024
 """Units of a queue shown in one answer to 321."""

@@ -34,8 +34,7 @@ from thermocline.remoting.bodies import (
     TopicQueueMappingDetail,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.headers.broker import (
     CreateTopicRequestHeader,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 
 COLD_PULLS_MAX = 64
 COLD_PULLS_CONNECTION_MAX = 16

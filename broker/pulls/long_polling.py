@@ -25,8 +25,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from thermocline.remoting.server import Connection
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.remoting.connections import Connection
+from thermocline.store.queues import ConsumeQueue
 
 TICK_MS = 100
 WAITERS_MAX = 500_000

@@ -20,7 +20,6 @@ from thermocline.broker.pulls.request_expressions import ALL, RequestExpressions
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.tables import ClientRegistry, GroupHolds, GroupTable, MessageFilters, TopicTable, is_tag_type
 from thermocline.filters import CompiledFilter
-from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, PERM_READ, SubscriptionData
 from thermocline.remoting.errors import (
     FilterDataNotFoundError,
@@ -33,6 +32,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import is_system_group
 

@@ -44,20 +44,18 @@ from thermocline.broker.queues import VisibleQueues
 from thermocline.broker.settings import BrokerConfig, CurrentConfig
 from thermocline.broker.tables import ConsumerOffsets
 from thermocline.filters import CompiledFilter
-from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
-from thermocline.remoting.message_record import (
+from thermocline.remoting.records import sys_flag as sys_flags
+from thermocline.remoting.records.message_record import (
     INT,
     POSITION_SIZE,
     store_timestamp_at,
 )
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.filtered_runs import FilteredRuns
-from thermocline.store.message_draft import GetStatus
-from thermocline.store.message_runs import RunLimits, read_runs
+from thermocline.store.log import GetStatus
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue, FilteredRuns, RunLimits, read_runs
 
 UNITS_EXAMINED_MAX = 800
 """How many units one pull with a filter looks at before it answers that none matched (`maxFilterMessageSize`)."""

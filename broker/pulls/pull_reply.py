@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from thermocline.remoting.answer_template import binary_head, binary_template, json_template, sized_number
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import PullMessageResponseHeader

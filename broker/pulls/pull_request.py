@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thermocline.broker.pulls.static_pull import StaticPull
 from thermocline.remoting.command import SerializeType
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 
 

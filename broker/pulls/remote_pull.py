@@ -10,10 +10,10 @@ from thermocline.broker.cluster import PeerBrokers
 from thermocline.broker.pulls.pull_reply import PullAnswer
 from thermocline.broker.pulls.pull_request import PullRequest
 from thermocline.broker.pulls.static_pull import StaticPull
-from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ResponseError
 from thermocline.remoting.headers.read import PullMessageResponseHeader
+from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.response_code import ResponseCode
 
 TIMEOUT_MS = 15_000

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from thermocline.broker.tables import MessageFilters, is_tag_type
 from thermocline.filters import CompiledFilter
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.errors import SubscriptionParseError
-from thermocline.remoting.subscription import parse_subscription
 
 EXPRESSIONS_KEPT_MAX = 10_000
 

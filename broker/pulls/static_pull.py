@@ -18,9 +18,9 @@ from __future__ import annotations
 from thermocline.broker.pulls.pull_reply import PullAnswer
 from thermocline.broker.tables import LedQueue
 from thermocline.remoting.bodies import LogicQueueMappingItem
+from thermocline.remoting.bodies.logic_queue import find_item, item_after, physical_offset, static_end, static_offset
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
-from thermocline.remoting.logic_queue import find_item, item_after, physical_offset, static_end, static_offset
 from thermocline.remoting.response_code import ResponseCode
 
 

@@ -10,7 +10,7 @@ from thermocline.broker.process import total_memory_bytes
 from thermocline.broker.queues.queue_lookup import QueueLookup
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.broker.settings import CurrentConfig
-from thermocline.store.commit_log import CommitLog
+from thermocline.store.log import CommitLog
 
 
 class FirstMessages:

@@ -1,7 +1,7 @@
 """Local records: one record of the local log by its place, if a client may see it.
 
 A record is not shown when nothing sound starts at the place, when it belongs to an earlier incarnation of its topic
-(store/incarnation.py), when it has expired, or when it is not flushed yet where sends wait for the flush.
+(store/state/incarnation.py), when it has expired, or when it is not flushed yet where sends wait for the flush.
 Belongs to the hot process's loop thread.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.message_store import MessageStore
 
 

@@ -11,9 +11,9 @@ import logging
 from thermocline.broker.cold import ColdReads, pull_one, record_at
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

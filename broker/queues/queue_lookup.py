@@ -14,9 +14,9 @@ Belongs to the hot process's loop thread.
 from thermocline.broker.cold import Boundary, ColdReads, ColdTimeSearch, pull_one, record_at
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import OffsetOutOfRangeError, UnavailableError
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.message_draft import TimeBoundary
+from thermocline.store.log import TimeBoundary
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 LOOKUP_GROUP = "TOOLS_CONSUMER"
 """The group whose limits cold reads for tools count against."""

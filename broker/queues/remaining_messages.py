@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import UnavailableError
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.queues import ConsumeQueue
 from thermocline.tiered.catalog import QueueGaps
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from thermocline.broker.cold import ColdReads
 from thermocline.remoting.errors import OffsetOutOfRangeError, UnavailableError
-from thermocline.store.consume_queue import FILLER, FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import FILLER, FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 
 STARTS_KEPT_MAX = 100_000
 SCAN_UNITS = 4_096

@@ -30,12 +30,12 @@ from thermocline.broker.recovery.recovery_report import RecoveryReport, TopicRep
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state import reserve_bytes
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.topic_validation import is_internal_topic
-from thermocline.store.consume_queue import UNIT
-from thermocline.store.disk import Disk, make_durable_directory
-from thermocline.store.origin import StoreOrigin
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import Disk, make_durable_directory
+from thermocline.store.queues import UNIT
+from thermocline.store.state import StoreOrigin
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.doctor import check_fencing, races_for

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from thermocline.broker.recovery.recovered_store import recovering_path
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.disk import TEMPORARY_SUFFIX, Disk, make_durable_directory, replace_file
-from thermocline.store.identity import load_or_make_identity
-from thermocline.store.origin import load_origin
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import TEMPORARY_SUFFIX, Disk, make_durable_directory, replace_file
+from thermocline.store.state import load_or_make_identity, load_origin
 from thermocline.tiered.segments import BrokerKeys
 
 LOG_HEAD_BYTES = 8

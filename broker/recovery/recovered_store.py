@@ -24,14 +24,10 @@ from thermocline.broker.state import document_paths, encode_ceiling, encode_docu
 from thermocline.broker.tables import ttl_attributes, ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.topic_validation import is_internal_topic
-from thermocline.store.disk import Disk, make_durable_directory, replace_file
-from thermocline.store.file_allocator import FileAllocator, make_allocator_executor
-from thermocline.store.identity import load_or_make_identity
-from thermocline.store.incarnation import Incarnation, TopicIncarnations
-from thermocline.store.origin import StoreOrigin, save_origin
-from thermocline.store.queue_ends import QueueEnds, TopicEnds, save_queue_ends
-from thermocline.store.store_config import StoreConfig
-from thermocline.store.ttl import visible_from_ms
+from thermocline.store.config import StoreConfig, visible_from_ms
+from thermocline.store.files import Disk, FileAllocator, make_allocator_executor, make_durable_directory, replace_file
+from thermocline.store.queues import QueueEnds, TopicEnds, save_queue_ends
+from thermocline.store.state import Incarnation, StoreOrigin, TopicIncarnations, load_or_make_identity, save_origin
 from thermocline.tiered.state import RecoveryPlan, TopicPlan
 from thermocline.tiered.state import snapshot as names
 

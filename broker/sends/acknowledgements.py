@@ -25,14 +25,14 @@ from collections.abc import Callable, Sequence
 
 from thermocline.broker.pulls import LongPolling
 from thermocline.remoting.command import RemotingCommand, decode_command
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.message_draft import PutStatus
+from thermocline.store.config import FlushDiskType
+from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.queues import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

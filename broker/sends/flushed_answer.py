@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from thermocline.broker.sends.acknowledgements import STATUS_CODES
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.store.message_draft import PutStatus
+from thermocline.remoting.connections import Connection
+from thermocline.store.config import FlushDiskType
+from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import FlushDiskType
 
 
 class FlushedAnswers:

@@ -14,10 +14,10 @@ import msgspec
 
 from thermocline.broker.stats import BrokerStats
 from thermocline.remoting.errors import ServiceUnavailableError
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.message_draft import MessageDraft, PutResult, PutStatus
+from thermocline.store.config import FlushDiskType
+from thermocline.store.log import MessageDraft, PutResult, PutStatus
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.queues import ConsumeQueue
 
 
 class MessageAppender:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from thermocline.broker.tables import StaticTopicTable, TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.message_record import TOPIC_BYTES_MAX_V1
+from thermocline.remoting.records.message_record import TOPIC_BYTES_MAX_V1
 from thermocline.remoting.topic_validation import SEND_FORBIDDEN_TOPICS, check_topic, is_retry_topic
-from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.fast_path import SendTarget
+from thermocline.store.queues import ConsumeQueueTable
+from thermocline.store.sends import SendTarget
 
 SINGLE_TAG = "SINGLE_TAG"
 PLAIN_ATTRIBUTES = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}

@@ -13,13 +13,8 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from thermocline.remoting.clients import ADDRESS_SERVER, NameServerSource, address_server_url, split_addresses
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.name_server_source import (
-    ADDRESS_SERVER,
-    NameServerSource,
-    address_server_url,
-    split_addresses,
-)
 
 PERM_INHERIT = 1
 PERM_WRITE = 2

@@ -28,10 +28,9 @@ from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
-from thermocline.remoting.config_text import format_config_text
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
-from thermocline.remoting.official_settings import resolve
-from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.remoting.settings import format_config_text, resolve
+from thermocline.store.config import FlushDiskType, StoreConfig
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.objects import MASK, is_masked, masked_url
 

@@ -31,10 +31,9 @@ from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, parse_value
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
-from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.official_settings import Treatment, resolve
-from thermocline.store.store_config import StoreConfig
+from thermocline.remoting.settings import Treatment, parse_config_text, resolve
+from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_"

@@ -20,9 +20,9 @@ from collections.abc import Callable
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.commit_log import CommitLog
-from thermocline.store.disk import Disk
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import Disk
+from thermocline.store.log import CommitLog
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from thermocline.broker.settings import SETTINGS, decode_changes
 from thermocline.broker.state_files import load_file
 from thermocline.remoting import json_dialect
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
-from thermocline.store.disk import Disk
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import Disk
 from thermocline.tiered.state import snapshot as names
 
 PoppedOffsets = Iterable[tuple[str, str, int, int]]

@@ -29,13 +29,13 @@ from functools import partial
 from typing import Protocol
 
 from thermocline.remoting.errors import ClosedError, UnavailableError
-from thermocline.store.disk import Disk, read_with_backup, replace_file
+from thermocline.store.files import Disk, read_with_backup, replace_file
 
 logger = logging.getLogger(__name__)
 
 
 class ConfigSyncSite(StrEnum):
-    """Where state files are made durable; beside each: what is lost without it (see store/sync_site.py)."""
+    """Where state files are made durable; beside each: what is lost without it (see store/files/sync_site.py)."""
 
     CONFIG_FILE = "config file"
     """A state file's content: an empty file in its place."""
@@ -58,7 +58,7 @@ class StateFile(Protocol):
 
 
 class Changes(Protocol):
-    """Which changes of a table its file lacks: store/table_changes.py."""
+    """Which changes of a table its file lacks: store/state/table_changes.py."""
 
     @property
     def is_unsaved(self) -> bool:

@@ -31,11 +31,11 @@ from thermocline.remoting.bodies import (
     TopicQueueMappingDetail,
     TopicRouteData,
 )
+from thermocline.remoting.bodies.logic_queue import is_decided, leaders, led_queues, virtual_broker_name
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetTopicConfigRequestHeader
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
-from thermocline.remoting.logic_queue import is_decided, leaders, led_queues, virtual_broker_name
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore

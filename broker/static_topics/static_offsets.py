@@ -21,8 +21,7 @@ from thermocline.broker.cold import Boundary
 from thermocline.broker.static_topics.physical_queues import PhysicalQueues
 from thermocline.broker.tables import LedQueue
 from thermocline.remoting.bodies import LogicQueueMappingItem
-from thermocline.remoting.errors import MQError
-from thermocline.remoting.logic_queue import (
+from thermocline.remoting.bodies.logic_queue import (
     find_item,
     is_decided,
     newest_decided,
@@ -30,6 +29,7 @@ from thermocline.remoting.logic_queue import (
     static_offset,
     static_offset_if_decided,
 )
+from thermocline.remoting.errors import MQError
 
 QueuesOf = Callable[[LedQueue, LogicQueueMappingItem], PhysicalQueues]
 """The queues of the broker that an item is on."""

@@ -20,8 +20,8 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats.broker_stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, TopicTable
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
-from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 
 TIER_TIMEOUT_MS = 3_000
 ENTRIES_PER_SLICE = 200

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from thermocline.remoting.bodies import BROADCASTING, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.headers.group import NotifyConsumerIdsChangedRequestHeader
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.request_code import RequestCode

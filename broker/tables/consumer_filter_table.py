@@ -35,7 +35,7 @@ from thermocline.broker.tables.message_filters import CompileNeeded, MessageFilt
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import SubscriptionData
 from thermocline.remoting.errors import InvalidRequestError, MQError, SubscriptionParseError
-from thermocline.store.table_changes import TableChanges
+from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from thermocline.remoting.bodies.hand_off import HandOffBody
 from thermocline.remoting.errors import GroupHeldError
-from thermocline.remoting.hand_off import HandOffBody
 
 HOLD_MS = 30_000
 

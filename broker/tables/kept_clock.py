@@ -17,7 +17,7 @@ import msgspec
 
 from thermocline.broker.state_files import ConfigPersister
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.store_clock import StoreClock
+from thermocline.store.config import StoreClock
 
 logger = logging.getLogger(__name__)
 

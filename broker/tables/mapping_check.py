@@ -16,8 +16,8 @@ import itertools
 import msgspec
 
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
+from thermocline.remoting.bodies.logic_queue import Items, is_decided, static_end
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.logic_queue import Items, is_decided, static_end
 
 
 def check_items(items: Items) -> None:

@@ -32,8 +32,8 @@ from thermocline.remoting.bodies import (
     TopicQueueMappingDetail,
     TopicQueueMappingTableBody,
 )
+from thermocline.remoting.bodies.logic_queue import led_queues, mapping_info
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, NotLeaderForQueueError
-from thermocline.remoting.logic_queue import led_queues, mapping_info
 
 logger = logging.getLogger(__name__)
 

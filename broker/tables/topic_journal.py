@@ -3,8 +3,8 @@
     add -> encode (loop) -> write (persister's thread): appended and synced, all that came meanwhile at once
     durable_count -> both tables written -> forget(that count) -> the next write replaces the file by the lines behind
 
-Format and rules of reading: store/topic_births.py. When a write fails its topics are refused, their lines dropped, and
-the next write replaces the file, so that nothing half written stands in front of a line that counts.
+Format and rules of reading: store/state/topic_births.py. When a write fails, its topics are refused and their lines
+dropped; the next write replaces the file, so that no torn line stands in front of a valid one.
 Owner: the hot process's event loop. `write` runs in the persister's thread, and `encode` never while it does: only
 these two change what is known of the file.
 """
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from thermocline.store.disk import Disk, replace_file
-from thermocline.store.topic_births import TopicBirth
+from thermocline.store.files import Disk, replace_file
+from thermocline.store.state import TopicBirth
 
 FILE_NAME = "topicBirths"
 
 
 class JournalSyncSite(StrEnum):
-    """Where the journal is made durable; beside each: what is lost without it (see store/sync_site.py)."""
+    """Where the journal is made durable; beside each: what is lost without it (see store/files/sync_site.py)."""
 
     JOURNAL_FILE = "topic journal"
     """Lines: topics that were answered for."""

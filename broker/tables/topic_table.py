@@ -2,7 +2,7 @@
 
 Files of the store
     config/topics.json               Apache RocketMQ's: {"dataVersion":{...},"topicConfigTable":{topic:TopicConfig}}
-    config/topicIncarnation.json     when each topic began, and what of it has expired for good (store/incarnation.py)
+    config/topicIncarnation.json     when each topic began, and its expired offsets (store/state/incarnation.py)
     thermocline/topicBirths          topics that were made since the two above were written (topic_journal.py)
     thermocline/ttlDefault.json      the broker's default time to live that was in force last
 
@@ -48,10 +48,9 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, UnavailableError
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
-from thermocline.store.incarnation import Incarnation
+from thermocline.store.config import visible_from_ms
 from thermocline.store.message_store import MessageStore
-from thermocline.store.topic_births import TopicBirth
-from thermocline.store.ttl import visible_from_ms
+from thermocline.store.state import Incarnation, TopicBirth
 
 logger = logging.getLogger(__name__)
 

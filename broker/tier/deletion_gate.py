@@ -22,7 +22,7 @@ from thermocline.broker.tier.drop_oldest import DropOldest
 from thermocline.broker.tier.fence import Fence
 from thermocline.broker.tier.tier_link import TierLink
 from thermocline.pop.pop_store import PopStore
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered.budgets import FullPolicy

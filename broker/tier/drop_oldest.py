@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 
 from thermocline.broker.cold import ColdBounds, DroppedRange, DroppedRanges, is_tiered_topic
 from thermocline.remoting.errors import UnavailableError
-from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import ConsumeQueue
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered.budgets import FullPolicy
 

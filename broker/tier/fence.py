@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from thermocline.broker.helpers import Fenced
-from thermocline.store.commit_log import CommitLog
+from thermocline.store.log import CommitLog
 
 logger = logging.getLogger(__name__)
 

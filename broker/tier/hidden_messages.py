@@ -20,12 +20,12 @@ from thermocline.broker.cold import ColdPull, ColdReads
 from thermocline.broker.queues import LOOKUP_GROUP, QueueLookup, VisibleQueues
 from thermocline.broker.tier.tier_explanation import why_file_stays
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import MessageRecord, decode_record
-from thermocline.store.consume_queue import UNIT, ConsumeQueue
-from thermocline.store.disk import Disk
-from thermocline.store.index_file import IndexHeader
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
+from thermocline.store.files import Disk
+from thermocline.store.index import IndexHeader
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import UNIT, ConsumeQueue
 from thermocline.store.retention import FileVerdict, RetentionGate
 
 SAMPLES_MAX = 64

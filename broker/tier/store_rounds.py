@@ -10,7 +10,7 @@
                                  local files that may go: minimums raised here, unlinked in a helper thread; holders
                                  that can put their records elsewhere receive the offset below which files are wanted
 
-Files of queues that are new are made in a helper thread before they are written to (store/queue_file_maker.py).
+Files of queues that are new are made in a helper thread before they are written to (store/queues/queue_file_maker.py).
 
 Helper threads only sit in system calls that release the interpreter lock. A round that fails on a disk error is
 logged and tried again; what it was to make durable stays as not durable.

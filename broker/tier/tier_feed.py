@@ -19,9 +19,8 @@ from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, 
 from thermocline.broker.tables import KeptClock, TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import UnavailableError
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.incarnation import TopicIncarnations
+from thermocline.store.queues import ConsumeQueue, ConsumeQueueTable
+from thermocline.store.state import TopicIncarnations
 
 logger = logging.getLogger(__name__)
 

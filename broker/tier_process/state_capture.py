@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from thermocline.broker.state import PoppedOffsets, document_paths, hold_back, read_document
-from thermocline.store.disk import Disk
-from thermocline.store.incarnation import TopicIncarnations
-from thermocline.store.origin import load_origin
-from thermocline.store.store_config import StoreConfig
-from thermocline.store.topic_births import read_births, take_births, with_born
+from thermocline.store.config import StoreConfig
+from thermocline.store.files import Disk
+from thermocline.store.state import TopicIncarnations, load_origin, read_births, take_births, with_born
 from thermocline.tiered.sealing import SealBacklog
 from thermocline.tiered.state import TOPICS, QueueEnd, TopicState
 

@@ -23,7 +23,7 @@ import msgspec
 from thermocline.broker.state import PoppedOffsets
 from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
-from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import StateCorruptError, StateTooNewError
 from thermocline.tiered.state import (

@@ -54,10 +54,9 @@ from thermocline.broker.tier_process.tier_account import TierAccount
 from thermocline.broker.tier_process.tier_ttl import expired_parts
 from thermocline.broker.tier_process.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import FencedError, InvalidRequestError, UnavailableError
-from thermocline.store.disk import Disk, RealDisk
-from thermocline.store.private_files import Readers
+from thermocline.store.files import Disk, Readers, RealDisk
 from thermocline.tiered.budgets import TierBudgets, TierConfig
 from thermocline.tiered.catalog import Catalog, QueueHole
 from thermocline.tiered.ledger import CHECKPOINT_INTERVAL, Pin

@@ -31,7 +31,7 @@ from thermocline.broker.helpers import (
 from thermocline.filters import CompiledFilterCache
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import QueryNotFoundError, UnavailableError, UnsupportedRequestError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.reading import Boundary, ColdPull, ColdPullResult, ColdPullStatus, ColdReader
 

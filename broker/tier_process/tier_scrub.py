@@ -21,7 +21,7 @@ import msgspec
 from thermocline.broker.cold import SteadyReport
 from thermocline.broker.helpers import ScrubRequest, ScrubState
 from thermocline.remoting.errors import BrokerBusyError, FencedError, MQError
-from thermocline.store.disk import Disk, replace_file
+from thermocline.store.files import Disk, replace_file
 from thermocline.tiered.cost import RequestBudget
 from thermocline.tiered.findings import Finding, Outcome, ScrubReport
 from thermocline.tiered.healing import Healer

@@ -25,7 +25,7 @@ from thermocline.broker.tier_process.tier_reads import TierReads
 from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.tiered.budgets import TierBudgets
 from thermocline.tiered.catalog import Catalog, PackPieces
 from thermocline.tiered.healing import Healer, HotRecords, IndexHealer, PackHealer, SegmentRecovery, StateHealer

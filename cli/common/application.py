@@ -71,7 +71,7 @@ class Application:
 
 def _name_servers(namesrv: str) -> str:
     """The NameServers to ask: those that were named, else those of the address server that the environment names."""
-    from thermocline.remoting.name_server_source import address_server_url
+    from thermocline.remoting.clients import address_server_url
 
     is_named = click.get_current_context().get_parameter_source("namesrv") is not ParameterSource.DEFAULT
     domain = os.environ.get(DOMAIN_VARIABLE)

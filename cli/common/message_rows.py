@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.sys_flag import compression_type, is_compressed
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.sys_flag import compression_type, is_compressed
 
 if TYPE_CHECKING:
-    from thermocline.remoting.message_record import MessageRecord
+    from thermocline.remoting.records.message_record import MessageRecord
 
 __all__ = ["COLUMNS", "body_text", "message_row"]
 

@@ -13,7 +13,7 @@ from thermocline.client.session import ClientSession
 from thermocline.client.topic_route import MASTER_ID, BrokerAddress
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import ClosedError, ObjectNotFoundError, UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode
 

@@ -9,7 +9,6 @@ from thermocline.client.answer import check_answer
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import format_config_text, parse_config_text
 from thermocline.remoting.errors import InvalidRequestError, QueryNotFoundError
 from thermocline.remoting.headers import (
     AddWritePermOfBrokerRequestHeader,
@@ -23,6 +22,7 @@ from thermocline.remoting.headers import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings import format_config_text, parse_config_text
 
 __all__ = ["CLEANING_CODES", "BrokerAdministration"]
 

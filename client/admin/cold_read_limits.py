@@ -12,9 +12,9 @@ import msgspec
 
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.topic_route import BrokerAddress
-from thermocline.remoting.config_text import format_config_text
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings import format_config_text
 from thermocline.remoting.topic_validation import check_group
 
 __all__ = ["ColdReadLimits", "ColdReads"]

@@ -21,9 +21,7 @@ from thermocline.client.fan_out import Answers
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting import errors
-from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidRequestError, MQError, NotPreparedError, ObjectNotFoundError
-from thermocline.remoting.hand_off import (
+from thermocline.remoting.bodies.hand_off import (
     ERROR_FIELD,
     NO_OFFSET,
     HandOffAnswer,
@@ -31,6 +29,8 @@ from thermocline.remoting.hand_off import (
     HandOffPlaces,
     TopicTarget,
 )
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError, MQError, NotPreparedError, ObjectNotFoundError
 from thermocline.remoting.private_requests import HandOffHeader, HandOffLookHeader, PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 

@@ -21,7 +21,7 @@ from thermocline.remoting.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import format_address
 

@@ -13,6 +13,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages
 from thermocline.client.session import wall_clock_ms
 from thermocline.client.topic_route import MASTER_ID, BrokerAddress
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.errors import ObjectNotFoundError, QueryNotFoundError, ResponseError, UnavailableError
 from thermocline.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -21,11 +22,10 @@ from thermocline.remoting.headers import (
     ResumeCheckHalfMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from thermocline.remoting.message_id import decode_message_id, unique_id_time_ms
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_id import decode_message_id, unique_id_time_ms
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import format_address
-from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP, TRANSACTION_CHECK_MAX_TIME_TOPIC
 
 __all__ = ["MessageLookup", "WantedMessages", "wanted_by_key", "wanted_by_unique_key"]

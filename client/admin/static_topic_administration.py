@@ -28,12 +28,12 @@ from thermocline.client.admin.topic_header import topic_header
 from thermocline.client.fan_out import Answers
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import MessageQueue, TopicConfigAndMapping, TopicStatsTable
+from thermocline.remoting.bodies.logic_queue import Items, is_decided, static_offset
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError, TopicNotFoundError
 from thermocline.remoting.headers import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
-from thermocline.remoting.logic_queue import Items, is_decided, static_offset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import check_topic
 

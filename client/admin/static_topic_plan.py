@@ -29,9 +29,9 @@ import msgspec
 from msgspec import field
 
 from thermocline.remoting.bodies import Body, LogicQueueMappingItem, TopicConfigAndMapping, TopicQueueMappingDetail
+from thermocline.remoting.bodies.logic_queue import GLOBAL_SCOPE, UNDECIDED, Items, is_decided
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
 from thermocline.remoting.json_dialect import dumps
-from thermocline.remoting.logic_queue import GLOBAL_SCOPE, UNDECIDED, Items, is_decided
 
 __all__ = ["StaticTopicPlan", "block_after", "plan_growth", "plan_move"]
 

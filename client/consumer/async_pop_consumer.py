@@ -38,10 +38,10 @@ from thermocline.client.consumer.popped_message import PoppedMessage
 from thermocline.client.consumer.running_info import answer_running_info
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CLUSTERING, CONSUME_POP, ConsumerData, SubscriptionData
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import check_topic
 
 __all__ = ["AsyncPopConsumer"]

@@ -38,6 +38,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, ConsumerData, SubscriptionData
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import (
     BrokerBusyError,
@@ -49,7 +50,6 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import check_topic
 
 __all__ = ["AsyncPullConsumer"]

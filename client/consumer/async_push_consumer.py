@@ -45,10 +45,10 @@ from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.client.trace.consume_tracer import ConsumeTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.remoting.bodies import CONSUME_PASSIVELY, ConsumerData, SubscriptionData
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
-from thermocline.remoting.message_id import UniqueIdGenerator
-from thermocline.remoting.subscription import parse_subscription
+from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.topic_validation import check_topic, retry_topic
 
 __all__ = ["AsyncPushConsumer"]

@@ -25,6 +25,7 @@ from thermocline.remoting.bodies import (
     LockBatchResponseBody,
     SubscriptionData,
 )
+from thermocline.remoting.bodies.logic_queue import is_virtual_broker
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError, QueryNotFoundError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header
@@ -41,11 +42,10 @@ from thermocline.remoting.headers import (
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
-from thermocline.remoting.logic_queue import is_virtual_broker
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.properties import PropertyName
+from thermocline.remoting.records.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.topic_validation import retry_topic
 
 __all__ = ["ConsumerCalls", "PullResult", "PullStatus"]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 
 __all__ = ["ConsumerOwner"]
 

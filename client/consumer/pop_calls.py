@@ -13,6 +13,7 @@ from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bit_set import encode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.handles import ReceiptHandle
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import (
     AckMessageRequestHeader,
@@ -21,7 +22,6 @@ from thermocline.remoting.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from thermocline.remoting.receipt_handle import ReceiptHandle
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

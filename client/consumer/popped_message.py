@@ -13,12 +13,16 @@ from __future__ import annotations
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.handles import (
+    ReceiptHandle,
+    flagged_topic,
+    parse_order_counts,
+    parse_popped_offsets,
+    retry_flag,
+)
 from thermocline.remoting.headers import PopMessageResponseHeader
-from thermocline.remoting.message_record import MessageRecord, iterate_records
-from thermocline.remoting.pop_offsets import parse_order_counts, parse_popped_offsets
-from thermocline.remoting.pop_topics import flagged_topic, retry_flag
-from thermocline.remoting.properties import PropertyName
-from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.properties import PropertyName
 
 __all__ = ["PoppedMessage", "read_popped"]
 

@@ -38,7 +38,7 @@ from thermocline.remoting.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import retry_topic
 

@@ -46,7 +46,7 @@ from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.client.trace.publish_tracer import PublishTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     BrokerBusyError,
     ClosedError,
@@ -54,9 +54,9 @@ from thermocline.remoting.errors import (
     MQError,
     UnsupportedRequestError,
 )
+from thermocline.remoting.handles import decode_recall_handle
 from thermocline.remoting.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
-from thermocline.remoting.message_id import UniqueIdGenerator
-from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "trace_producer"]

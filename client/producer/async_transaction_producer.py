@@ -43,9 +43,9 @@ from thermocline.client.send_result import SendResult, SendStatus
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError
 from thermocline.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from thermocline.remoting.message_id import decode_message_id
-from thermocline.remoting.message_record import MessageRecord, decode_record
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["AsyncTransactionProducer"]

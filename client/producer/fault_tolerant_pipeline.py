@@ -27,7 +27,7 @@ from thermocline.client.producer.send_pipeline import RETRY_CODES, SendPipeline
 from thermocline.client.producer.send_target import Lane, SendTarget
 from thermocline.client.producer.sending import Sending
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import ConnectionLostError, MQError, UnavailableError
 from thermocline.remoting.headers import GetMaxOffsetRequestHeader
 from thermocline.remoting.request_code import RequestCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thermocline.client.options import ZonedOptions, require_positive
-from thermocline.remoting.compression import LEVEL_DEFAULT
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.sys_flag import CompressionType
+from thermocline.remoting.records.compression import LEVEL_DEFAULT
+from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group, check_topic
 
 __all__ = ["ProducerOptions"]

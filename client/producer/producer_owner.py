@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 
 __all__ = ["ProducerOwner"]
 

@@ -35,7 +35,7 @@ from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.send_result import SendResult, SendStatus
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     ClosedError,
     InvalidRequestError,
@@ -50,9 +50,9 @@ from thermocline.remoting.headers import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from thermocline.remoting.message_id import UniqueIdGenerator
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName, find_property
+from thermocline.remoting.records.message_id import UniqueIdGenerator
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName, find_property
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import Host, parse_address
 from thermocline.remoting.topic_validation import REPLY_TOPIC_SUFFIX

@@ -44,9 +44,9 @@ from thermocline.client.producer.sending import Sending, SingleSending
 from thermocline.client.route_table import RouteTable
 from thermocline.client.send_result import SendStatus
 from thermocline.client.topic_route import TopicRoute
-from thermocline.remoting.client import RemotingClient
+from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     ClosedError,
     ConnectionLostError,

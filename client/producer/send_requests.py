@@ -16,9 +16,9 @@ from thermocline.client.producer.sending import (
     SendCallback,
     SingleSending,
 )
-from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeError
-from thermocline.remoting.message_id import UniqueIdGenerator
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 
 __all__ = ["SendRequests"]

@@ -17,10 +17,10 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.send_target import Lane
 from thermocline.client.send_result import SendResult
-from thermocline.remoting.compression import compress
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import InvalidRequestError, MQError
-from thermocline.remoting.sys_flag import TRANSACTION_PREPARED, with_compression
+from thermocline.remoting.records.compression import compress
+from thermocline.remoting.records.sys_flag import TRANSACTION_PREPARED, with_compression
 
 __all__ = [
     "BatchCallback",

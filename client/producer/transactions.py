@@ -21,7 +21,7 @@ from thermocline.client.options import require_positive
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.send_result import SendResult
-from thermocline.remoting.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 
 __all__ = [
     "AsyncTransactionListener",

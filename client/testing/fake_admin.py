@@ -27,8 +27,7 @@ from thermocline.remoting.bodies import (
     TopicStatsTable,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import format_config_text, parse_config_text
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     ConsumerOfflineError,
     GroupNotFoundError,
@@ -56,8 +55,9 @@ from thermocline.remoting.headers import (
     ViewBrokerStatsDataRequestHeader,
     ViewMessageRequestHeader,
 )
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings import format_config_text, parse_config_text
 from thermocline.remoting.topic_validation import check_group, check_topic
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, MessageQueue, SubscriptionData
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.language_code import LanguageCode
 
 __all__ = ["FakeGroups", "Member"]

@@ -17,8 +17,7 @@ from thermocline.remoting.bodies import (
     TopicRouteData,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import format_config_text, parse_config_text
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection, RemotingServer
 from thermocline.remoting.errors import QueryNotFoundError, TopicNotFoundError, UnsupportedRequestError
 from thermocline.remoting.headers import (
     AddWritePermOfBrokerRequestHeader,
@@ -33,7 +32,7 @@ from thermocline.remoting.headers import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.server import RemotingServer
+from thermocline.remoting.settings import format_config_text, parse_config_text
 
 if TYPE_CHECKING:
     from thermocline.client.testing.fake_node import FakeNode

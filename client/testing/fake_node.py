@@ -23,7 +23,6 @@ from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMe
 from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
 from thermocline.client.testing.fake_transactions import FakeTransactions
 from thermocline.client.testing.fault_plan import FaultPlan
-from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import (
     PERM_READ,
     PERM_WRITE,
@@ -36,8 +35,9 @@ from thermocline.remoting.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection, RemotingServer
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     GroupNotFoundError,
@@ -67,19 +67,18 @@ from thermocline.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
     decode_send_header,
 )
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
-from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.server import RemotingServer
-from thermocline.remoting.socket_address import Host
-from thermocline.remoting.subscription import parse_subscription
-from thermocline.remoting.sys_flag import (
+from thermocline.remoting.records.batch import decode_batch
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.records.sys_flag import (
     PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
     TRANSACTION_MASK,
 )
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.socket_address import Host
 from thermocline.remoting.topic_validation import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,

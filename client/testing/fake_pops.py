@@ -19,8 +19,20 @@ from thermocline.remoting.bodies import (
     SetMessageRequestModeRequestBody,
     TopicConfig,
 )
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
+from thermocline.remoting.handles import (
+    ORDER_REVIVE_QUEUE_ID,
+    PoppedOffsets,
+    ReceiptHandle,
+    flagged_topic,
+    message_offset_info,
+    normal_topic,
+    pop_retry_topic_v1,
+    retry_flag,
+    start_offset_info,
+)
 from thermocline.remoting.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -28,19 +40,9 @@ from thermocline.remoting.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from thermocline.remoting.pop_offsets import PoppedOffsets, message_offset_info, start_offset_info
-from thermocline.remoting.pop_topics import (
-    ORDER_REVIVE_QUEUE_ID,
-    flagged_topic,
-    normal_topic,
-    pop_retry_topic_v1,
-    retry_flag,
-)
-from thermocline.remoting.properties import PropertyName, encode_properties
-from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import dlq_topic, is_retry_topic
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import MQError, ResponseError
 from thermocline.remoting.headers import (
     ReplyMessageRequestHeader,
@@ -17,8 +17,8 @@ from thermocline.remoting.headers import (
     SendMessageResponseHeader,
     decode_send_header,
 )
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.topic_validation import REPLY_TOPIC_SUFFIX

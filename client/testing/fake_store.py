@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import TopicNotFoundError
-from thermocline.remoting.message_record import MessageRecord, decode_record, encode_record
-from thermocline.remoting.properties import PropertyName, find_property
+from thermocline.remoting.records.message_record import MessageRecord, decode_record, encode_record
+from thermocline.remoting.records.properties import PropertyName, find_property
 from thermocline.remoting.socket_address import Host
 from thermocline.remoting.string_hash import tags_code
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from thermocline.remoting.errors import IllegalOperationError
-from thermocline.remoting.properties import PropertyName
-from thermocline.remoting.recall_handle import RecallHandle, decode_recall_handle
+from thermocline.remoting.handles import RecallHandle, decode_recall_handle
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.topic_validation import is_retry_topic
 
 __all__ = ["DELAYS_S", "FakeTimers", "delay_ms"]

@@ -12,23 +12,23 @@ from thermocline.client.testing.fake_groups import FakeGroups
 from thermocline.client.testing.fake_store import FakeStore, StoredMessage
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from thermocline.remoting.message_id import decode_message_id, encode_message_id
-from thermocline.remoting.message_record import encode_record
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
-from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.sys_flag import (
+from thermocline.remoting.records.message_id import decode_message_id, encode_message_id
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.records.sys_flag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
+from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC
 
 __all__ = ["FakeTransactions"]

@@ -14,8 +14,8 @@ from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import wall_clock_ms
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.client.trace.trace_records import ConsumeOutcome, SubscribeAfterTrace, SubscribeBeforeTrace
-from thermocline.remoting.message_id import UniqueIdGenerator
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.message_id import UniqueIdGenerator
+from thermocline.remoting.records.properties import PropertyName
 
 __all__ = ["ConsumeTracer", "TracedCall"]
 

@@ -16,7 +16,7 @@ from thermocline.client.session import wall_clock_ms
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.client.trace.trace_records import MessageKind, PublishTrace
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.message_id import decode_message_id
 
 __all__ = ["PublishTracer"]
 

@@ -16,11 +16,11 @@ from msgspec import field
 
 from thermocline.remoting.bodies.body import Body, DialectBody
 from thermocline.remoting.bodies.topic import DataVersion, TopicConfig, TopicQueueMappingDetail, TopicQueueMappingInfo
-from thermocline.remoting.compression import decompress
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.header_codec import Int, Long
 from thermocline.remoting.json_dialect import dumps, dumps_dialect, loads_as
-from thermocline.remoting.sys_flag import CompressionType
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.sys_flag import CompressionType
 
 
 class QueueData(Body, kw_only=True):

@@ -23,17 +23,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thermocline.remoting.compression import decompress
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
-from thermocline.remoting.message_record import POSITION_BORN_HOST, POSITION_STORE_HOST, decode_host
-from thermocline.remoting.record_heads import (
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.message_record import POSITION_BORN_HOST, POSITION_STORE_HOST, decode_host
+from thermocline.remoting.records.record_heads import (
     Bytes,
     Mask,
     RecordHeads,
     read_heads,
 )
-from thermocline.remoting.record_layout import HOST_V4_BYTES, HOST_V6_BYTES, HOST_V6_MORE_BYTES
-from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
+from thermocline.remoting.records.record_layout import HOST_V4_BYTES, HOST_V6_BYTES, HOST_V6_MORE_BYTES
+from thermocline.remoting.records.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
 from thermocline.spark.decoding.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
 from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
 from thermocline.spark.decoding.key_words import rows_with_keys

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thermocline.remoting.record_heads import Bytes, Integers, Mask
+from thermocline.remoting.records.record_heads import Bytes, Integers, Mask
 
 BUFFER_BYTES_MAX = 2**31 - 1
 

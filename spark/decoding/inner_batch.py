@@ -8,11 +8,11 @@ Source: MessageDecoder.decodeMessage, PullAPIWrapper.processPullResult, Apache R
 
 from __future__ import annotations
 
-from thermocline.remoting import sys_flag as flags
-from thermocline.remoting.batch import BatchMessage, decode_batch
-from thermocline.remoting.compression import decompress
 from thermocline.remoting.errors import CorruptDataError, MessageIllegalError
-from thermocline.remoting.message_record import (
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.batch import BatchMessage, decode_batch
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.message_record import (
     INT,
     LONG,
     POSITION_BODY_CHECKSUM,
@@ -24,7 +24,7 @@ from thermocline.remoting.message_record import (
     POSITION_SYS_FLAG,
     SHORT,
 )
-from thermocline.remoting.record_heads import Mask, RecordHeads
+from thermocline.remoting.records.record_heads import Mask, RecordHeads
 
 UNWRAP_MASK = flags.NEED_UNWRAP | flags.INNER_BATCH
 

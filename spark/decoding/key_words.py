@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thermocline.remoting.properties import KEY_SEPARATOR
-from thermocline.remoting.record_heads import Mask
+from thermocline.remoting.records.properties import KEY_SEPARATOR
+from thermocline.remoting.records.record_heads import Mask
 
 
 def rows_with_keys(keys_column: pa.Array, wanted: Iterable[frozenset[str]]) -> Mask:

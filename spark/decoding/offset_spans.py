@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thermocline.remoting.record_heads import Integers, Mask
+from thermocline.remoting.records.record_heads import Integers, Mask
 
 OFFSET_MAX = 2**63 - 1
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thermocline.remoting.properties import decode_properties
-from thermocline.remoting.record_heads import Bytes, Integers, Mask, RecordHeads, find_bytes
+from thermocline.remoting.records.properties import decode_properties
+from thermocline.remoting.records.record_heads import Bytes, Integers, Mask, RecordHeads, find_bytes
 from thermocline.spark.decoding.arrow_gather import gather_pairs, gather_pieces, load_words
 
 NAME_END = 0x01

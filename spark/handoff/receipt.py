@@ -28,8 +28,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from thermocline.remoting.bodies.hand_off import BEGINNING, QueueTarget, TopicTarget
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectNotFoundError
-from thermocline.remoting.hand_off import BEGINNING, QueueTarget, TopicTarget
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import S3_SCHEMES

@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
+from thermocline.remoting.bodies.hand_off import BEGINNING, NO_OFFSET
 from thermocline.remoting.errors import InvalidRequestError, TopicChangedError
-from thermocline.remoting.hand_off import BEGINNING, NO_OFFSET
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.access.store_options import store_options

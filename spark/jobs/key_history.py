@@ -14,7 +14,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.properties import KEY_SEPARATOR
+from thermocline.remoting.records.properties import KEY_SEPARATOR
 from thermocline.spark.jobs.chunked_job import Outcome, begin, run_chunks
 from thermocline.spark.jobs.chunked_read import CHUNK_BYTES_DEFAULT, ChunkedRead
 from thermocline.spark.jobs.file_output import FileOutput, OutputFormat

@@ -41,7 +41,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.producer.queue_selector import select_by_hash
 from thermocline.remoting.errors import InvalidRequestError, OffsetOutOfRangeError, UnavailableError
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.spark.jobs.chunked_job import Outcome, begin, run_chunks
 from thermocline.spark.jobs.chunked_read import ChunkedRead
 from thermocline.spark.jobs.job_files import JobFiles

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.remoting.record_heads import Mask
+from thermocline.remoting.records.record_heads import Mask
 from thermocline.remoting.string_hash import tags_code
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.metrics.task_counts import TaskCounts

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.remoting.record_heads import read_heads
+from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts

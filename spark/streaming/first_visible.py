@@ -7,7 +7,7 @@ what it has lost, at the price of two requests where the cut goes through a run.
 
 from __future__ import annotations
 
-from thermocline.remoting.record_heads import read_heads
+from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.streaming.cold_line import ColdLine, ColdRun
 from thermocline.tiered.segments import decode_log_footer, decompress

@@ -33,9 +33,9 @@ from thermocline.remoting.errors import (
     UnavailableError,
 )
 from thermocline.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.sys_flag import PULL_SUBSCRIPTION
 from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP
 from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 from thermocline.spark.decoding.message_columns import choose_columns

@@ -20,7 +20,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.record_heads import read_heads
+from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.streaming.cold_line import Span
 
 WINDOW_OFFSETS = 128

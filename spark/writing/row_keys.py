@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 
-from thermocline.remoting.message_id import month_bounds_ms
+from thermocline.remoting.records.message_id import month_bounds_ms
 from thermocline.spark.writing.write_columns import DIGEST_BYTES
 
 TASK_BYTES = 6

@@ -26,12 +26,12 @@ from thermocline.broker.cold.dropped_ranges import DroppedRange, DroppedRanges
 from thermocline.broker.tier.drop_oldest import DropOldest
 from thermocline.broker.tier_process.tier_work import first_to_end
 from thermocline.remoting.errors import ObjectStoreUnavailableError, ServiceUnavailableError
-from thermocline.remoting.message_record import iterate_records
-from thermocline.store.disk import replace_file
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import replace_file
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import FullPolicy, TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import QueueHole

@@ -26,10 +26,10 @@ from tests.boundary.endless_log import EndlessLog, Message
 from tests.boundary.whole_broker import GRACE_MS, WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import listed_keys, named_keys, newest
-from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.string_hash import tags_code
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
 from thermocline.tiered.wrappers import Fault
 
 TOPICS = ("Steam", "Brine")

@@ -17,7 +17,7 @@ import pytest
 from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
 from tests.waiting import until
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.objects.object_store import ObjectStore

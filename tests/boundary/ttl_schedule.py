@@ -28,7 +28,7 @@ from tests.tiered.bucket_bytes import found_in
 from thermocline.remoting.duration import duration_text
 from thermocline.remoting.errors import TopicNotFoundError
 from thermocline.remoting.headers import CreateTopicRequestHeader
-from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.spark.reading.cold_plan import resolve_plan

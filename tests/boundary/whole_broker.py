@@ -33,14 +33,14 @@ from thermocline.broker.tier.store_rounds import StoreRounds
 from thermocline.broker.tier.tier_feed import TierFeed
 from thermocline.broker.tier.tier_link import TierLink
 from thermocline.broker.tier_process.tier_process import TierRole, serve
-from thermocline.remoting.client import ClientConnection
-from thermocline.remoting.dispatcher import Dispatcher
-from thermocline.remoting.server import RemotingServer
-from thermocline.store.disk import Disk
-from thermocline.store.index_service import IndexService
+from thermocline.remoting.clients.client import ClientConnection
+from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.connections.server import RemotingServer
+from thermocline.store.config.store_config import FlushDiskType, StoreConfig
+from thermocline.store.files.disk import Disk
+from thermocline.store.index.index_service import IndexService
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.stores.memory import MemoryObjectStore

@@ -17,7 +17,7 @@ from thermocline.broker.cold.cold_reads import (
 from thermocline.broker.cold.cold_state import ColdHealth, ColdState
 from thermocline.filters import compile_expression
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.message_store import MessageStore
 

@@ -15,18 +15,18 @@ from thermocline.broker.assembly.recurring import make_housekeeping
 from thermocline.broker.cold.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Dispatcher
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.language_code import LanguageCode
-from thermocline.remoting.properties import encode_properties
-from thermocline.remoting.server import RemotingServer
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.disk import Disk, RealDisk
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.remoting.records.properties import encode_properties
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import Disk, RealDisk
+from thermocline.store.log.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.queues.consume_queue import ConsumeQueue
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.transactions.settlement import settle_commits
 

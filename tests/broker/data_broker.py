@@ -22,14 +22,14 @@ from thermocline.broker.processors.messages.hot_server import HotServer
 from thermocline.broker.pulls.long_polling import LongPolling
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.dispatcher import Dispatcher
-from thermocline.remoting.message_record import MessageRecord, iterate_records
-from thermocline.remoting.server import RemotingServer
-from thermocline.store.disk import Disk
+from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.connections.server import RemotingServer
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import Disk
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.transactions.settlement import settle_commits
 

@@ -12,10 +12,10 @@ from tests.store.send_frames import send_frame, unique_key
 from thermocline.remoting.bit_set import encode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.message_record import MessageRecord, iterate_records
-from thermocline.remoting.pop_offsets import parse_popped_offsets
-from thermocline.remoting.pop_topics import RetryFlag, flagged_topic
-from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.handles.pop_offsets import parse_popped_offsets
+from thermocline.remoting.handles.pop_topics import RetryFlag, flagged_topic
+from thermocline.remoting.handles.receipt_handle import ReceiptHandle
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 
 TOPIC = "TopicA"
 GROUP = "group"

@@ -9,7 +9,7 @@ from tests.broker.data_broker import DataBroker
 from tests.broker.wire import Wire
 from tests.store.send_frames import send_frame, unique_key
 from thermocline.remoting.command import RemotingCommand, SerializeType
-from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 
 TOPIC = "TopicA"
 GROUP = "group"

@@ -15,10 +15,10 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.wire import Wire
 from tests.store.send_frames import batch_frame, properties_text, send_frame, unique_key
 from thermocline.broker.processors.messages.hot_server import HotServer
-from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.command import decode_command
-from thermocline.remoting.connection import Connection
-from thermocline.store.store_config import FlushDiskType
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.records.batch import BatchMessage
+from thermocline.store.config.store_config import FlushDiskType
 
 TOPICS = ("TopicA", "TopicB", "%RETRY%group", "%DLQ%group")
 

@@ -19,9 +19,9 @@ from tests.broker.test_fast_path_and_ordinary_code import LastQueue, log_bytes, 
 from tests.broker.wire import Wire
 from tests.store.send_frames import send_frame
 from thermocline.remoting.command import RemotingCommand, decode_command
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Dispatcher
-from thermocline.remoting.message_record import iterate_records
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.records.message_record import iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

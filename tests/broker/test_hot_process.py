@@ -14,7 +14,7 @@ import pytest
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 
 STOPS = [

@@ -16,7 +16,7 @@ from tests.broker.data_broker import data_broker
 from tests.broker.transacting import TransactionClient
 from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.message_record import MessageRecord, decode_record, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, decode_record, iterate_records
 
 RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("recorded_transactions.json").read_text())
 TOPIC, GROUP = "ItTransaction_rec", "GitTransaction_rec_tx"

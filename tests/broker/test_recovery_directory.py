@@ -11,8 +11,8 @@ from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.broker.recovery.directory import clear, was_recovered
 from thermocline.broker.recovery.recovered_store import recovering_path
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.disk import make_durable_directory
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import make_durable_directory
 from thermocline.tiered.segments.object_keys import BrokerKeys
 
 STORE = StoreConfig(root_path="/store")

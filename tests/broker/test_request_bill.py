@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter

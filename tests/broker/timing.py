@@ -5,9 +5,9 @@ from __future__ import annotations
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.recurring import make_timer_service
 from thermocline.broker.due.timer_service import TimerService
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import encode_properties
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import encode_properties
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.timers.timer_message_store import TimerMessageStore
 
 SLICES_MAX = 10_000

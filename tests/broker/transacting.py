@@ -15,7 +15,7 @@ from thermocline.remoting.headers.send import (
     EndTransactionRequestHeader,
     SendMessageResponseHeader,
 )
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 
 TOPIC, GROUP = "TopicA", "shop"

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Protocol
 
 from thermocline.remoting.command import RemotingCommand, decode_command
-from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
+from thermocline.remoting.connections.connection import ChunkHandler, Connection, RequestHandler
 from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
 
 DEADLINE_S = 10

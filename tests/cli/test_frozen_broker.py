@@ -35,7 +35,7 @@ from thermocline.client import (
     PushConsumer,
     UnavailableError,
 )
-from thermocline.remoting.hand_off import QueueTarget, TopicTarget
+from thermocline.remoting.bodies.hand_off import QueueTarget, TopicTarget
 from thermocline.remoting.topic_validation import TRACE_TOPIC
 
 pytestmark = [pytest.mark.xdist_group("frozen-broker"), pytest.mark.timeout(300)]

@@ -36,7 +36,7 @@ from thermocline.client.busy_retry import BusyPauses, retry_while_busy
 from thermocline.client.session import wall_clock_ms
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.headers import RegisterBrokerRequestHeader

@@ -6,12 +6,12 @@ import pytest
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages, restore_topic
-from thermocline.remoting.batch import BatchMessage, encode_batch
-from thermocline.remoting.compression import compress
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.message_record import decode_record, encode_record
-from thermocline.remoting.properties import encode_properties
-from thermocline.remoting.sys_flag import INNER_BATCH, NEED_UNWRAP, CompressionType, with_compression
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.compression import compress
+from thermocline.remoting.records.message_record import decode_record, encode_record
+from thermocline.remoting.records.properties import encode_properties
+from thermocline.remoting.records.sys_flag import INNER_BATCH, NEED_UNWRAP, CompressionType, with_compression
 
 QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=3)
 

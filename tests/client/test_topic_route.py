@@ -7,8 +7,8 @@ import pytest
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.topic_route import borrowed_route, read_route
 from thermocline.remoting.bodies import TopicQueueMappingInfo, TopicRouteData
+from thermocline.remoting.bodies.logic_queue import NO_BROKER
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
-from thermocline.remoting.logic_queue import NO_BROKER
 
 # The answer of an official NameServer (5.5.0), completed by a broker that may only be read and one without a master.
 ANSWER = (

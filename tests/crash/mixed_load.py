@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 
 QUEUES = 4

@@ -19,10 +19,10 @@ from typing import Any
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.bucket import KEYS, newest
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
-from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.catalog.catalog import Catalog

@@ -23,7 +23,7 @@ from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 
 TOPIC = "Replayed"
 QUEUES = 4

@@ -21,11 +21,11 @@ from thermocline.broker.recovery.recovery_report import RecoveryReport
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies import ConsumeStats, MessageQueue
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.headers.group import GetConsumeStatsRequestHeader
 from thermocline.remoting.request_code import RequestCode
-from thermocline.store.disk import RealDisk
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS

@@ -16,7 +16,7 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode

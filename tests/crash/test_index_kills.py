@@ -18,10 +18,10 @@ from tests.crash.bucket import newest
 from tests.crash.mixed_load import KEYED, MixedLoad
 from tests.crash.test_kill_nine import move_to_cold, write_log_files
 from tests.waiting import until
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import iterate_records
-from thermocline.store.disk import RealDisk
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.objects.object_store import ObjectStore

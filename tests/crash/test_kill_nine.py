@@ -13,7 +13,7 @@ from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.mixed_load import MixedLoad
 from tests.waiting import until
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 
 SEED = 20_261_121

@@ -19,7 +19,7 @@ import pytest
 from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, resident_bytes
 from tests.remoting.wire_fuzz import FuzzCases, throw
-from thermocline.remoting.client import ClientConnection, RemotingClient
+from thermocline.remoting.clients.client import ClientConnection, RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode

@@ -30,7 +30,7 @@ from tests.crash.produce_meter import PairMeter, check_unaffected
 from tests.crash.test_kill_nine import local_minimums
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.stores.object_store_url import open_object_store
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 
 
 @pytest.mark.parametrize("has_successor", [False, True])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 
 pytestmark = pytest.mark.crash
 

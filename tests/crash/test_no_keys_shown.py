@@ -17,7 +17,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.localstack.loopback_port import free_port
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.request_code import RequestCode
 
 pytestmark = [pytest.mark.s3, pytest.mark.crash, pytest.mark.xdist_group("s3-moto")]

@@ -19,7 +19,7 @@ import pytest
 from tests.broker.popping import GROUP, TOPIC, Popped, batch_ack_body, changed_receipt, popped, receipt_fields
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.request_code import RequestCode

@@ -17,7 +17,7 @@ from tests.crash import wire
 from tests.crash.broker_process import FILES_GO_AT_ONCE, SMALL_FILES, BrokerProcess
 from tests.docs.pages import DOCS
 from tests.waiting import until
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.headers.namesrv import PutKVConfigRequestHeader
 from thermocline.remoting.request_code import RequestCode
 

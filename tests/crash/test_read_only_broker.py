@@ -15,7 +15,7 @@ from tests.crash.recovery_load import read_across_holes
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import TopicRouteData
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode

@@ -28,7 +28,7 @@ from tests.crash.recovery_load import (
 from tests.fixtures_s3 import new_bucket
 from tests.waiting import until
 from thermocline.localstack import S3Server
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.objects.object_store import ObjectStore

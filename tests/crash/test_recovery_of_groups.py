@@ -15,7 +15,7 @@ from tests.crash.bucket import KEYS
 from tests.crash.recovery_load import read_across_holes
 from tests.crash.test_pop_kills import ack, pop
 from tests.crash.test_recovery_from_bucket import SETTINGS, lose_disk
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, DELAY_OFFSETS, StateSnapshot
 from thermocline.tiered.stores.object_store_url import open_object_store

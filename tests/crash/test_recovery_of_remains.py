@@ -14,10 +14,10 @@ from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from tests.crash.test_recovery_on_unfit_store import check_refusal
 from tests.crash.test_tier_scrub import scrub
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.state.newest_state import list_names, read_newest
 from thermocline.tiered.stores.file import FileObjectStore
 

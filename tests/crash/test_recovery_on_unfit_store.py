@@ -16,7 +16,7 @@ from tests.fixtures_s3 import S3Bucket, new_bucket, objects_in
 from tests.s3_proxy import S3Proxy
 from tests.waiting import until
 from thermocline.localstack import S3Server
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 
 pytestmark = [pytest.mark.s3, pytest.mark.crash]
 

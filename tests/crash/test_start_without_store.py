@@ -20,7 +20,7 @@ from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.fixtures_s3 import S3Bucket, new_bucket, objects_in
 from tests.s3_proxy import Forward, ProxiedRequest, S3Proxy, s3_error
 from thermocline.localstack import S3Server
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.response_code import ResponseCode
 
 pytestmark = [pytest.mark.s3, pytest.mark.crash]

@@ -11,7 +11,7 @@ from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 
 pytestmark = [pytest.mark.s3, pytest.mark.crash, pytest.mark.xdist_group("s3-tls")]
 

@@ -26,7 +26,7 @@ from tests.crash.test_kill_nine import check_from_both_tiers, move_to_cold, writ
 from tests.fixtures_s3 import new_bucket
 from tests.waiting import until
 from thermocline.localstack import S3Server
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import MQError, UnavailableError
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.stores.object_store_url import open_object_store

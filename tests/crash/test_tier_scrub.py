@@ -14,9 +14,9 @@ from tests.crash.bucket import KEYS, newest
 from tests.crash.test_kill_nine import local_minimums, move_to_cold
 from tests.waiting import until
 from thermocline.localstack.loopback_port import free_port
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.ledger.pins import Pin, create_pin
 from thermocline.tiered.state.newest_state import list_names, read_newest
 from thermocline.tiered.state.snapshot import KEPT_COUNT

@@ -20,12 +20,12 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.timers.timer_checkpoint import TimerCheckpoint
 
 SEED = 20_261_121

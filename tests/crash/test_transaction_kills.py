@@ -24,9 +24,9 @@ import pytest
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections.connection import Connection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.send import (
     CheckTransactionStateRequestHeader,
@@ -35,8 +35,8 @@ from thermocline.remoting.headers.send import (
     SendMessageResponseHeader,
     encode_send_header,
 )
-from thermocline.remoting.message_id import decode_message_id
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

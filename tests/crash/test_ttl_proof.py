@@ -16,7 +16,7 @@ from tests.crash.bucket import KEYS, listed_keys
 from thermocline import AsyncAdminClient
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.stores.object_store_url import open_object_store
 

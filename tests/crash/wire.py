@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.bodies import SubscriptionGroupConfig
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import Header, encode_header
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader, DeleteTopicRequestHeader
@@ -36,9 +35,10 @@ from thermocline.remoting.headers.send import (
     SendMessageResponseHeader,
     encode_send_header,
 )
-from thermocline.remoting.message_id import decode_message_id
-from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

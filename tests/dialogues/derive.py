@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.dialogues.script import RECORDED, Step, records_of, shape_of_body, write_script
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.message_id import decode_message_id
 
 BROKERS_OWN_CONNECTION = 1
 REGISTER_BROKER, SEND, SEND_BATCH, SEND_BACK, QUERY_MESSAGE, POP = 103, 310, 320, 36, 12, 200050

@@ -26,12 +26,12 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.dialogues.script import Step, records_of, shape_of_body
-from thermocline.remoting.batch import BatchMessage, encode_batch
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections.connection import Connection
 from thermocline.remoting.language_code import LanguageCode
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode, request_name
 from thermocline.remoting.response_code import ResponseCode
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.json_dialect import loads
-from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 
 RECORDED = Path(__file__).with_name("recorded")
 

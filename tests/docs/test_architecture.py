@@ -46,7 +46,7 @@ def test_request_codes_are_handled_where_the_page_says() -> None:
         "broker/processors/",
         "namesrv/processor.py",
         "tiered/segments/segment_writer.py",
-        "store/ttl.py",
+        "store/config/ttl.py",
         "tiered/catalog/ttl.py",
     ],
 )

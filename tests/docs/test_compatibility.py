@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
 from tests.interop.cluster import thermocline_daemons
 from tests.interop.test_mqadmin_comparison import COMMANDS, DIFFERENT, ENDLESS
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.filters import expression_model as model
 from thermocline.filters import ExpressionError, ExpressionTooLargeError, compile_expression
 from thermocline.remoting.error_table import response_code
-from thermocline.remoting.properties import encode_properties
+from thermocline.remoting.records.properties import encode_properties
 from thermocline.remoting.response_code import ResponseCode
 
 

@@ -18,7 +18,7 @@ from tests.crash.bucket import KEYS
 from tests.interop.test_java_replay_outage import JavaReplay
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 from thermocline.tiered.stores.object_store_url import open_object_store

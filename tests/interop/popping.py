@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.interop.cluster import Cluster
 from tests.interop.java_agent import ReceivedMessage
-from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.records.properties import PropertyName
 
 FOUND = "FOUND"
 OK = "OK"

@@ -15,9 +15,9 @@ from tests.interop.cluster import OFFICIAL, Cluster
 from tests.interop.go_driver import GoDriver
 from tests.interop.java_agent import ReceivedMessage
 from thermocline.client import AdminClient
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.bodies.hand_off import HandOffBody, QueueTarget, TopicTarget
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.hand_off import HandOffBody, QueueTarget, TopicTarget
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 

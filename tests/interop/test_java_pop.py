@@ -16,8 +16,8 @@ from tests.interop.cluster import Cluster
 from tests.interop.java_agent import ReceivedMessage, message_body
 from tests.interop.popping import LATE_S, OK, Popping, indexes, produce, receipt_of
 from tests.waiting import wait_until
-from thermocline.remoting.properties import PropertyName
-from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.handles.receipt_handle import ReceiptHandle
+from thermocline.remoting.records.properties import PropertyName
 
 pytestmark = pytest.mark.java
 

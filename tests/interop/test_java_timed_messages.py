@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.cluster import Cluster
 from tests.interop.java_agent import JavaAgentError, SendAnswer, message_body
-from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.handles.recall_handle import decode_recall_handle
 
 pytestmark = pytest.mark.java
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.cluster import Cluster
 from thermocline import AdminClient
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.send import SendMessageRequestHeaderV2
 from thermocline.remoting.request_code import RequestCode

@@ -15,12 +15,12 @@ import pytest
 from tests.interop.cluster import Cluster, official_cluster, store_directory_of, thermocline_cluster
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
 from tests.waiting import wait_until
-from thermocline.remoting.properties import PropertyName, encode_properties
-from thermocline.remoting.recall_handle import decode_recall_handle
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.handles.recall_handle import decode_recall_handle
+from thermocline.remoting.records.properties import PropertyName, encode_properties
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 from thermocline.timers.recall import recall_handle_of, recall_marker
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_message_store import TimerMessageStore

@@ -18,13 +18,13 @@ from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.remoting.bodies import DataVersion, QueueData, RegisterBrokerBody, TopicRouteData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import parse_config_text
-from thermocline.remoting.dispatcher import Dispatcher
+from thermocline.remoting.connections.dispatcher import Dispatcher
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.namesrv import RegisterBrokerRequestHeader
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings.config_text import parse_config_text
 
 RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("recorded_dialogues.json").read_text())
 

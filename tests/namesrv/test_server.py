@@ -10,7 +10,7 @@ from tests.clock import Clock
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
 from thermocline.remoting.request_code import RequestCode

@@ -14,9 +14,9 @@ from thermocline.pop.order_table import OrderTable
 from thermocline.pop.pop_store import PopStore, Take
 from thermocline.pop.revival import dead_letter_draft, is_dead, retry_draft, retry_topic_of
 from thermocline.pop.revive_log import ReviveLog
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.pop_topics import revive_topic
-from thermocline.store.disk import replace_file
+from thermocline.remoting.handles.pop_topics import revive_topic
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.store.files.disk import replace_file
 from thermocline.store.message_store import MessageStore
 
 TOPIC = "orders"

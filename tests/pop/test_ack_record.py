@@ -6,7 +6,7 @@ import pytest
 
 from thermocline.pop.ack_record import AckRecord
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.records.properties import decode_properties
 
 JAVA_ACK = b'{"ao":7,"bn":"broker-a","c":"g","pt":1000,"q":1,"so":5,"t":"t"}'
 JAVA_BATCH = b'{"ao":-1,"aol":[5,8],"bn":"broker-a","c":"g","pt":1000,"q":1,"so":5,"t":"t"}'

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from thermocline.pop.check_point import CheckPoint
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.records.properties import decode_properties
 
 JAVA = (
     b'{"bm":-2147483648,"bn":"broker-a","c":"g","d":[0,3],"it":60000,"n":2,"pt":1000,"q":1,"reviveTime":61000,"ro":0,'

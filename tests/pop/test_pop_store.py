@@ -16,7 +16,7 @@ from thermocline.pop import pop_store
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
-from thermocline.remoting.pop_topics import REVIVE_GROUP
+from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
 
 MINUTE_MS = 60_000
 

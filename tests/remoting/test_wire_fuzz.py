@@ -10,16 +10,16 @@ import pytest
 
 from tests.remoting.wire_fuzz import FuzzCases, Outcome, throw
 from thermocline.remoting import bodies, headers
-from thermocline.remoting.batch import decode_batch
-from thermocline.remoting.client import RemotingClient
+from thermocline.remoting.clients.client import RemotingClient
 from thermocline.remoting.command import RemotingCommand, decode_command
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import SEND_V2_CODES, decode_send_header
 from thermocline.remoting.json_dialect import loads
-from thermocline.remoting.server import RemotingServer
+from thermocline.remoting.records.batch import decode_batch
 
 PROBE_CODE = 99_999
 

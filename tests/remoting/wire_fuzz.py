@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thermocline.remoting import headers
-from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.frames import FRAME_BYTES_MAX
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import is_unix_address, parse_address
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from thermocline.remoting import sys_flag as flags
-from thermocline.remoting.batch import decode_batch
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.message_record import MessageRecord, iterate_records
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.batch import decode_batch
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.properties import decode_properties
 from thermocline.remoting.socket_address import Host
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

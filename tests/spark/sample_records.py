@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from thermocline.remoting import sys_flag as flags
-from thermocline.remoting.compression import compress
-from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.compression import compress
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.remoting.socket_address import Host
-from thermocline.remoting.sys_flag import CompressionType
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 
 ALL_COLUMNS = tuple(column.name for column in MESSAGE_COLUMNS)

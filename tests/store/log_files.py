@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.simulated_disk import SimulatedDisk
-from thermocline.remoting.message_record import BLANK, MAGIC_BLANK, encode_record
-from thermocline.store.mapped_file import file_name
-from thermocline.store.mapped_file_queue import MappedFileQueue
+from thermocline.remoting.records.message_record import BLANK, MAGIC_BLANK, encode_record
+from thermocline.store.files.mapped_file import file_name
+from thermocline.store.files.mapped_file_queue import MappedFileQueue
 
 FILE_BYTES = 4_096
 

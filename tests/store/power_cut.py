@@ -27,16 +27,16 @@ from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.store.store_parts import add_topic, delete_topic
 from thermocline.remoting.errors import MessageTooLargeError, UnavailableError
-from thermocline.remoting.message_record import iterate_records
-from thermocline.store.checkpoint import StoreCheckpoint
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.disk import BACKUP_SUFFIX
-from thermocline.store.index_service import IndexService
-from thermocline.store.message_draft import GetStatus, MessageDraft, PutStatus
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.store.config.store_config import FlushDiskType, StoreConfig
+from thermocline.store.files.disk import BACKUP_SUFFIX
+from thermocline.store.files.sync_site import SyncSite
+from thermocline.store.index.index_service import IndexService
+from thermocline.store.log.message_draft import GetStatus, MessageDraft, PutStatus
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues.consume_queue import ConsumeQueue
 from thermocline.store.retention import RetentionGate
-from thermocline.store.store_config import FlushDiskType, StoreConfig
-from thermocline.store.sync_site import SyncSite
+from thermocline.store.state.checkpoint import StoreCheckpoint
 
 TOPICS = ("orders", "payments", "a-rather-long-topic-name-so-that-names-cross-sector-borders")
 QUEUES = 3

@@ -6,9 +6,9 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 
-from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
 
 FRAME_HEAD = struct.Struct(">ii")  # signed, so that a test can send any header word
 SEND_MESSAGE = 10

@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.clock import Clock
 from tests.store.inline_executor import InlineExecutor
-from thermocline.remoting.message_record import MessageRecord, iterate_records
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.disk import Disk
-from thermocline.store.message_draft import GetStatus, MessageDraft
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import Disk
+from thermocline.store.log.message_draft import GetStatus, MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.queues.consume_queue import ConsumeQueue
 
 ROOT = "/store"
 LOG_FILE_BYTES = 4_096

@@ -7,9 +7,9 @@ import pytest
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import bodies_of, draft, open_store
 from thermocline.remoting.errors import StoreClosedError
-from thermocline.store.checkpoint import StoreCheckpoint
-from thermocline.store.queue_ends import QueueEnds
-from thermocline.store.sync_site import SyncSite
+from thermocline.store.files.sync_site import SyncSite
+from thermocline.store.queues.queue_ends import QueueEnds
+from thermocline.store.state.checkpoint import StoreCheckpoint
 
 
 def test_slices_let_the_loop_work_in_between() -> None:

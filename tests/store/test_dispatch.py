@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from thermocline.remoting.string_hash import tags_code
+from thermocline.store.config.store_config import StoreConfig
 from thermocline.store.dispatch import SCHEDULE_TOPIC, delay_of_level_ms, has_unit, unit_tags_code
-from thermocline.store.store_config import StoreConfig
 
 LEVELS_MS = StoreConfig(root_path="/").delay_levels_ms
 

@@ -21,16 +21,16 @@ import zstandard
 
 from tests.clock import Clock
 from tests.store.store_parts import draft, open_store, records_of, small_config
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import MessageRecord, decode_record
-from thermocline.remoting.sys_flag import COMPRESSED, compression_type, is_compressed
-from thermocline.store.disk import RealDisk
-from thermocline.store.index_service import IndexService
-from thermocline.store.log_scan import LogScan
-from thermocline.store.mapped_file_queue import MappedFileQueue
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
+from thermocline.remoting.records.sys_flag import COMPRESSED, compression_type, is_compressed
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.files.mapped_file_queue import MappedFileQueue
+from thermocline.store.index.index_service import IndexService
+from thermocline.store.log.log_scan import LogScan
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 
 SHARED = Path(os.environ.get("TEST_SHARED") or Path(__file__).parents[3] / "shared")
 FIXTURES = SHARED / "fixtures"

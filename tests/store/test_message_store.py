@@ -30,13 +30,13 @@ from thermocline.remoting.errors import (
     StoreClosedError,
     TopicNotFoundError,
 )
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.string_hash import tags_code
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import GetStatus, PutStatus, TimeBoundary
+from thermocline.store.config.store_config import FlushDiskType
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.log.message_draft import GetStatus, PutStatus, TimeBoundary
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.store.store_config import FlushDiskType
 
 
 @pytest.fixture

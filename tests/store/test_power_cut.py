@@ -17,8 +17,8 @@ from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.power_cut import Trial, seed_shown
 from tests.store.store_parts import LOG_FILE_BYTES, bodies_of, draft, open_store
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.checkpoint import StoreCheckpoint
-from thermocline.store.sync_site import SyncSite
+from thermocline.store.files.sync_site import SyncSite
+from thermocline.store.state.checkpoint import StoreCheckpoint
 
 SEEDS_PER_SITE_MAX = 400
 DIRECTED_SITES = {

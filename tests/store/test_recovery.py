@@ -18,12 +18,12 @@ from tests.store.store_parts import (
     small_config,
 )
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
-from thermocline.remoting.message_record import encode_record
-from thermocline.store.consume_queue import FILLER, UNIT
-from thermocline.store.disk import BACKUP_SUFFIX
-from thermocline.store.mapped_file import file_name
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.store.files.disk import BACKUP_SUFFIX
+from thermocline.store.files.mapped_file import file_name
 from thermocline.store.message_store import MessageStore
-from thermocline.store.queue_ends import QueueEnds
+from thermocline.store.queues.consume_queue import FILLER, UNIT
+from thermocline.store.queues.queue_ends import QueueEnds
 
 FIRST_LOG_FILE = "/store/commitlog/" + file_name(0)
 QUEUE_ENDS = "/store/thermocline/queueEnds"

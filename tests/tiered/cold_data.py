@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.tiered.record_variants import VARIANTS
-from thermocline.remoting.message_record import decode_record, encode_record
+from thermocline.remoting.records.message_record import decode_record, encode_record
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.segments.segment_format import SegmentId
 from thermocline.tiered.segments.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter

@@ -21,8 +21,8 @@ import zstandard
 
 from tests.tiered.cold_data import Log, write_segment
 from tests.tiered.record_variants import LONG_TOPIC
-from thermocline.remoting.message_record import decode_record
-from thermocline.store.disk import RealDisk
+from thermocline.remoting.records.message_record import decode_record
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.catalog.ledger_entry import (
     CatalogSettings,
     DamagedPart,

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from thermocline.remoting.batch import BatchMessage, encode_batch
-from thermocline.remoting.message_record import encode_record
-from thermocline.remoting.string_hash import tags_code
-from thermocline.remoting.sys_flag import (
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.records.sys_flag import (
     COMPRESSED,
     COMPRESSION_SHIFT,
     INNER_BATCH,
@@ -21,6 +20,7 @@ from thermocline.remoting.sys_flag import (
     TRANSACTION_COMMIT,
     CompressionType,
 )
+from thermocline.remoting.string_hash import tags_code
 
 LONG_TOPIC = "%RETRY%" + "long-group-" * 18
 """Of 205 bytes: V2 records, and a name that an object's key cuts."""

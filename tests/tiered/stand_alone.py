@@ -15,7 +15,7 @@ from typing import Any
 from examples import cold_reader
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import GOLDEN_RECORDS
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ttl import topic_visible_from_ms
 from thermocline.tiered.ledger.ledger_reader import open_catalog

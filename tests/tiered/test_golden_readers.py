@@ -14,8 +14,8 @@ from tests.cli.shell import run
 from tests.spark.message_rows import expected_rows, normal_rows
 from tests.tiered.stand_alone import AT_START_MS, opened
 from tests.tiered.test_stand_alone_reader import every_bucket
-from thermocline.remoting.message_record import decode_record
-from thermocline.remoting.sys_flag import INNER_BATCH
+from thermocline.remoting.records.message_record import decode_record
+from thermocline.remoting.records.sys_flag import INNER_BATCH
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader

@@ -25,7 +25,7 @@ from tests.docs.pages import DOCS, table_rows
 from tests.tiered.cold_data import START_MS, Log, write_segment
 from tests.tiered.scrub.damage import flip_bit
 from tests.tiered.scrub.rig import ScrubRig
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.source_options import read_options_from

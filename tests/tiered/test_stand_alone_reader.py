@@ -21,8 +21,8 @@ from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import GOLDEN_RECORDS, LARGE
 from tests.tiered.stand_alone import AT_START_MS, READER, opened, rows, run, theirs
 from thermocline.remoting.errors import QueryNotFoundError
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.objects.errors import QuarantinedError
 from thermocline.tiered.reading.cold_reader import Boundary
 

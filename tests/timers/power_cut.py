@@ -26,10 +26,10 @@ from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.store_parts import open_store, records_of
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WHEEL_SLOTS, WINDOW_MS, log_config, open_timers, timer_config
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
-from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.handles.recall_handle import decode_recall_handle
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.log.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.timers.due_message import DueKind, DueMessage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.store.store_parts import add_topic, delete_topic
 from tests.timers.timer_parts import NOW_MS, WINDOW_MS, World, log_config
-from thermocline.store.disk import Disk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.files.disk import Disk
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.retention import RetentionGate
 
 

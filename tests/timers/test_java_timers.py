@@ -14,8 +14,8 @@ from tests.clock import Clock
 from tests.store.store_parts import records_of
 from tests.store.test_java_stores import FIXTURES, JavaStore
 from tests.timers.timer_parts import World
-from thermocline.remoting.properties import PropertyName
-from thermocline.store.disk import RealDisk
+from thermocline.remoting.records.properties import PropertyName
+from thermocline.store.files.disk import RealDisk
 from thermocline.timers.timer_config import TimerConfig
 
 HOUR_MS = 3_600_000

@@ -12,10 +12,10 @@ from random import Random
 
 from tests.clock import Clock
 from tests.timers.timer_parts import NOW_MS, World
-from thermocline.remoting.properties import PropertyName
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import MessageDraft
-from thermocline.store.store_config import StoreConfig
+from thermocline.remoting.records.properties import PropertyName
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_request import timed_draft
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.simulated_disk import SimulatedDisk
 from tests.timers.test_timer_message_store import recall
 from tests.timers.timer_parts import NOW_MS, WINDOW_MS, World
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log.message_draft import MessageDraft
 
 DELAYS_MS = st.one_of(
     st.integers(1, 3_000), st.integers(1, WINDOW_MS), st.integers(WINDOW_MS, 6 * WINDOW_MS), st.just(1_750)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.timers.timer_parts import NOW_MS, World, timer_config
 from thermocline.remoting.errors import IllegalOperationError
-from thermocline.remoting.properties import decode_properties
-from thermocline.remoting.recall_handle import RecallHandle, decode_recall_handle
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
+from thermocline.remoting.records.properties import decode_properties
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.timers.recall import recall_handle_of, recall_marker
 
 

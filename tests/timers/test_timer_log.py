@@ -9,7 +9,7 @@ import pytest
 from tests.simulated_disk import SimulatedDisk
 from tests.timers.timer_parts import LOG_FILE_BYTES, UNITS_PER_FILE
 from thermocline.remoting.errors import CorruptDataError, DiskFullError
-from thermocline.store.disk import Disk
+from thermocline.store.files.disk import Disk
 from thermocline.timers.timer_log import UNIT_BYTES, TimerLog
 
 ROOT = "/store/timerlog"

@@ -9,10 +9,10 @@ import pytest
 from tests.store.store_parts import add_topic, delete_topic
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WINDOW_MS, World, properties_of, timer_config
 from thermocline.remoting.errors import MessageIllegalError
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, encode_properties
-from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.handles.recall_handle import decode_recall_handle
+from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX, PropertyName, encode_properties
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.timers.due_message import DueKind
 from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.recall import recall_handle_of, recall_marker

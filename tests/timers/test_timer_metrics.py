@@ -7,7 +7,7 @@ import msgspec
 from tests.simulated_disk import SimulatedDisk
 from tests.timers.timer_parts import NOW_MS, World
 from thermocline.remoting.string_hash import java_string_hash
-from thermocline.store.disk import BACKUP_SUFFIX
+from thermocline.store.files.disk import BACKUP_SUFFIX
 from thermocline.timers.timer_metrics import TimerMetrics
 
 PATH = "/store/config/timermetrics"

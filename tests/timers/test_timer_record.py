@@ -11,7 +11,7 @@ from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import draft, open_store
 from tests.timers.timer_parts import log_config
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.properties import decode_properties, encode_properties
+from thermocline.remoting.records.properties import decode_properties, encode_properties
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_record import (

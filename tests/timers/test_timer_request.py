@@ -6,8 +6,8 @@ import pytest
 
 from tests.timers.timer_parts import NOW_MS, timer_config
 from thermocline.remoting.errors import MessageIllegalError
-from thermocline.remoting.properties import decode_properties, encode_properties
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.records.properties import decode_properties, encode_properties
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.timers.timer_request import due_tick_ms, is_timer_request, timed_draft
 
 CONFIG = timer_config(delay_ms_max=259_200_000)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from thermocline.store.disk import Disk
+from thermocline.store.files.disk import Disk
 from thermocline.timers.timer_wheel import SLOT_BYTES, TimerWheel, WheelSlot
 
 PATH = "/store/timerwheel"

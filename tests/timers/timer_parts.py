@@ -7,13 +7,13 @@ from typing import Any
 from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import open_store, records_of, small_config
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.disk import Disk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import Disk
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 from thermocline.timers.due_message import DueKind, DueMessage
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_message_store import TimerMessageStore

@@ -51,7 +51,7 @@ def test_what_is_chosen_is_a_seeds_and_parses() -> None:
 
 
 def test_the_nearest_tests_run_first() -> None:
-    names = dict(stages("store/commit_log.py"))
+    names = dict(stages("store/log/commit_log.py"))
     assert list(names) == ["near", "folder", "broad"]
-    assert "tests/store/test_commit_log.py" in names["near"]
+    assert "tests/store/log/test_commit_log.py" in names["near"]
     assert names["folder"] == ["tests/store"]

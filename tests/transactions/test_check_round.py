@@ -7,9 +7,9 @@ import pytest
 from tests.store.store_parts import draft
 from tests.transactions.transaction_parts import COMMIT, TIMEOUT_MS, TOPIC, World
 from thermocline.remoting.errors import IllegalOperationError, ServiceUnavailableError
-from thermocline.remoting.message_id import decode_message_id
-from thermocline.remoting.message_record import decode_record
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import decode_record
+from thermocline.store.log.message_draft import MessageDraft, PutResult
 from thermocline.transactions import check_round
 from thermocline.transactions.check_round import CheckRound
 from thermocline.transactions.transaction_config import TransactionConfig

@@ -6,10 +6,10 @@ import pytest
 
 from tests.store.store_parts import draft
 from thermocline.remoting.errors import PropertiesTooLargeError
-from thermocline.remoting.message_record import MessageRecord, decode_record, encode_record
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
-from thermocline.remoting.sys_flag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.records.message_record import MessageRecord, decode_record, encode_record
+from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
+from thermocline.remoting.records.sys_flag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.transactions.half_message import COPY_BYTES, HalfMessage, half_draft, is_half_request
 
 SENT = {

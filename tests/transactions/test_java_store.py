@@ -15,13 +15,13 @@ from tests.store.store_parts import records_of
 from tests.store.test_java_stores import FIXTURES, JavaStore
 from tests.transactions.transaction_parts import Kept, World
 from thermocline.remoting import json_dialect
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.topic_validation import (
     TRANSACTION_GROUP,
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_HALF_TOPIC,
 )
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 
 TOPIC, QUEUES = "FxTx", 2
 LATER_MS = 2_000_000_000_000

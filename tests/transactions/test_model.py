@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.transactions.transaction_parts import COMMIT, GROUP, ROLL_BACK, TIMEOUT_MS, TOPIC, Named, World
 from thermocline.remoting.errors import IllegalOperationError, InvalidRequestError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.transactions.check_round import CheckBack
 from thermocline.transactions.transaction_config import TransactionConfig
 from thermocline.transactions.transaction_coordinator import Decision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.records.properties import decode_properties
 from thermocline.transactions.op_message import OpBuffer, decode_op_body, op_draft
 
 

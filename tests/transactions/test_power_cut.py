@@ -24,7 +24,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     OffsetOutOfRangeError,
 )
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.transactions.settlement import settle_commits
 from thermocline.transactions.transaction_config import TransactionConfig
 from thermocline.transactions.transaction_coordinator import Decision

@@ -14,7 +14,7 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
-from thermocline.remoting.sys_flag import TRANSACTION_COMMIT
+from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT
 from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.transactions.transaction_config import TransactionConfig
 

@@ -11,10 +11,10 @@ from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.store.store_parts import bodies_of, small_config
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import PropertyName, encode_properties
-from thermocline.store.disk import Disk
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import PropertyName, encode_properties
+from thermocline.store.files.disk import Disk
+from thermocline.store.log.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.transactions.check_round import CheckBack, CheckRound

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
-from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
 from thermocline.tiered.catalog import topic_visible_from_ms
 from thermocline.tiered.reading import ColdPull, ColdPullStatus, ColdReader, catalog_reader

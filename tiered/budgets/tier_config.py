@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.private_files import Readers
+from thermocline.store.files import Readers
 from thermocline.tiered.cost import requests_per_hour_min
 from thermocline.tiered.ledger import FencingMode
 from thermocline.tiered.stores import check_store_url

@@ -1,6 +1,6 @@
 """TTL in the cold tier: which segments hold no visible message any more. Arithmetic on the catalog; pure functions.
 
-The rule itself, hot and cold: store/ttl.py.
+The rule itself, hot and cold: store/config/ttl.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from thermocline.store.ttl import visible_from_ms
+from thermocline.store.config import visible_from_ms
 from thermocline.tiered.catalog.catalog import Catalog, TopicEntry
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.segments import SegmentEntry

@@ -19,7 +19,7 @@ import numpy as np
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.remoting.record_heads import find_records
+from thermocline.remoting.records.record_heads import find_records
 from thermocline.tiered.healing.log_parts import LogParts
 from thermocline.tiered.objects import FormatTooNewError, ObjectStore
 from thermocline.tiered.scrub import check_records, read_frame

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.sealing import UNIT, LocalLog, LocalQueues, SealBacklog, Units
 from thermocline.tiered.segments import SegmentEntry
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.catalog import LostRange
 from thermocline.tiered.healing.frame_salvage import FrameSalvage, SalvagedFrame

@@ -5,7 +5,7 @@ id has the milliseconds since the start of its month in its producer's time zone
 from __future__ import annotations
 
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.message_id import month_bounds_ms, unique_id_time_ms
+from thermocline.remoting.records.message_id import month_bounds_ms, unique_id_time_ms
 
 HOUR_MS = 3_600_000
 HOURS_BEFORE = 14

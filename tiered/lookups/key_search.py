@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, PackPieces, TopicEntry
 from thermocline.tiered.index_format import IndexEntry, IndexObject, QueueOffset
 from thermocline.tiered.indexes import END_OF_LOG

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from thermocline.remoting.errors import DiskFullError
-from thermocline.store.disk import NO_ROOM
+from thermocline.store.files import NO_ROOM
 
 WRITE_BYTES = 1024 * 1024
 

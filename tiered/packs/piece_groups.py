@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, SegmentFormatError
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.piece_logs import PART_BYTES_MAX, piece_log_starts

@@ -19,7 +19,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     QueryNotFoundError,
 )
-from thermocline.remoting.message_record import store_timestamp_at
+from thermocline.remoting.records.message_record import store_timestamp_at
 from thermocline.tiered.catalog import Catalog, PackedSpan, PackPieces, QueueIndex, QueueSpan
 from thermocline.tiered.index_format import IndexedPlace, QueueOffset
 from thermocline.tiered.lookups import KeySearch, KeyWanted, LookupMemory, PlaceAnswer, find_indexed_place

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.remoting.record_heads import RecordHeads, read_heads
+from thermocline.remoting.records.record_heads import RecordHeads, read_heads
 from thermocline.tiered.findings import Finding, ObjectKind
 from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_of

@@ -4,7 +4,7 @@ The hot process owns `commitlog/` and `consumequeue/`; this side only reads, thr
 only below the queue end that the hot process reported after writing it, a record only below the flush offset, so that
 neither is ever met half written. Files that the hot process deletes while they are mapped stay readable here.
 
-    commitlog/{base offset, 20 digits}                       records, see remoting/message_record.py
+    commitlog/{base offset, 20 digits}                       records, see remoting/records/message_record.py
     consumequeue/{topic}/{queue id}/{base position, 20 digits}  20-byte units: physical offset, size, tags code
 """
 
@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.store.disk import Disk, DiskFile
-from thermocline.store.mapped_file import base_offset_of
+from thermocline.store.files import Disk, DiskFile, base_offset_of
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 assert UNIT.itemsize == 20, "on-disk format shared with Apache RocketMQ"

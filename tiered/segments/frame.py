@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import zstandard
 
-from thermocline.remoting.message_record import (
+from thermocline.remoting.records.message_record import (
     LONG,
     POSITION_QUEUE_OFFSET,
     read_properties_text,
     store_timestamp_at,
 )
-from thermocline.remoting.record_heads import find_records
+from thermocline.remoting.records.record_heads import find_records
 from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.segments.segment_format import FRAME_RAW_BYTES_MAX, FrameInfo, decompress
 

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.message_record import MAGIC_V1, MAGIC_V2
-from thermocline.remoting.properties import PropertyName, find_property
-from thermocline.remoting.record_heads import RecordHeads, read_heads_at
+from thermocline.remoting.records.message_record import MAGIC_V1, MAGIC_V2
+from thermocline.remoting.records.properties import PropertyName, find_property
+from thermocline.remoting.records.record_heads import RecordHeads, read_heads_at
 from thermocline.tiered.objects import Spool
 from thermocline.tiered.segments.key_index import encode_key_index, mix_checksums
 from thermocline.tiered.segments.known_frames import GROUP_BYTES_MAX

@@ -20,8 +20,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.disk import Disk, RealDisk
-from thermocline.store.private_files import Readers, apply_modes, modes_like
+from thermocline.store.files import Disk, Readers, RealDisk, apply_modes, modes_like
 from thermocline.tiered.objects import SHOWN_OPTIONS, ObjectStore, is_masked, masked_url
 from thermocline.tiered.s3 import S3Options
 from thermocline.tiered.stores.file import PARTIAL_FOLDER, FileObjectStore

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable
 
 from thermocline.remoting.errors import UnavailableError
-from thermocline.store.disk import Disk
+from thermocline.store.files import Disk
 from thermocline.tiered.objects import Data, ObjectStore
 from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore

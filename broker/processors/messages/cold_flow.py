@@ -19,11 +19,10 @@ import msgspec
 from thermocline.broker.pulls import ColdReadQuota
 from thermocline.broker.settings import CurrentConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.config_text import parse_config_text
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings import parse_config_text
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Hot server: the message path of the hot process.
 
-    received chunk -> sends: store/fast_path.py      -> acknowledgements -> replies, waiting pulls are woken
+    received chunk -> sends: store/sends/fast_path.py      -> acknowledgements -> replies, waiting pulls are woken
                       (a chunk that is one send waits for those of other connections in the same round of the loop)
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
@@ -37,13 +37,21 @@ from thermocline.broker.sends import Acknowledgements, SendTargets
 from thermocline.broker.settings import PERM_WRITE, CurrentConfig
 from thermocline.broker.stats import BrokerStats
 from thermocline.remoting.command import SerializeType
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.frames import FRAME_HEAD, LENGTH
-from thermocline.remoting.message_id import UniqueIdGenerator
-from thermocline.store.fast_path import FRAME_HEAD_BYTES, FastPath, FastPathSettings
-from thermocline.store.flush_service import run_in_executor
+from thermocline.remoting.records.message_id import UniqueIdGenerator
+from thermocline.store.log import run_in_executor
 from thermocline.store.message_store import MessageStore
-from thermocline.store.send_header import BINARY_CODES, CODE_BYTES, HEADER_BYTES_MASK, JSON_FORMS, PREFIX_BYTES
+from thermocline.store.sends import (
+    BINARY_CODES,
+    CODE_BYTES,
+    FRAME_HEAD_BYTES,
+    HEADER_BYTES_MASK,
+    JSON_FORMS,
+    PREFIX_BYTES,
+    FastPath,
+    FastPathSettings,
+)
 
 logger = logging.getLogger(__name__)
 

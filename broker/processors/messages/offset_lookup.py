@@ -22,8 +22,7 @@ from thermocline.broker.queues import QueueLookup
 from thermocline.broker.static_topics import MappedQueues, StaticOffsets
 from thermocline.broker.tables import LedQueue, StaticTopicTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers.read import (
     GetEarliestMsgStoretimeRequestHeader,

@@ -53,20 +53,19 @@ from thermocline.broker.pulls import (
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, StaticTopicTable
-from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import BrokerBusyError, MQError, ResponseError
 from thermocline.remoting.header_codec import Int, decode_header
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.known_headers import KnownHeaders
+from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.filtered_runs import FilteredRuns
-from thermocline.store.message_draft import GetStatus
+from thermocline.store.log import GetStatus
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import FilteredRuns
 
 logger = logging.getLogger(__name__)
 

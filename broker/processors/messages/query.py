@@ -25,12 +25,11 @@ from thermocline.broker.queues import LocalRecords, VisibleQueues
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers.read import QueryMessageRequestHeader, QueryMessageResponseHeader
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.remoting.properties import KEY_SEPARATOR
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.records.properties import KEY_SEPARATOR
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

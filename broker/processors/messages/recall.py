@@ -14,8 +14,7 @@ from thermocline.broker.sends import MessageAppender
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.tables import TopicTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     IllegalOperationError,
@@ -24,11 +23,11 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
+from thermocline.remoting.handles import decode_recall_handle
 from thermocline.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
-from thermocline.remoting.properties import PropertyName
-from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.request_code import RequestCode
-from thermocline.store.message_draft import PutStatus
+from thermocline.store.log import PutStatus
 from thermocline.timers.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,7 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.tables import ClientRegistry, TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.header_codec import encode_header
@@ -34,12 +33,12 @@ from thermocline.remoting.headers.send import (
     SendMessageResponseHeader,
     decode_send_header,
 )
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.message_draft import MessageDraft
-from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text
+from thermocline.store.log import MessageDraft
+from thermocline.store.sends import broker_suffix, reply_properties, stored_text
 
 logger = logging.getLogger(__name__)
 

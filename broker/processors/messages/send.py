@@ -1,4 +1,6 @@
-"""Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full; the common case is `store/fast_path.py`.
+"""Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full.
+
+The common case is `store/sends/fast_path.py`.
 
     checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level, time of delivery, or
            half message -> put -> answer
@@ -33,12 +35,10 @@ from thermocline.broker.sends import Acknowledgements
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, StaticTopicTable, TopicTable
-from thermocline.remoting import sys_flag as sys_flags
-from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
+from thermocline.remoting.bodies.logic_queue import static_offset_if_decided
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     DiskFullError,
@@ -52,9 +52,10 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send_header
-from thermocline.remoting.logic_queue import static_offset_if_decided
-from thermocline.remoting.message_id import UniqueIdGenerator, encode_message_id
-from thermocline.remoting.properties import PropertyName, decode_properties
+from thermocline.remoting.records import sys_flag as sys_flags
+from thermocline.remoting.records.batch import decode_batch
+from thermocline.remoting.records.message_id import UniqueIdGenerator, encode_message_id
+from thermocline.remoting.records.properties import PropertyName, decode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import (
     RETRY_TOPIC_PREFIX,
@@ -63,11 +64,11 @@ from thermocline.remoting.topic_validation import (
     dlq_topic,
     is_retry_topic,
 )
-from thermocline.store.consume_queue_table import NO_ROOM_FOR_UNITS
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.log import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import NO_ROOM_FOR_UNITS
 from thermocline.store.retention import DISK_NEARLY_FULL
-from thermocline.store.send_properties import PRIORITY, broker_suffix, reply_properties, stored_text, waits_for_store
+from thermocline.store.sends import PRIORITY, broker_suffix, reply_properties, stored_text, waits_for_store
 from thermocline.timers.recall import recall_handle_of
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request

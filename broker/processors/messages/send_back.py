@@ -24,8 +24,7 @@ from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import GroupTable, TopicTable
 from thermocline.remoting.bodies import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
@@ -34,12 +33,12 @@ from thermocline.remoting.errors import (
     PermissionDeniedError,
 )
 from thermocline.remoting.headers.send import ConsumerSendMsgBackRequestHeader
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import MessageRecord, decode_record
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import dlq_topic, retry_topic
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,8 @@ from collections.abc import Mapping
 
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.sends import Acknowledgements
-from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidParameterError,
@@ -27,8 +25,9 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
 )
 from thermocline.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
-from thermocline.remoting.message_id import decode_message_id
-from thermocline.remoting.message_record import MessageRecord, decode_record
+from thermocline.remoting.records import sys_flag as sys_flags
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.transaction_coordinator import Decision, EndRequest, TransactionCoordinator

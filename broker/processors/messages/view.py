@@ -13,8 +13,7 @@ from thermocline.broker.queues import LocalRecords, VisibleQueues
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import TopicTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.headers.read import ViewMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode

@@ -28,16 +28,14 @@ from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, TopicConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError, MessageIllegalError, ResponseError, TopicNotFoundError
+from thermocline.remoting.handles import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, RetryFlag, flagged_topic
 from thermocline.remoting.headers.read import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from thermocline.remoting.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag, flagged_topic
-from thermocline.remoting.receipt_handle import ReceiptHandle
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore

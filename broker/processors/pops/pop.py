@@ -41,22 +41,22 @@ from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFil
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.pop_store import Claim, PopStore, Take
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import BrokerBusyError, MQError, PropertiesTooLargeError, ResponseError
-from thermocline.remoting.headers.read import PopMessageRequestHeader, PopMessageResponseHeader
-from thermocline.remoting.message_record import MessageRecord, encode_record, iterate_records
-from thermocline.remoting.pop_offsets import (
+from thermocline.remoting.handles import (
+    ORDER_REVIVE_QUEUE_ID,
     QUEUE_SEPARATOR,
     PoppedOffsets,
+    ReceiptHandle,
+    RetryFlag,
     message_offset_info,
     order_count_info,
     start_offset_info,
 )
-from thermocline.remoting.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag
-from thermocline.remoting.properties import PropertyName, encode_properties
-from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.headers.read import PopMessageRequestHeader, PopMessageResponseHeader
+from thermocline.remoting.records.message_record import MessageRecord, encode_record, iterate_records
+from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

@@ -26,10 +26,10 @@ from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, TopicTable
 from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.handles import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.remoting.headers.read import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -39,7 +39,6 @@ from thermocline.remoting.headers.read import (
     PopMessageResponseHeader,
     PullMessageRequestHeader,
 )
-from thermocline.remoting.pop_topics import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore

@@ -14,8 +14,7 @@ from thermocline.broker.helpers import TIER_ROLE, CostReply, CostRequest, Helper
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.tables import TopicTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError
 from thermocline.remoting.private_requests import PrivateRequestCode, TierCostHeader
 

@@ -19,8 +19,7 @@ from thermocline.broker.queues import VisibleQueues
 from thermocline.broker.tables import TopicTable
 from thermocline.remoting.bodies import PERM_READ
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import TopicNotFoundError
 from thermocline.remoting.private_requests import (
     FlushedRange,
@@ -28,8 +27,8 @@ from thermocline.remoting.private_requests import (
     FlushedRangesHeader,
     PrivateRequestCode,
 )
-from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 from thermocline.store.message_store import MessageStore
+from thermocline.store.queues import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 
 UNITS_LOOKED_AT = 64
 QUEUES_A_TURN = 256

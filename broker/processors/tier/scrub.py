@@ -12,8 +12,7 @@ import msgspec
 
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, ScrubRequest, ScrubState, decode_body
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.private_requests import PrivateRequestCode, ScrubHeader
 

@@ -35,8 +35,7 @@ from thermocline.broker.tables import TopicTable
 from thermocline.broker.tier import QueueTierState, TierCondition, TopicTierState, explain
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.private_requests import PrivateRequestCode, TierHeader, TierPurgeHeader
 from thermocline.store.message_store import MessageStore

@@ -31,8 +31,7 @@ from thermocline.broker.tables import ttl_ms as effective_ttl_ms
 from thermocline.broker.tier import HiddenMessages
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.dispatcher import Handler
+from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.private_requests import PrivateRequestCode, TtlEvidenceHeader, TtlHeader
 from thermocline.store.message_store import MessageStore

@@ -10,8 +10,14 @@ from thermocline.broker.settings.official_settings.broker_config import BROKER_C
 from thermocline.broker.settings.official_settings.message_store_config import MESSAGE_STORE_CONFIG
 from thermocline.broker.settings.official_settings.older_names import OLDER_NAMES
 from thermocline.broker.settings.official_settings.tiered_store import TIERED_STORE_CONFIG
-from thermocline.remoting.official_network_settings import NETTY_CLIENT_CONFIG, NETTY_SERVER_CONFIG, TLS_PROPERTIES
-from thermocline.remoting.official_settings import OfficialSetting, by_name, fixed_values
+from thermocline.remoting.settings import (
+    NETTY_CLIENT_CONFIG,
+    NETTY_SERVER_CONFIG,
+    TLS_PROPERTIES,
+    OfficialSetting,
+    by_name,
+    fixed_values,
+)
 
 __all__ = ["ADDRESS_SERVER", "BROKER_CLASSES", "BROKER_SETTINGS", "FIXED", "OLDER_NAMES"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thermocline.remoting.official_settings import OfficialSetting, refused, without_effect
+from thermocline.remoting.settings import OfficialSetting, refused, without_effect
 
 __all__ = ["AUTH_CONFIG"]
 

@@ -5,7 +5,7 @@ Source: broker/BrokerStartup.java (properties2SystemEnv), common/MixAll.java (WS
 
 from __future__ import annotations
 
-from thermocline.remoting.official_settings import OfficialSetting, carried
+from thermocline.remoting.settings import OfficialSetting, carried
 
 __all__ = ["ADDRESS_SERVER"]
 

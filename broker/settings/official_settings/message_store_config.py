@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thermocline.remoting.official_settings import MACHINE, OfficialSetting, honoured, refused, without_effect
+from thermocline.remoting.settings import MACHINE, OfficialSetting, honoured, refused, without_effect
 
 __all__ = ["MESSAGE_STORE_CONFIG"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thermocline.remoting.official_settings import OfficialSetting, carried, honoured, refused, without_effect
+from thermocline.remoting.settings import OfficialSetting, carried, honoured, refused, without_effect
 
 __all__ = ["OLDER_NAMES"]
 

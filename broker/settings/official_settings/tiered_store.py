@@ -6,7 +6,7 @@ is set by `coldUrl`. Names that say where history is, or how long it is kept, ar
 
 from __future__ import annotations
 
-from thermocline.remoting.official_settings import MACHINE, OfficialSetting, honoured, refused, without_effect
+from thermocline.remoting.settings import MACHINE, OfficialSetting, honoured, refused, without_effect
 
 __all__ = ["TIERED_STORE_CONFIG"]
 

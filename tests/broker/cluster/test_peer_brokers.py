@@ -14,10 +14,10 @@ from thermocline.broker.cluster import peer_brokers
 from thermocline.broker.cluster.peer_brokers import ASK_AGAIN_MS, PeerBrokers
 from thermocline.remoting.bodies import BrokerData, ClusterInfo
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import BrokerBusyError, MQError
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.server import RemotingServer
 
 TIMEOUT_MS = 2_000
 QUESTION = RequestCode.GET_MAX_OFFSET

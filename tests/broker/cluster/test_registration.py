@@ -16,7 +16,7 @@ from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import RegisterBrokerBody, TopicConfig
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 
 

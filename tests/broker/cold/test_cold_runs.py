@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
 from thermocline.broker.cold.cold_runs import ColdRuns
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.records.message_record import encode_record
 
 INCARNATION = 7
 

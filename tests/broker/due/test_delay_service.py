@@ -11,9 +11,9 @@ from tests.clock import Clock
 from thermocline.broker.due.delay_service import SLICE_MESSAGES_MAX, DelayService, schedule
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.records.properties import decode_properties
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC
-from thermocline.store.message_draft import GetStatus, MessageDraft
+from thermocline.store.log.message_draft import GetStatus, MessageDraft
 
 
 @pytest.fixture

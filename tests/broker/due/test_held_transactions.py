@@ -10,8 +10,8 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.broker.tier.store_rounds import StoreRounds
-from thermocline.remoting.properties import encode_properties
-from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.remoting.records.properties import encode_properties
+from thermocline.store.log.message_draft import MessageDraft, PutResult
 from thermocline.store.retention import DISK_NEARLY_FULL, RetentionGate
 from thermocline.transactions.half_message import half_draft
 

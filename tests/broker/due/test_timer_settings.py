@@ -6,7 +6,7 @@ from thermocline.broker.due.timer_settings import timer_config
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.broker.settings.setting_sources import SettingSource, load_settings
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.timers.timer_config import TimerConfig
 

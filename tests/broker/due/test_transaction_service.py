@@ -15,7 +15,7 @@ from tests.clock import Clock
 from thermocline.broker.assembly.recurring import make_housekeeping, make_transaction_service
 from thermocline.remoting.errors import ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 

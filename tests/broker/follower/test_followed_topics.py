@@ -15,7 +15,7 @@ from thermocline.broker.helpers.helper_hub import HelperHub
 from thermocline.broker.helpers.helper_protocol import FollowedTopic, FollowedTopics, HelloReply, HelperRequestCode
 from thermocline.broker.pulls.long_polling import LongPolling
 from thermocline.broker.tier.tier_link import TierLink
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 
 MINUTE_MS = 60_000

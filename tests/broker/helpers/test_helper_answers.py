@@ -9,12 +9,12 @@ import pytest
 
 from thermocline.broker.helpers.helper_answers import RefusingHandler, check_answer
 from thermocline.remoting import errors
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.error_table import RESPONSE_CODES, response_code
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.server import RemotingServer
 from thermocline.tiered.objects.errors import QuarantinedError, UnfitStoreError
 
 REFUSALS = [

@@ -9,7 +9,7 @@ import pytest
 
 from thermocline.broker.pops.pop_polling import Parking, Place, PopPolling
 from thermocline.broker.pulls.long_polling import LongPolling
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.queues.consume_queue import ConsumeQueue
 
 NOW = 10_000
 ANY = Place("T", "G", -1)

@@ -22,7 +22,7 @@ from thermocline.remoting.bodies import (
     QueryConsumeQueueResponseBody,
     SubscriptionData,
 )
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from thermocline.remoting.bodies import (
     MessageQueue,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import decode_record
 
 QUEUE = MessageQueue(topic="T", broker_name="broker-a", queue_id=0)
 

@@ -10,9 +10,7 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
 from thermocline.broker.tables.group_holds import HOLD_MS
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.hand_off import (
+from thermocline.remoting.bodies.hand_off import (
     BEGINNING,
     ERROR_FIELD,
     HandOffAnswer,
@@ -21,6 +19,8 @@ from thermocline.remoting.hand_off import (
     QueueTarget,
     TopicTarget,
 )
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 

@@ -9,8 +9,8 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.wire import Wire
 from thermocline.broker.pulls.long_polling import SLICE_MAX, TICK_MS, LongPolling
-from thermocline.remoting.connection import Connection
-from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.remoting.connections.connection import Connection
+from thermocline.store.queues.consume_queue import ConsumeQueue
 
 
 class Sleeper:

@@ -9,7 +9,7 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
 from thermocline.broker.cold.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.records.message_record import encode_record
 
 FIRST_MS = 1_600_000_000_000
 COLD_END = 10

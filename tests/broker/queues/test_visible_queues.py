@@ -15,8 +15,8 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import expire_local_files
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import UnavailableError
-from thermocline.store.consume_queue import FILLER, UNIT, ConsumeQueue
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log.message_draft import MessageDraft
+from thermocline.store.queues.consume_queue import FILLER, UNIT, ConsumeQueue
 
 TOPIC = "TopicA"
 

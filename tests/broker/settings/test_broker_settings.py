@@ -23,11 +23,11 @@ from thermocline.broker.settings.setting_sources import (
     file_source,
     load_settings,
 )
-from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.clients.name_server_source import NameServerSource
 from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.json_dialect import loads
-from thermocline.remoting.name_server_source import NameServerSource
-from thermocline.store.store_config import FlushDiskType
+from thermocline.remoting.settings.config_text import parse_config_text
+from thermocline.store.config.store_config import FlushDiskType
 
 BROKER_CONF = b"""
 # as Apache RocketMQ ships it

@@ -26,8 +26,8 @@ from thermocline.namesrv.name_server_settings import PropertySource, environment
 from thermocline.namesrv.name_server_settings import environment_variable as name_server_variable
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES, NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.official_network_settings import TLS_PROPERTIES
-from thermocline.remoting.official_settings import MACHINE, OfficialSetting, Treatment
+from thermocline.remoting.settings.official_network_settings import TLS_PROPERTIES
+from thermocline.remoting.settings.official_settings import MACHINE, OfficialSetting, Treatment
 
 _PROGRAM = Path(__file__).parent / "java" / "OfficialSettings.java"
 _ANSWER_TIMEOUT_S = 120.0

@@ -10,7 +10,7 @@ from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import draft, open_store
 from thermocline.broker.state.log_reservation import REFUSAL, LogReservation, encode_ceiling, reserve_bytes
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
-from thermocline.store.store_config import StoreConfig
+from thermocline.store.config.store_config import StoreConfig
 
 
 def test_sends_stop_in_front_of_the_ceiling_and_go_on_behind_the_next_snapshot() -> None:

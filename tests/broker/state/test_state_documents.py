@@ -25,7 +25,7 @@ from thermocline.broker.tables.message_request_modes import RequestModeTable
 from thermocline.broker.tables.static_topic_table import StaticTopicTable
 from thermocline.pop import order_table
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.disk import replace_file
+from thermocline.store.files.disk import replace_file
 from thermocline.tiered.state import snapshot as names
 
 CONFIG = small_config()

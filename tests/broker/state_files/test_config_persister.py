@@ -9,7 +9,7 @@ import pytest
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.state_files.config_persister import ConfigPersister, load_file
 from thermocline.remoting.errors import ClosedError, DiskFullError, UnavailableError
-from thermocline.store.table_changes import TableChanges
+from thermocline.store.state.table_changes import TableChanges
 
 
 class SlowDisk(SimulatedDisk):

@@ -13,7 +13,7 @@ from thermocline.broker.assembly.recurring import make_mapping_cleaner
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import LogicQueueMappingItem
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 
 FIRST = item(0, "a", 0, queue_id=2)

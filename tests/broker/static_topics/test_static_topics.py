@@ -15,8 +15,8 @@ from tests.broker.static_topics.two_brokers import GROUP, TOPIC, Side, TwoBroker
 from thermocline.remoting.bodies import TopicConfigAndMapping, TopicConfigTableBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.json_dialect import loads
-from thermocline.remoting.message_record import iterate_records
-from thermocline.store.message_draft import MessageDraft
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.store.log.message_draft import MessageDraft
 
 NOT_LEADER = 501
 FIRST = item(0, "a", 0, queue_id=2)

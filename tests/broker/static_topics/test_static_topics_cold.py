@@ -10,7 +10,7 @@ import pytest
 from tests.broker.cold_tier import MemoryColdTier
 from tests.broker.pulling import expire_local_files
 from tests.broker.static_topics.two_brokers import GROUP, TOPIC, Peers, item, one_broker
-from thermocline.remoting.message_record import iterate_records
+from thermocline.remoting.records.message_record import iterate_records
 
 FIRST = item(0, "a", 0, queue_id=2)
 MOVED = item(1, "b", 10_000, queue_id=1)

@@ -14,11 +14,11 @@ from thermocline.broker.assembly.processors import state_processors, table_proce
 from thermocline.broker.cluster.peer_brokers import PeerBrokers
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.dispatcher import Dispatcher
+from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.server import RemotingServer
 
 TOPIC = "Static"
 GROUP = "group"

@@ -11,9 +11,9 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.popping import PopClient, bodies
 from tests.broker.pulling import GROUP, TOPIC, Consumer, offsets
 from thermocline.broker.tables.group_holds import HOLD_MS, GroupHolds
+from thermocline.remoting.bodies.hand_off import HandOffBody, QueueTarget, TopicTarget
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import GroupHeldError
-from thermocline.remoting.hand_off import HandOffBody, QueueTarget, TopicTarget
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 

@@ -12,8 +12,8 @@ from tests.clock import Clock
 from thermocline.broker.state_files.config_persister import ConfigPersister
 from thermocline.broker.tables.kept_clock import FILE_NAME, KeptClock
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
-from thermocline.store.disk import RealDisk
-from thermocline.store.store_clock import StoreClock
+from thermocline.store.config.store_clock import StoreClock
+from thermocline.store.files.disk import RealDisk
 
 HOUR_MS = 3_600_000
 

@@ -22,11 +22,11 @@ from thermocline.broker.tier_process.state_capture import QueueEnds, StateCaptur
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, InvalidRequestError, UnavailableError
 from thermocline.remoting.json_dialect import loads
-from thermocline.store.disk import DiskFile
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import DiskFile
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
-from thermocline.store.topic_births import TopicBirth, read_births
+from thermocline.store.state.topic_births import TopicBirth, read_births
 
 CONFIG = StoreConfig(root_path="/store", log_file_bytes=1 << 16, queue_file_bytes=20 * 100)
 TOPICS_PATH = "/store/config/topics.json"

@@ -16,7 +16,7 @@ from tests.clock import Clock
 from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.broker.tier.store_rounds import IDLE_TICK_MS, QUEUE_FILES_AHEAD_MAX, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.store.retention import RetentionGate
 from thermocline.timers.timer_round import TimerRound
 

@@ -16,7 +16,7 @@ from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.broker.tier_process.state_capture import QueueEnds, StateCapture
 from thermocline.broker.tier_process.state_rounds import StateRounds
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
-from thermocline.store.disk import replace_file
+from thermocline.store.files.disk import replace_file
 from thermocline.tiered.ledger.ledger_writer import LedgerWriter
 from thermocline.tiered.objects.errors import StateTooNewError
 from thermocline.tiered.objects.object_store import Data, ObjectStore

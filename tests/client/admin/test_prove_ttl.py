@@ -13,9 +13,9 @@ from thermocline.client import Message, Producer, ReceivedMessage
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.message_id import encode_message_id
+from thermocline.remoting.connections.connection import Connection
 from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.records.message_id import encode_message_id
 
 NEVER_MS = 1 << 50
 CLEAN: dict[str, Any] = {

@@ -28,9 +28,9 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from thermocline.remoting.records.sys_flag import CompressionType, compression_type, is_compressed
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.sys_flag import CompressionType, compression_type, is_compressed
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from thermocline.client import (
     TopicNotFoundError,
 )
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.records.properties import decode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

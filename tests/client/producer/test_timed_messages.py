@@ -10,7 +10,7 @@ import pytest
 from thermocline.client import AsyncProducer, Message, Producer
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.errors import IllegalOperationError, InvalidRequestError, MQError, UnavailableError
-from thermocline.remoting.recall_handle import RecallHandle, decode_recall_handle
+from thermocline.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

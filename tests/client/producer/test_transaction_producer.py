@@ -23,7 +23,7 @@ from thermocline import (
     UnavailableError,
 )
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.properties import PropertyName, decode_properties
+from thermocline.remoting.records.properties import PropertyName, decode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 

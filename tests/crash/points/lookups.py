@@ -21,7 +21,7 @@ from tests.crash.points.promises import KEYS_USED, Message, Promises
 from tests.crash.points.small_broker import SmallBroker
 from thermocline.broker.cold.cold_reads import ColdKeyQuery
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.index_format.index_directory import directory_of
 from thermocline.tiered.index_format.index_entry import IndexEntry

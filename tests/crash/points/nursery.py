@@ -24,7 +24,7 @@ from tests.crash.points.promises import Promises
 from tests.crash.points.tape import Point, Side, Tape
 from tests.crash.points.trial import make_world, run_until_death
 from tests.virtual_loop import run_virtually
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.stores.file import FileObjectStore
 
 EXIT_FAILED = 3

@@ -18,7 +18,7 @@ from tests.crash.points.tape import Side, Tape
 from tests.tiered.bucket_bytes import found_in, objects_of
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import ObjectStoreUnavailableError, UnavailableError
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.ledger.pins import Pin, create_pin, delete_pin
 from thermocline.tiered.objects.object_store import ObjectStore

@@ -55,10 +55,10 @@ from thermocline.broker.tier.tier_link import TierLink
 from thermocline.broker.tier_process.tier_process import TierRole
 from thermocline.broker.tier_process.tier_work import TierWork
 from thermocline.remoting.errors import FencedError, UnavailableError
-from thermocline.store.disk import Disk
+from thermocline.store.config.store_config import FlushDiskType, StoreConfig
+from thermocline.store.files.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
-from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.objects.errors import ForeignLedgerError
 from thermocline.tiered.objects.object_store import ObjectStore

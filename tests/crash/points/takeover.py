@@ -37,8 +37,8 @@ from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.virtual_loop import run_virtually
 from thermocline.remoting.errors import ClosedError, FencedError, UnavailableError
-from thermocline.remoting.message_record import iterate_records
-from thermocline.store.message_draft import GetStatus
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.store.log.message_draft import GetStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 

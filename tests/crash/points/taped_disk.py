@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.crash.points.tape import Layer, Side, Tape
-from thermocline.store.disk import Buffer, Disk, DiskFile, parent_of
+from thermocline.store.files.disk import Buffer, Disk, DiskFile, parent_of
 from thermocline.tiered.wrappers import ProcessCrash
 
 

@@ -22,7 +22,7 @@ from tests.crash.points.tape import Side, Tape
 from tests.crash.points.test_crash_points import QUICK_STOPS, SOAK_STOPS
 from tests.crash.points.trial import Trial, carry_out, come_back, make_world
 from tests.virtual_loop import run_virtually
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 
 ROOT = Path(__file__).resolve().parents[3]
 SEED = 1

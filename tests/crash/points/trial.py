@@ -29,8 +29,8 @@ from tests.crash.points.tape import Io, Point, Side, Tape
 from tests.crash.points.verdict import check_bucket, check_messages, check_nothing_missing
 from tests.simulated_disk import SimulatedDisk
 from tests.virtual_loop import run_virtually
-from thermocline.store.disk import Disk
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
+from thermocline.store.files.disk import Disk
 from thermocline.tiered.garbage.garbage_rounds import GarbageRounds
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.stores.memory import MemoryObjectStore

@@ -25,7 +25,7 @@ from thermocline.broker.pulls.request_expressions import ALL
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
-from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.catalog.catalog import Catalog, apply
 from thermocline.tiered.ledger.checkpoint import load_head_if_good

@@ -10,7 +10,7 @@ import pytest
 
 from thermocline.remoting.errors import ObjectNotFoundError, SegmentSizeError, UnsupportedRequestError
 from thermocline.spark.access.hadoop_store import HadoopObjectStore
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.stores.file import FileObjectStore
 

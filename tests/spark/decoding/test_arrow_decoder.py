@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.spark.message_rows import expected_rows, normal_rows
 from tests.spark.sample_records import ALL_COLUMNS, HOST_V4, HOST_V6, TIME_MS, compressed_record, record
-from thermocline.remoting import sys_flag as flags
-from thermocline.remoting.batch import BatchMessage, encode_batch
-from thermocline.remoting.compression import compress
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.sys_flag import CompressionType
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.compression import compress
+from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.spark.sample_records import ALL_COLUMNS, HOST_V6, compressed_record, record
-from thermocline.remoting import sys_flag as flags
-from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.message_record import decode_record
-from thermocline.remoting.record_heads import read_heads
-from thermocline.remoting.sys_flag import CompressionType
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_record import decode_record
+from thermocline.remoting.records.record_heads import read_heads
+from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
 from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from thermocline.remoting import sys_flag as flags
-from thermocline.remoting.message_record import is_blank, iterate_records
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.message_record import is_blank, iterate_records
 from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 
 REPOSITORY = Path(__file__).resolve().parents[3]

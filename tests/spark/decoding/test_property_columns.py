@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.spark.sample_records import record
-from thermocline.remoting.properties import decode_properties
-from thermocline.remoting.record_heads import read_heads
+from thermocline.remoting.records.properties import decode_properties
+from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.decoding.property_columns import read_properties
 
 CASES: list[tuple[bytes, dict[str, str]]] = [

@@ -19,7 +19,8 @@ from thermocline.client.consumer.pull_consumer import PullConsumer
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
-from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.bodies.hand_off import HandOffBody, TopicTarget
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import (
     GroupActiveError,
@@ -28,7 +29,6 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     TopicChangedError,
 )
-from thermocline.remoting.hand_off import HandOffBody, TopicTarget
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.private_requests import HandOffHeader, PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode

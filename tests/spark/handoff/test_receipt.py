@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.fixtures_s3 import S3Bucket
+from thermocline.remoting.bodies.hand_off import QueueTarget, TopicTarget
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectNotFoundError
-from thermocline.remoting.hand_off import QueueTarget, TopicTarget
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.handoff.hand_off import hand_off

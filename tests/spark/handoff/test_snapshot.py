@@ -13,8 +13,8 @@ from pyspark.errors import AnalysisException
 from tests.clock import Clock
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from thermocline import spark as tc
+from thermocline.remoting.bodies.hand_off import BEGINNING
 from thermocline.remoting.errors import InvalidRequestError, ObjectStoreUnavailableError, TopicNotFoundError
-from thermocline.remoting.hand_off import BEGINNING
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.handoff.pin_keeper import PIN_MS, PinKeeper

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from tests.spark.cold_tier import directory_url
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.stores.object_store_url import open_object_store
 

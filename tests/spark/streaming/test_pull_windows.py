@@ -9,7 +9,7 @@ import pytest
 
 from tests.spark.sample_records import record
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.record_heads import read_heads
+from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.streaming.pull_windows import (
     ROUND_BYTES_MAX,
     WINDOW_OFFSETS,

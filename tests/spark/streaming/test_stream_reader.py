@@ -22,7 +22,7 @@ from tests.spark.streaming.queries import (
 )
 from tests.tiered.cold_data import Log
 from tests.waiting import wait_until
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.spark import read_stream
 
 if TYPE_CHECKING:

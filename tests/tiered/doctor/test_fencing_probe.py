@@ -16,7 +16,7 @@ import pytest
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.ledger_races import IgnoringStore
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.doctor.bench import STALE_MS, Bench
 from thermocline.tiered.doctor.fencing_check import DIRECTORY_RACES, check_fencing
 from thermocline.tiered.doctor.fencing_probe import Races, probe_conditional, probe_listings, probe_read_back

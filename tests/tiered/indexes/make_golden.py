@@ -16,7 +16,7 @@ import zstandard
 
 from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.stores.file import FileObjectStore
 

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.lookup_history import NAMES, History, Sent, tier_of
 from benchmarks.synthetic_cold_tier import KEYS
-from thermocline.remoting.message_id import month_bounds_ms
+from thermocline.remoting.records.message_id import month_bounds_ms
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.index_format.index_entry import IndexEntry
 from thermocline.tiered.indexes.bloom_cache import BloomCache

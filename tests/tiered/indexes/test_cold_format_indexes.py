@@ -15,7 +15,7 @@ from typing import Any
 
 from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.indexes.make_golden import GOLDEN, write_bucket
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.reading.cold_reader import ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.tiered.ledger_data import make_entry, open_writer
-from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.records.message_record import encode_record
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.index_format.index_object import IndexedPlace

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.tiered.ledger_data import KEYS, open_writer
-from thermocline.remoting.message_id import month_bounds_ms
+from thermocline.remoting.records.message_id import month_bounds_ms
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges
 from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, PlaceRows, decode_chapter, encode_chapter
 from thermocline.tiered.index_format.index_entry import PLACES, IndexEntry, encode_topics

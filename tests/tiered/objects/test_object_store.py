@@ -20,7 +20,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     SegmentSizeError,
 )
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.objects.errors import AlreadyExistsError
 from thermocline.tiered.objects.object_store import ObjectStore, check_key
 from thermocline.tiered.s3 import S3ObjectStore, S3Options

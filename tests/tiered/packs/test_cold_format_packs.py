@@ -14,7 +14,7 @@ import pytest
 
 from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.packs.make_golden import GOLDEN, GOLDEN_BEFORE, GOLDEN_RECORDS, LARGE, WRITERS
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.catalog.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.segments.object_keys import BrokerKeys

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.synthetic_cold_tier import KEYS
 from examples.cold_reader import History, read
 from tests.tiered.packs.model import NAMES, Model
-from thermocline.remoting.message_id import encode_message_id
+from thermocline.remoting.records.message_id import encode_message_id
 
 STORE_HOST = ("10.1.2.3", 10911)
 

@@ -21,7 +21,7 @@ from tests.tiered.packs.test_packs import TOPICS, Rig, config
 from thermocline.broker.helpers.helper_protocol import TtlProofRequest
 from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
-from thermocline.remoting.message_record import POSITION_STORE_TIMESTAMP
+from thermocline.remoting.records.message_record import POSITION_STORE_TIMESTAMP
 from thermocline.tiered.ledger.pins import Pin, create_pin, delete_pin
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.reading.cold_reader import Boundary

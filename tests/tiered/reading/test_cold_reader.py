@@ -15,7 +15,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     QueryNotFoundError,
 )
-from thermocline.remoting.message_record import MessageRecord, decode_record, iterate_records
+from thermocline.remoting.records.message_record import MessageRecord, decode_record, iterate_records
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, QueueHole, SegmentOut, TopicChange
 from thermocline.tiered.ledger.ledger_writer import LedgerWriter

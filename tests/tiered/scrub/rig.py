@@ -13,12 +13,12 @@ from random import Random
 
 from tests.clock import Clock
 from tests.tiered.ledger_data import IDENTITY, KEYS
-from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.string_hash import tags_code
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import MessageDraft
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.pack_pieces import PackPieces

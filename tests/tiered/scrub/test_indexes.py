@@ -14,7 +14,7 @@ import pytest
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import ScrubRig
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.findings.findings import ObjectKind, Outcome, Problem
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex

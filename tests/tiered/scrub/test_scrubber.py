@@ -19,7 +19,7 @@ import pytest
 from tests.tiered.ledger_data import IDENTITY, KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import START_MS, ScrubRig
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.findings.findings import ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.healing.ledger_healer import restore_damaged
 from thermocline.tiered.ledger.ledger_reader import LedgerReader, open_catalog

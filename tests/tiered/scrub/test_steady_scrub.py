@@ -17,7 +17,7 @@ from tests.tiered.scrub.rig import ScrubRig
 from thermocline.broker.helpers.helper_protocol import ScrubRequest
 from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.remoting.errors import ObjectStoreUnavailableError
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.objects.object_store import ObjectSuffix
 from thermocline.tiered.scrub.scrubber import named_sizes

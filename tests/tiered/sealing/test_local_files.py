@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.test_disk import mapped_bytes_in_memory
-from thermocline.store.disk import RealDisk
+from tests.store.files.test_disk import mapped_bytes_in_memory
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.sealing.local_files import FAULT_BYTES, LEAVE_FAULTS, LocalLog
 
 MIB = 1 << 20

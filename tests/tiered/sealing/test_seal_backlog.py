@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thermocline.remoting.message_record import encode_record
-from thermocline.store.disk import RealDisk
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.sealing.local_files import UNIT, LocalLog, LocalQueues
 from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPlan, SealPolicy
 

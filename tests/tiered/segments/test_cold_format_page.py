@@ -15,10 +15,10 @@ import pytest
 from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.make_golden import GOLDEN, KEYS, RECORDS_VERSION, VERSION, WRITERS
 from tests.tiered.record_variants import COMPRESSED_BODIES, LONG_TOPIC, PLAIN_BODY, THREE_MESSAGES, TWO_MESSAGES
-from thermocline.remoting.batch import decode_batch
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.message_record import MAGIC_V1, MAGIC_V2, decode_record
-from thermocline.remoting.sys_flag import (
+from thermocline.remoting.records.batch import decode_batch
+from thermocline.remoting.records.compression import decompress
+from thermocline.remoting.records.message_record import MAGIC_V1, MAGIC_V2, decode_record
+from thermocline.remoting.records.sys_flag import (
     BORN_HOST_V6,
     INNER_BATCH,
     STORE_HOST_V6,
@@ -26,7 +26,7 @@ from thermocline.remoting.sys_flag import (
     compression_type,
     is_compressed,
 )
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.segments.segment_reader import SegmentReader
 from thermocline.tiered.stores.file import FileObjectStore

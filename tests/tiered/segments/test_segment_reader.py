@@ -10,7 +10,7 @@ import pytest
 from tests.tiered.cold_data import Log, unique_keys, write_segment
 from tests.tiered.ledger_data import KEYS
 from thermocline.remoting.errors import ObjectNotFoundError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.objects.errors import SegmentFormatError
 from thermocline.tiered.packs.segment_upload import upload_segment
 from thermocline.tiered.segments.segment_entry import PartLocator, SegmentEntry

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.tiered.cold_data import Log, write_segment
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.objects.errors import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.segments.frame import decode_frame
 from thermocline.tiered.segments.segment_format import TRAILER, FrameInfo, LogFooter, SegmentId, decode_log_footer

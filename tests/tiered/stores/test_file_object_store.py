@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.store.disk import RealDisk
+from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError
 from thermocline.tiered.stores.file import FileObjectStore
 from thermocline.tiered.stores.file.file_object_store import ObjectSyncSite

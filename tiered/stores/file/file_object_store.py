@@ -31,7 +31,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     SegmentSizeError,
 )
-from thermocline.store.disk import Disk, make_durable_directory, parent_of
+from thermocline.store.files import Disk, make_durable_directory, parent_of
 from thermocline.tiered.objects import (
     AlreadyExistsError,
     Data,

@@ -11,10 +11,10 @@ from tests.broker.data_broker import data_broker
 from tests.broker.pulling import pull_fields
 from tests.broker.wire import HIGH_WATER_BYTES, Wire, split_frames
 from tests.store.send_frames import batch_frame, send_frame, unique_key
-from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.message_record import iterate_records
-from thermocline.store.store_config import FlushDiskType
+from thermocline.remoting.records.batch import BatchMessage
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.store.config.store_config import FlushDiskType
 
 TOPIC = "TopicA"
 DEADLINE_S = 20

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.broker.cold_tier import MemoryColdTier
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import TOPIC, Consumer, expire_local_files
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
 
 
 async def number(broker: DataBroker, code: int, **fields: Any) -> int:

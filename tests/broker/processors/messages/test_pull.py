@@ -23,8 +23,8 @@ from thermocline.remoting.bodies import ConsumerData, SubscriptionData, Subscrip
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.string_hash import tags_code
-from thermocline.store.consume_queue import UNIT
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
+from thermocline.store.queues.consume_queue import UNIT
 
 
 @pytest.fixture

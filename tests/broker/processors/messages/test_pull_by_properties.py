@@ -129,7 +129,7 @@ async def test_tags_take_no_turn_and_no_look_into_records(
     def looked(*_: object) -> bytes:
         raise AssertionError("a record was looked into")
 
-    monkeypatch.setattr("thermocline.store.filtered_runs.read_properties_text", looked)
+    monkeypatch.setattr("thermocline.store.queues.filtered_runs.read_properties_text", looked)
     monkeypatch.setattr(LoopTurns, "add", looked)
     monkeypatch.setattr(MessageFilters, "find", looked)
     assert offsets(consumer.pull(0, **fields)) == [0, 1, 2]

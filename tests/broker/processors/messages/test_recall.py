@@ -15,9 +15,9 @@ from tests.broker.wire import Wire
 from tests.store.send_frames import send_frame, unique_key
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.recall_handle import RecallHandle, decode_recall_handle
+from thermocline.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
 from thermocline.remoting.topic_validation import TIMER_TOPIC
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
 
 TOPIC = "TopicA"
 RECALLS = BrokerConfig(listen_host="127.0.0.1", recall=True)

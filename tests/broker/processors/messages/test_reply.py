@@ -11,9 +11,9 @@ from tests.broker.control_broker import Client
 from tests.broker.data_broker import DataBroker, data_broker
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.message_id import decode_message_id
-from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.properties import decode_properties
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 REQUESTER = "10.7.0.1@requester"

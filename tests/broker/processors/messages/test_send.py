@@ -16,12 +16,12 @@ from tests.clock import Clock
 from tests.store.send_frames import batch_frame, send_frame, unique_key
 from thermocline.broker.sends import acknowledgements
 from thermocline.broker.settings.broker_config import BrokerConfig
-from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.command import RemotingCommand, SerializeType
-from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.records.batch import BatchMessage
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.store.config.store_config import FlushDiskType
 from thermocline.store.retention import DISK_NEARLY_FULL
-from thermocline.store.store_config import FlushDiskType
 
 TOPIC = "TopicA"
 

@@ -9,9 +9,9 @@ from tests.broker.control_broker import STORE_HOST, ControlBroker, control_broke
 from thermocline.broker.cold.cold_reads import ColdRecord, NoColdTier
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import MessageRecord
-from thermocline.store.store_config import FlushDiskType
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.store.config.store_config import FlushDiskType
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from tests.store.send_frames import send_frame, unique_key
 from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.broker.cold.cold_reads import ColdRecord, NoColdTier
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.message_id import encode_message_id
-from thermocline.remoting.message_record import encode_record
-from thermocline.remoting.properties import encode_properties
-from thermocline.store.store_config import FlushDiskType
+from thermocline.remoting.records.message_id import encode_message_id
+from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.records.properties import encode_properties
+from thermocline.store.config.store_config import FlushDiskType
 
 
 @pytest.fixture

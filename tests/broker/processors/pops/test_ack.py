@@ -11,7 +11,7 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, Popped, bodies, popped, receipt_fields
 from tests.broker.processors.pops.test_pop import RETRY_TOPIC
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
 
 
 @pytest.fixture

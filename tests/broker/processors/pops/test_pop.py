@@ -15,7 +15,7 @@ from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, bodies, 
 from tests.broker.pulling import expire_local_files
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
-from thermocline.store.store_config import FlushDiskType
+from thermocline.store.config.store_config import FlushDiskType
 
 RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
 ANSWER_FIELDS = {"popTime", "invisibleTime", "reviveQid", "restNum", "startOffsetInfo", "msgOffsetInfo"}

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, bodies
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.message_record import iterate_records
+from thermocline.remoting.records.message_record import iterate_records
 
 
 @pytest.fixture

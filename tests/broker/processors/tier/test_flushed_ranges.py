@@ -14,7 +14,7 @@ from tests.broker.pulling import TOPIC, Consumer, expire_local_files, messages
 from tests.broker.wire import Wire
 from thermocline.broker.processors.tier.flushed_ranges import FlushedRangesProcessor
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.dispatcher import Dispatcher
+from thermocline.remoting.connections.dispatcher import Dispatcher
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 

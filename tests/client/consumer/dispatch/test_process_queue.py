@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from thermocline.client.consumer.dispatch.process_queue import LOCK_TRUSTED_MS, ProcessQueue
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
-from thermocline.remoting.message_record import decode_record, encode_record
+from thermocline.remoting.records.message_record import decode_record, encode_record
 
 QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
 

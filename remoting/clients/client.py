@@ -1,0 +1,284 @@
+"""The connecting half of the remoting protocol: one connection, and a set of them by address.
+
+Both belong to one event loop and its thread. Requests that the peer makes of us go to the handler given; without one
+they are answered "not supported".
+Source: NettyRemotingClient.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import (
+    RECEIVE_BYTES,
+    ChunkHandler,
+    Connection,
+    ConnectionLimits,
+    RequestHandler,
+    Traffic,
+    close_all,
+)
+from thermocline.remoting.errors import (
+    ClosedError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    ResponseError,
+    UnavailableError,
+    UnsupportedRequestError,
+)
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.socket_address import is_unix_address, parse_address
+
+CONNECT_TIMEOUT_MS = 3_000
+
+
+class RefuseRequests:
+    """The handler of a client that serves nothing."""
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Answer that the code is not supported, with RocketMQ's sentence."""
+        raise UnsupportedRequestError(f" request type {command.code} not supported")
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+
+class ClientConnection(Connection):
+    """One connection that this side made."""
+
+    __slots__ = ("address",)
+
+    address: str
+
+    @classmethod
+    async def open(
+        cls,
+        address: str,
+        *,
+        handler: RequestHandler | None = None,
+        chunk_handler: ChunkHandler | None = None,
+        limits: ConnectionLimits | None = None,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        on_closed: Callable[[Connection], None] | None = None,
+        receive_buffer: memoryview | None = None,
+        traffic: Traffic | None = None,
+    ) -> ClientConnection:
+        """Connect to `host:port` or to the path of a unix socket. Cancelling is safe.
+
+        Raises:
+            ConnectionLostError: The connection could not be made in time.
+            InvalidParameterError: The address is none.
+        """
+        loop = asyncio.get_running_loop()
+
+        def make() -> ClientConnection:
+            connection = cls(
+                loop=loop,
+                handler=handler or RefuseRequests(),
+                chunk_handler=chunk_handler,
+                limits=limits,
+                receive_buffer=receive_buffer,
+                is_server=False,
+                on_closed=on_closed,
+                traffic=traffic,
+            )
+            connection.address = address
+            return connection
+
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                if is_unix_address(address):
+                    _, connection = await loop.create_unix_connection(make, address)
+                else:
+                    host, port = parse_address(address)
+                    _, connection = await loop.create_connection(make, host, port)
+        except TimeoutError as error:
+            raise ConnectionLostError("no connection in time", address=address) from error
+        except OSError as error:
+            raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
+        return connection
+
+    async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Send a request as soon as the peer takes it, and wait for the answer, whatever its code. Cancelling is safe.
+
+        Raises:
+            RequestTimeoutError: No answer in time.
+            ConnectionLostError: The connection is closed, or closes meanwhile.
+            BrokerBusyError: Too many calls are pending.
+        """
+        if not self.is_write_paused:
+            return await self.start_call(command, timeout_ms=timeout_ms)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.wait_writable()
+                return await self.start_call(command, timeout_ms=timeout_ms)
+        except TimeoutError as error:
+            raise RequestTimeoutError("the peer takes no request", address=self.remote_address) from error
+
+    async def request(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """As `call`, for an answer that must be SUCCESS.
+
+        Raises:
+            ResponseError: The peer answered another code.
+        """
+        response = await self.call(command, timeout_ms=timeout_ms)
+        if response.code != ResponseCode.SUCCESS:
+            raise ResponseError(code=response.code, remark=response.remark, address=self.remote_address)
+        return response
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that is not answered. To go easy on memory, `await wait_writable()` before.
+
+        Raises:
+            ConnectionLostError: The connection is closed.
+            BrokerBusyError: Too much is unsent.
+        """
+        assert command.is_oneway
+        self.check_can_send()
+        self.send(command)
+
+
+class RemotingClient:
+    """Connections by address, opened when needed and kept; one an address.
+
+    A broken connection is forgotten, so that the next call opens another. Bound: as many connections as there are
+    addresses; the caller gets them from routes, and drops those it does not need by `disconnect`.
+    """
+
+    def __init__(
+        self,
+        *,
+        handler: RequestHandler | None = None,
+        chunk_handler: ChunkHandler | None = None,
+        limits: ConnectionLimits | None = None,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        on_closed: Callable[[ClientConnection], None] | None = None,
+    ) -> None:
+        self._handler = handler
+        self._chunk_handler = chunk_handler
+        self._limits = limits
+        self._connect_timeout_ms = connect_timeout_ms
+        self._on_closed = on_closed
+        self._connections: dict[str, ClientConnection] = {}
+        self._opening: dict[str, asyncio.Task[ClientConnection]] = {}
+        self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._closed = False
+        self._is_sealed = False
+        self.traffic = Traffic()
+
+    async def __aenter__(self) -> RemotingClient:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def connection(self, address: str) -> ClientConnection | None:
+        """The open connection to an address, if there is one."""
+        return self._connections.get(address)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses that a connection is open to."""
+        return tuple(self._connections)
+
+    async def connect(self, address: str) -> ClientConnection:
+        """The connection to an address, opened if need be; callers at the same time share it. Cancelling is safe.
+
+        Raises:
+            ConnectionLostError: It could not be made.
+            ClosedError: This client is closed.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and not connection.is_closed:
+            return connection
+        if self._closed:
+            raise ClosedError("the client is closed")
+        if self._is_sealed:
+            raise ConnectionLostError("there is no connection, and this client makes no more", address=address)
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = asyncio.get_running_loop().create_task(self._open(address))
+            self._opening[address] = opening
+            opening.add_done_callback(lambda task: self._opened(address, task))
+        return await asyncio.shield(opening)
+
+    async def call(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Send a request and wait for the answer, whatever its code. Cancelling is safe.
+
+        Raises:
+            ConnectionLostError: No connection could be made, or it broke before the answer.
+            RequestTimeoutError: No answer in time.
+            BrokerBusyError: Too many calls are pending.
+        """
+        connection = self._connections.get(address)
+        if connection is None or connection.is_closed:
+            connection = await self.connect(address)
+        try:
+            return await connection.call(command, timeout_ms=timeout_ms)
+        except UnavailableError as error:
+            error.context.setdefault("address", address)
+            raise
+
+    async def request(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """As `call`, for an answer that must be SUCCESS; else ResponseError."""
+        connection = self._connections.get(address)
+        if connection is None or connection.is_closed:
+            connection = await self.connect(address)
+        return await connection.request(command, timeout_ms=timeout_ms)
+
+    async def send_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that is not answered, as soon as the peer takes it; errors of `connect`."""
+        connection = await self.connect(address)
+        await connection.wait_writable()
+        connection.send_oneway(command)
+
+    def seal(self) -> None:
+        """Open no more connections: one that is lost from now on stays lost, and nothing follows what it carried."""
+        self._is_sealed = True
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection to an address, if there is one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def close(self, *, timeout_ms: int = 1_000) -> None:
+        """Close every connection; pending calls fail, what is not sent within `timeout_ms` is lost. Idempotent."""
+        self._closed = True
+        opening = tuple(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        await close_all(tuple(self._connections.values()), timeout_ms=timeout_ms)
+
+    async def _open(self, address: str) -> ClientConnection:
+        connection = await ClientConnection.open(
+            address,
+            handler=self._handler,
+            chunk_handler=self._chunk_handler,
+            limits=self._limits,
+            connect_timeout_ms=self._connect_timeout_ms,
+            on_closed=self._forget,
+            receive_buffer=self._receive_buffer,
+            traffic=self.traffic,
+        )
+        if not connection.is_closed:  # the peer may have closed it while this task was waiting for its turn
+            self._connections[address] = connection
+        return connection
+
+    def _opened(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
+        self._opening.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # the waiting callers get it; without any, asyncio must not report it
+
+    def _forget(self, connection: Connection) -> None:
+        assert isinstance(connection, ClientConnection)
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        if self._on_closed is not None:
+            self._on_closed(connection)

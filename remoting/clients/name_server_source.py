@@ -1,0 +1,151 @@
+"""NameServerSource: where a list of NameServers comes from, so that brokers and clients can follow it while they run.
+
+    10.0.0.5:9876;10.0.0.6:9876             these addresses; a name is resolved at each connection, to one address of it
+    dns://namesrv.example.com:9876          every address of the name
+    http://namesrv.example.com:8080/rocketmq/nsaddr    what this address server answers: a line of such addresses
+
+RocketMQ's brokers have the second by `fetchNameSrvAddrByDnsLookup`, its brokers and clients the third by the JVM
+properties `rocketmq.namesrv.domain` and `rocketmq.namesrv.domain.subgroup` (`address_server_url`).
+
+`fetch` asks anew each time; the caller says how often, and keeps its list when there is no answer.
+Source: common/namesrv/DefaultTopAddressing.java, common/MixAll.java (getWSAddr), broker/out/BrokerOuterAPI.java
+(dnsLookupAddressByDomain), Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from thermocline.remoting.errors import InvalidParameterError, UnavailableError
+from thermocline.remoting.socket_address import format_address, parse_address
+
+__all__ = ["ADDRESS_SERVER", "NameServerSource", "address_server_url", "split_addresses"]
+
+FETCH_TIMEOUT_S = 3
+"""RocketMQ's own, of a request to an address server."""
+ANSWER_BYTES_MAX = 64 * 1024
+ADDRESS_SERVER_PORT = 8080
+DNS_SCHEME = "dns://"
+HTTP_SCHEMES = ("http://", "https://")
+ADDRESSES, DNS, ADDRESS_SERVER = "addresses", "dns", "address server"
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerSource:
+    """One source; `values` are addresses (`host:port`), or the URL of an address server."""
+
+    kind: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> NameServerSource:
+        """Read what a setting or an option says.
+
+        Raises:
+            InvalidParameterError: It says nothing, an address is not `host:port`, or kinds are mixed.
+        """
+        if not texts:
+            raise InvalidParameterError("no NameServer address")
+        if any(text.startswith(HTTP_SCHEMES) for text in texts):
+            if len(texts) > 1:
+                raise InvalidParameterError("an address server stands alone", namesrv=";".join(texts))
+            return cls(ADDRESS_SERVER, (texts[0],))
+        names = [text.removeprefix(DNS_SCHEME) for text in texts]
+        for name in names:
+            check_name_server_address(name)
+        count = sum(text.startswith(DNS_SCHEME) for text in texts)
+        if count not in (0, len(texts)):
+            raise InvalidParameterError("either all names are dns:// or none", namesrv=";".join(texts))
+        return cls(DNS if count else ADDRESSES, tuple(names))
+
+    def by_dns(self) -> NameServerSource:
+        """Return the source that looks up the names of these addresses."""
+        return NameServerSource(DNS, self.values) if self.kind == ADDRESSES else self
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it never says anything else."""
+        return self.kind == ADDRESSES
+
+    async def fetch(self) -> tuple[str, ...]:
+        """Return the addresses as they are now, at least one, each once. Cancelling is safe.
+
+        Raises:
+            UnavailableError: The name has no address now, or the address server gives none.
+        """
+        if self.kind == ADDRESS_SERVER:
+            return await _from_address_server(self.values[0])
+        if self.kind == DNS:
+            found = [address for name in self.values for address in await _addresses_of(name)]
+            return tuple(dict.fromkeys(found))
+        return self.values
+
+
+def address_server_url(domain: str, subgroup: str, unit_name: str = "") -> str:
+    """Return the address server that RocketMQ asks with these properties: `domain` may have a port of its own."""
+    place = domain if ":" in domain else f"{domain}:{ADDRESS_SERVER_PORT}"
+    unit = f"-{unit_name}?nofix=1" if unit_name else ""
+    return f"http://{place}/rocketmq/{subgroup}{unit}"
+
+
+def split_addresses(text: str) -> list[str]:
+    """Return the parts of a list with `;` or `,` between."""
+    return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+
+
+def check_name_server_address(address: str) -> None:
+    """Pass `host:port`.
+
+    Raises:
+        InvalidParameterError: It is none.
+    """
+    try:
+        _, port = parse_address(address)
+    except InvalidParameterError:
+        port = 0
+    if not port:
+        raise InvalidParameterError("a NameServer address is host:port", address=address)
+
+
+async def _addresses_of(name: str) -> list[str]:
+    host, port = parse_address(name)
+    try:
+        async with asyncio.timeout(FETCH_TIMEOUT_S):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as error:
+        raise UnavailableError("the NameServers' name has no address now", name=host, reason=error) from error
+    return [format_address(str(place[0]), port) for *_, place in found]
+
+
+async def _from_address_server(url: str) -> tuple[str, ...]:
+    try:
+        text = await asyncio.to_thread(_get, url)
+    except (OSError, ValueError) as error:
+        raise UnavailableError("the address server gives no answer", url=url, reason=error) from error
+    addresses = split_addresses(text.strip().partition("\n")[0].partition("\r")[0])
+    return _checked(addresses, url)
+
+
+def _checked(addresses: Iterable[str], url: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(addresses))
+    try:
+        for address in found:
+            check_name_server_address(address)
+    except InvalidParameterError as error:
+        raise UnavailableError("the address server's answer is no list of NameServers", url=url, why=error) from error
+    if not found:
+        raise UnavailableError("the address server names no NameServer", url=url)
+    return found
+
+
+def _get(url: str) -> str:
+    """The body of a successful GET; as RocketMQ's client, through no proxy."""
+    import urllib.request  # loads Python's HTTP client, which only processes with an address server need
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=FETCH_TIMEOUT_S) as answer:
+        body: bytes = answer.read(ANSWER_BYTES_MAX)
+    return body.decode("utf-8", "replace")

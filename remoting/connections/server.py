@@ -1,0 +1,213 @@
+"""RemotingServer: accepts connections and looks after them.
+
+It belongs to one event loop and its thread. Close it with `close`, which stops accepting, lets running requests end,
+sends what is unsent and closes the connections.
+
+Rules
+  - A connection on which nothing passed for `idle_timeout_ms`, in either direction, is closed, unless a request of it
+    is being handled.
+  - Above `connections_max` a new connection is closed at once.
+  - A unix socket is made with mode 0600 before it listens.
+Source: NettyRemotingServer.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+
+from thermocline.remoting.connections.connection import (
+    RECEIVE_BYTES,
+    ChunkHandler,
+    Connection,
+    ConnectionLimits,
+    RequestHandler,
+    Traffic,
+    close_all,
+)
+from thermocline.remoting.connections.outbox import Outbox
+
+__all__ = [
+    "ChunkHandler",
+    "Connection",
+    "ConnectionLimits",
+    "RemotingServer",
+    "RequestHandler",
+    "Traffic",
+]
+
+logger = logging.getLogger(__name__)
+
+IDLE_TIMEOUT_MS = 120_000
+BACKLOG = 1024
+
+
+class RemotingServer:
+    """The listening half of the remoting protocol."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        *,
+        chunk_handler: ChunkHandler | None = None,
+        limits: ConnectionLimits | None = None,
+        idle_timeout_ms: int = IDLE_TIMEOUT_MS,
+        connections_max: int = 65_536,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`clock` gives seconds, for idle connections only; without it the loop's own time is taken."""
+        self._handler = handler
+        self._chunk_handler = chunk_handler
+        self._limits = limits or ConnectionLimits()
+        self._idle_timeout_s = idle_timeout_ms / 1000
+        self._connections_max = connections_max
+        self._clock = clock
+        self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._outbox = Outbox()
+        self._listeners: list[asyncio.Server] = []
+        self._unix_paths: list[str] = []
+        self._connections: set[Connection] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self.traffic = Traffic()
+
+    @property
+    def connections(self) -> Iterator[Connection]:
+        """The open connections."""
+        return iter(tuple(self._connections))
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    async def start(self, host: str, port: int) -> int:
+        """Accept connections on a TCP address; the port, which is a free one for port 0.
+
+        Raises:
+            OSError: The address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        self._listeners.append(listener)
+        self._watch_idle(loop)
+        bound_port = int(listener.sockets[0].getsockname()[1])
+        logger.info("listening host=%s port=%d", host, bound_port)
+        return bound_port
+
+    async def start_unix(self, path: str) -> None:
+        """Accept connections on a unix socket; a socket left there by a dead process is replaced.
+
+        Raises:
+            OSError: The path is taken by something else, or cannot be made.
+        """
+        loop = asyncio.get_running_loop()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+                os.unlink(path)
+            sock.bind(path)
+            os.chmod(path, 0o600)  # no client can connect before it listens
+            sock.setblocking(False)
+            listener = await loop.create_unix_server(self._accept, sock=sock, backlog=BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        self._listeners.append(listener)
+        self._unix_paths.append(path)
+        self._watch_idle(loop)
+        logger.info("listening path=%s", path)
+
+    async def stop_accepting(self) -> None:
+        """Take no new connection; those that are open stay. Idempotent."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.close()
+        paths, self._unix_paths = self._unix_paths, []
+        for path in paths:
+            if os.path.exists(path):
+                os.unlink(path)
+
+    async def close(self, *, timeout_ms: int = 5_000) -> None:
+        """Stop accepting, let running requests end within `timeout_ms`, send what is unsent, close. Idempotent."""
+        self._closing = True
+        await self.stop_accepting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        connections = tuple(self._connections)
+        try:
+            async with asyncio.timeout_at(deadline):
+                for connection in connections:
+                    await connection.wait_requests()
+        except TimeoutError:
+            logger.warning(
+                "requests were cut off by the shutdown count=%d", sum(c.requests_running for c in connections)
+            )
+        remaining_ms = max(0, int((deadline - loop.time()) * 1000))
+        await close_all(tuple(self._connections), timeout_ms=remaining_ms)
+
+    def close_idle(self) -> int:
+        """Close every connection that was idle for too long; how many. Runs by itself, a few times a period."""
+        now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
+        idle = [
+            connection
+            for connection in self._connections
+            if now - connection.last_active >= self._idle_timeout_s
+            # Its peer waits for an answer that takes long (a seal of everything): that is not idle.
+            and not (connection.is_closed or connection.requests_running)
+        ]
+        for connection in idle:
+            logger.info("connection closed, idle remote=%s", connection.remote_address)
+            connection.close()
+        return len(idle)
+
+    def _watch_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._idle_timer is None and self._idle_timeout_s > 0:
+            self._idle_timer = loop.call_later(self._idle_timeout_s / 4, self._idle_tick, loop)
+
+    def _idle_tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._idle_timer = None
+        self.close_idle()
+        if not self._closing:
+            self._watch_idle(loop)
+
+    def _accept(self) -> asyncio.BufferedProtocol:
+        return _ServerConnection(self)
+
+
+class _ServerConnection(Connection):
+    """A connection that is registered with its server."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: RemotingServer) -> None:
+        super().__init__(
+            loop=asyncio.get_running_loop(),
+            handler=server._handler,
+            chunk_handler=server._chunk_handler,
+            limits=server._limits,
+            receive_buffer=server._receive_buffer,
+            is_server=True,
+            on_closed=server._connections.discard,
+            outbox=server._outbox,
+            traffic=server.traffic,
+            clock=server._clock,
+        )
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse at once what is over the limit; the handler still sees it come and go."""
+        server = self._server
+        full = len(server._connections) >= server._connections_max
+        server._connections.add(self)
+        super().connection_made(transport)
+        if full or server._closing:
+            logger.warning("connection refused, too many are open remote=%s", self.remote_address)
+            self.abort()

@@ -1,0 +1,1 @@
+"""Records: a message as bytes: layout, properties, flags, batches and compression."""

@@ -1,0 +1,38 @@
+"""Settings: the text of a configuration file, and the official settings with their kinds."""
+
+from thermocline.remoting.settings.config_text import format_config_text, parse_config_text
+from thermocline.remoting.settings.official_network_settings import (
+    NETTY_CLIENT_CONFIG,
+    NETTY_SERVER_CONFIG,
+    TLS_PROPERTIES,
+)
+from thermocline.remoting.settings.official_settings import (
+    MACHINE,
+    OfficialSetting,
+    Treatment,
+    by_name,
+    carried,
+    fixed_values,
+    honoured,
+    refused,
+    resolve,
+    without_effect,
+)
+
+__all__ = [
+    "MACHINE",
+    "NETTY_CLIENT_CONFIG",
+    "NETTY_SERVER_CONFIG",
+    "TLS_PROPERTIES",
+    "OfficialSetting",
+    "Treatment",
+    "by_name",
+    "carried",
+    "fixed_values",
+    "format_config_text",
+    "honoured",
+    "parse_config_text",
+    "refused",
+    "resolve",
+    "without_effect",
+]

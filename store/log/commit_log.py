@@ -1,0 +1,344 @@
+"""CommitLog: every message of every topic, one record after the other.
+
+Files: commitlog/{base offset, 20 digits}, all of one length. Records: remoting/records/message_record.py.
+A record is in one file. One that does not fit with 8 bytes to spare goes to the next file, and the rest of this one
+becomes a blank: int32 bytes that remain, int32 MAGIC_BLANK, then whatever was there.
+
+Invariants
+  - min_offset <= flush_offset <= append_offset; append_offset is where the next record goes.
+  - `room_bytes` is what fits the tail file with room for a blank left, so a reader always meets a record or a blank.
+  - Bytes after the append offset are zero, or the rest of a blank. So a record that recovery did not accept, or a
+    failed write, can never appear after a newer record.
+  - Files are allocated before they are written to: see file_allocator.py.
+Failures
+  - No room for the next file: DiskFullError, nothing has changed, the same append may work later.
+  - A failed write or flush: the kernel may have dropped pages and will report the next flush as good. So nothing more
+    is appended or acknowledged until the store is opened again, which writes what it accepts anew (`fail`).
+  - `pause`: the disk is nearly full, or a queue's units find no room. ServiceUnavailableError until `resume`, but for
+    what makes room again (`let_through`).
+Threads: everything belongs to the loop thread, save `flush`, which helper threads may call.
+Source: CommitLog.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from thermocline.remoting.errors import (
+    DiskFullError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    RecordMagicError,
+    RecordSizeError,
+    ServiceUnavailableError,
+    StoreClosedError,
+)
+from thermocline.remoting.records.message_record import (
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    MessageRecord,
+    decode_record,
+    store_timestamp_at,
+)
+from thermocline.store.files import Buffer, Disk, FileAllocator, MappedFile, MappedFileQueue, SyncSite
+
+logger = logging.getLogger(__name__)
+
+LOADED_BYTES, LOAD_STEP_BYTES = 1 << 23, 1 << 19
+"""How far ahead of the append offset pages are loaded, and how many at a time."""
+"""How many bytes later a field is for an IPv6 host before it."""
+
+
+class CommitLog:
+    """The log. `recovery.py` opens it; then one thread appends."""
+
+    def __init__(self, disk: Disk, files: MappedFileQueue, allocator: FileAllocator) -> None:
+        self.files = files
+        self.file_bytes = files.file_bytes
+        self.append_offset = 0
+        self.flush_offset = 0
+        self.min_offset = 0
+        self.room_bytes = 0
+        self._disk = disk
+        self._allocator = allocator
+        self._tail: MappedFile | None = None
+        self._tail_base_offset = 0
+        self._torn_end = 0
+        self._loaded_offset = self._load_at = 0
+        self._refusal: str | None = "not open"
+        self._paused = False
+        self._flush_lock = threading.Lock()
+
+    # -- opening and closing ---------------------------------------------------------------------------------------
+
+    def start(self, append_offset: int) -> None:
+        """Begin to append at `append_offset`, which recovery found, with everything below it durable.
+
+        Raises:
+            DiskFullError: There is no room for the first file.
+        """
+        assert self._refusal is not None
+        if append_offset >= self.files.end_offset:
+            assert append_offset % self.file_bytes == 0
+            self.files.add(self._allocator.take(append_offset))
+        self._tail = self.files.last
+        self._tail_base_offset = self._tail.base_offset
+        assert self._tail_base_offset <= append_offset < self._tail.end_offset
+        self.min_offset = self.files.start_offset
+        assert self.min_offset <= append_offset
+        self.append_offset = self.flush_offset = append_offset
+        self.room_bytes = self._tail.end_offset - append_offset - BLANK.size
+        self._refusal = None
+
+    def close(self) -> None:
+        """Close the files; nothing is flushed here. Idempotent."""
+        self._refusal, self._paused = self._refusal or "closed", False
+        self._allocator.close()
+        with self._flush_lock:
+            self.files.close()
+        self._tail = None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be appended; None while it can."""
+        return self._refusal
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nothing will be appended or acknowledged until the store is opened again."""
+        return self._refusal is not None and not self._paused
+
+    @property
+    def has_torn_end(self) -> bool:
+        """Whether a write that failed may have left something behind the end."""
+        return self.is_failed or bool(self._torn_end)
+
+    def pause(self, reason: str) -> None:
+        """Refuse writes for now."""
+        if not self.is_failed:
+            self._refusal = reason
+            self._paused = True
+
+    def resume(self) -> None:
+        """Take writes again, unless the log has failed or is closed."""
+        if self._paused:
+            self._refusal = None
+            self._paused = False
+
+    @contextlib.contextmanager
+    def let_through(self, reason: str) -> Iterator[None]:
+        """Take writes in this block although the log is paused for this reason: those that make room again.
+
+        No other thread writes, and nothing is awaited in the block, so no other write gets through.
+        """
+        is_paused = self._paused and self._refusal == reason
+        if is_paused:
+            self.resume()
+        try:
+            yield
+        finally:
+            if is_paused and self._refusal is None:
+                self.pause(reason)
+
+    def fail(self, reason: str) -> None:
+        """Refuse writes for good."""
+        logger.error("log is read-only until restart reason=%s append_offset=%d", reason, self.append_offset)
+        self._refusal = reason
+        self._paused = False
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer) -> int:
+        """Append whole encoded records, at most `room_bytes` of them; the offset that they were written at.
+
+        The records carry their physical offsets already, so the caller reads `append_offset` before encoding. Durable
+        once `flush` has passed their end.
+
+        Raises:
+            StoreClosedError: The log is closed, or an earlier write or flush failed.
+            ServiceUnavailableError: It is paused.
+            DiskFullError: The file system had no block for the write after all. Nothing was appended.
+        """
+        size_bytes = len(data)
+        tail = self._tail
+        if self._refusal is not None or tail is None:
+            raise self._refused()
+        assert size_bytes <= self.room_bytes
+        physical_offset = self.append_offset
+        assert self.flush_offset <= physical_offset, "only appended bytes are durable"
+        if self._torn_end:
+            data = self._over_torn(data)
+        try:
+            tail.file.write_at(data, physical_offset - self._tail_base_offset)
+        except DiskFullError:
+            self._torn_end = max(self._torn_end, physical_offset + len(data))
+            raise
+        except OSError as error:
+            self.fail(f"write failed: {error}")
+            raise self._refused() from error
+        self._torn_end = 0
+        self.append_offset = physical_offset + size_bytes
+        self.room_bytes -= size_bytes
+        if self.append_offset > self._load_at:
+            self._load_ahead(tail)
+        return physical_offset
+
+    def fit(self, size_bytes: int) -> int:
+        """Make sure that the next `size_bytes` fit the tail file, rolling when needed; the offset they will have.
+
+        Raises:
+            MessageTooLargeError: They would not fit an empty file.
+            DiskFullError, StoreClosedError: See `roll`.
+        """
+        if size_bytes > self.room_bytes:
+            size_bytes_max = self.file_bytes - BLANK.size
+            if size_bytes > size_bytes_max:
+                raise MessageTooLargeError(size_bytes=size_bytes, size_bytes_max=size_bytes_max)
+            self.roll()
+        return self.append_offset
+
+    def roll(self) -> None:
+        """Fill the tail file with a blank and go on in the next one.
+
+        Raises:
+            DiskFullError: There is no room for the next file. Nothing has changed.
+            StoreClosedError: The log is closed, or an earlier write or flush failed.
+        """
+        tail = self._tail
+        if self._refusal is not None or tail is None:
+            raise self._refused()
+        following = self._allocator.take(tail.end_offset)
+        assert following.base_offset == tail.end_offset, "files have no gap between them"
+        blank = BLANK.pack(tail.end_offset - self.append_offset, MAGIC_BLANK)
+        try:
+            tail.write(self._over_torn(blank), self.append_offset)
+        except (OSError, DiskFullError) as error:
+            following.close()
+            self.fail(f"write failed: {error}")
+            raise self._refused() from error
+        self._torn_end = 0
+        self.files.add(following)
+        self._tail = following
+        self._tail_base_offset = self.append_offset = following.base_offset
+        self.room_bytes = self.file_bytes - BLANK.size
+
+    def prepare(self) -> None:
+        """Have the next file made by the helper thread once the tail is half full. Called by every tick."""
+        if self._tail is not None and self.room_bytes < self.file_bytes // 2:
+            self._allocator.prepare(self._tail.end_offset)
+
+    def flush(self) -> int:
+        """Make durable what was appended before the call; the new flush offset. Any thread.
+
+        Raises:
+            StoreClosedError: The sync failed, now or before; it is not tried again.
+        """
+        with self._flush_lock:
+            end_offset = self.append_offset
+            assert self.min_offset <= self.flush_offset <= end_offset
+            if self.flush_offset < end_offset:
+                if self.is_failed:
+                    raise self._refused()
+                try:
+                    for file in self.files.between(self.flush_offset, end_offset):
+                        file.file.sync(site=SyncSite.LOG_FLUSH)
+                except OSError as error:
+                    self.fail(f"flush failed: {error}")
+                    raise self._refused() from error
+                self.flush_offset = end_offset
+            return self.flush_offset
+
+    def _load_ahead(self, tail: MappedFile) -> None:
+        """Have the pages loaded that will be written to next, up to the end of the file."""
+        start = max(self._loaded_offset, self.append_offset)
+        end = min(self.append_offset + LOADED_BYTES, tail.end_offset)
+        self._loaded_offset = end
+        self._load_at = end if end == tail.end_offset else end - LOADED_BYTES + LOAD_STEP_BYTES
+        self._allocator.load_pages(tail.file, position=start - tail.base_offset, size_bytes=end - start)
+
+    def _over_torn(self, data: Buffer) -> Buffer:
+        """The data, with zeroes over what is left of a write that failed."""
+        rest = self._torn_end - self.append_offset - len(data)
+        return bytes(data) + bytes(rest) if rest > 0 else data
+
+    def _refused(self) -> StoreClosedError | ServiceUnavailableError:
+        error_class = ServiceUnavailableError if self._paused else StoreClosedError
+        return error_class("the log takes no writes", reason=self._refusal)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def record_view(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """Bytes of the log in one file: a record, or a run of adjacent ones. Valid as long as it is held.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is below the oldest file or behind the newest.
+        """
+        file = self.files.find(physical_offset)
+        position = physical_offset - file.base_offset
+        assert position + size_bytes <= self.file_bytes, "a record is in one file"
+        return file.view[position : position + size_bytes]
+
+    def record_at(self, physical_offset: int) -> memoryview:
+        """The bytes of the record that starts at `physical_offset`.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is not between `min_offset` and `append_offset`.
+            RecordMagicError, RecordSizeError: No record starts there.
+        """
+        if not self.min_offset <= physical_offset <= self.append_offset - RECORD_BYTES_MIN:
+            raise OffsetOutOfRangeError(
+                offset=physical_offset, start_offset=self.min_offset, end_offset=self.append_offset
+            )
+        file = self.files.find(physical_offset)
+        position = physical_offset - file.base_offset
+        view = file.view
+        if position + RECORD_BYTES_MIN > len(view):
+            raise RecordSizeError("the record is cut short", physical_offset=physical_offset)
+        size_bytes, magic = BLANK.unpack_from(view, position)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            raise RecordMagicError("no message record starts here", physical_offset=physical_offset)
+        if size_bytes < RECORD_BYTES_MIN or physical_offset + size_bytes > min(self.append_offset, file.end_offset):
+            raise RecordSizeError("impossible record size", physical_offset=physical_offset, size_bytes=size_bytes)
+        return view[position : position + size_bytes]
+
+    def read_record(self, physical_offset: int) -> MessageRecord:
+        """Decode the record that starts at `physical_offset`.
+
+        Raises:
+            OffsetOutOfRangeError: See `record_at`.
+            CorruptDataError: No sound record starts there.
+        """
+        record = decode_record(self.record_at(physical_offset))
+        if record.physical_offset != physical_offset:
+            raise RecordMagicError("the record names another offset", physical_offset=physical_offset)
+        return record
+
+    def store_timestamp_ms(self, physical_offset: int) -> int:
+        """The store time of the record that a queue unit points at; no checks beyond the offset's range."""
+        file = self.files.find(physical_offset)
+        position = physical_offset - file.base_offset
+        return store_timestamp_at(file.view, position)
+
+    # -- deleting --------------------------------------------------------------------------------------------------
+
+    def raise_minimum(self, min_offset: int) -> list[MappedFile]:
+        """Forget the files below `min_offset`, a file border; `delete_file` removes them afterwards."""
+        assert min_offset % self.file_bytes == 0
+        assert min_offset <= self.flush_offset
+        assert min_offset <= self._tail_base_offset
+        files = self.files.take_before(min_offset)
+        self.min_offset = self.files.start_offset
+        return files
+
+    def delete_file(self, file: MappedFile) -> None:
+        """Unlink a file that `raise_minimum` gave back, durably: a cut must not leave a hole. Helper thread."""
+        file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.remove(f"{self.files.directory}/{file.name}")
+        self._disk.sync_directory(self.files.directory, site=SyncSite.LOG_DELETE)

@@ -1,0 +1,25 @@
+"""State: the small files beside the log: checkpoint, identity, origin, incarnations and births of topics."""
+
+from thermocline.store.state.checkpoint import StoreCheckpoint
+from thermocline.store.state.identity import StoreIdentity, load_or_make_identity
+from thermocline.store.state.incarnation import Incarnation, TopicIncarnations
+from thermocline.store.state.origin import StoreOrigin, load_origin, save_origin
+from thermocline.store.state.table_changes import TableChanges
+from thermocline.store.state.topic_births import BornTopic, TopicBirth, read_births, take_births, with_born
+
+__all__ = [
+    "BornTopic",
+    "Incarnation",
+    "StoreCheckpoint",
+    "StoreIdentity",
+    "StoreOrigin",
+    "TableChanges",
+    "TopicBirth",
+    "TopicIncarnations",
+    "load_or_make_identity",
+    "load_origin",
+    "read_births",
+    "save_origin",
+    "take_births",
+    "with_born",
+]

@@ -1,0 +1,152 @@
+"""Incarnations: a topic name that is deleted and made again starts clean.
+
+File: config/topicIncarnation.json (with `.bak`)
+
+    {"lastId": 7, "incarnationTable": {"orders": {"id": 7, "startOffset": 96, "deleted": false, "expiredBeforeMs": 0}}}
+
+What was made since the file was written is in thermocline/topicBirths (topic_births.py).
+
+Each creation gives a topic the next id and the log's append offset as its start. Records below the start belong to an
+older incarnation: dispatch, recovery, sealing and key lookup ignore them.
+
+Rules
+  - Durable before use: a creation before the topic's first message, a deletion before it is answered.
+  - A topic without an entry (made by Apache RocketMQ, or a system topic) is live from the log's start, with id 0.
+  - `expired_before_ms` only rises: what a topic's TTL has once made invisible stays so.
+Owner: the loop thread. `save` writes at once; a persister may write `encode()` to the same file instead.
+Lines of time: create -> save -> put; delete -> save -> answer, then the queues' files go.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.store.files import Disk, SyncSite, read_with_backup, replace_file
+
+
+class Incarnation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One life of a topic name."""
+
+    id: int = 0
+    start_offset: int = 0
+    """Physical offset at which it began."""
+    deleted: bool = False
+    expired_before_ms: int = 0
+    """Records with a store time below it are not visible."""
+
+
+class _Table(msgspec.Struct, rename="camel"):
+    last_id: int
+    incarnation_table: dict[str, Incarnation]
+
+
+FROM_THE_START = Incarnation()
+
+
+class TopicIncarnations:
+    """The present incarnation of every topic that ever was created or deleted here."""
+
+    def __init__(self, *, last_id: int = 0, table: dict[str, Incarnation] | None = None) -> None:
+        self._last_id = last_id
+        self._table = table if table is not None else {}
+
+    @classmethod
+    def load(cls, disk: Disk, path: str) -> TopicIncarnations:
+        """Read the file, or its backup when it is missing; empty when there is neither.
+
+        Raises:
+            CorruptDataError: What is there is not ours.
+        """
+        for candidate, data in read_with_backup(disk, path):
+            try:
+                state = msgspec.json.decode(data, type=_Table)
+            except msgspec.DecodeError as error:
+                raise CorruptDataError("the incarnation table is damaged", path=candidate) from error
+            return cls(last_id=state.last_id, table=state.incarnation_table)
+        return cls()
+
+    def save(self, disk: Disk, path: str) -> None:
+        """Write the table; durable on return."""
+        replace_file(
+            disk,
+            path,
+            self.encode(),
+            keep_backup=True,
+            file_site=SyncSite.INCARNATION_FILE,
+            directory_site=SyncSite.INCARNATION_DIRECTORY,
+        )
+
+    @property
+    def last_id(self) -> int:
+        """The newest incarnation's id."""
+        return self._last_id
+
+    @property
+    def topics(self) -> list[str]:
+        """Every name that ever was created or deleted here."""
+        return list(self._table)
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        return msgspec.json.encode(_Table(last_id=self._last_id, incarnation_table=self._table))
+
+    def find(self, topic: str) -> Incarnation:
+        """The topic's present incarnation, or its last one when it is deleted."""
+        return self._table.get(topic, FROM_THE_START)
+
+    def is_live(self, topic: str, physical_offset: int) -> bool:
+        """Whether a record at this offset belongs to the topic as it is now."""
+        incarnation = self._table.get(topic)
+        return incarnation is None or (not incarnation.deleted and incarnation.start_offset <= physical_offset)
+
+    def is_deleted(self, topic: str) -> bool:
+        """Whether the topic was deleted and not made again."""
+        incarnation = self._table.get(topic)
+        return incarnation is not None and incarnation.deleted
+
+    @property
+    def deleted_topics(self) -> list[str]:
+        """Topics that were deleted and not made again."""
+        return [topic for topic, incarnation in self._table.items() if incarnation.deleted]
+
+    def create(self, topic: str, *, start_offset: int) -> Incarnation:
+        """Begin a new life of this name at the log's append offset. One that is live by an entry goes on."""
+        present = self._table.get(topic)
+        if present is not None and not present.deleted:
+            return present
+        self._last_id += 1
+        incarnation = Incarnation(id=self._last_id, start_offset=start_offset)
+        self._table[topic] = incarnation
+        return incarnation
+
+    def take(self, topic: str, incarnation: Incarnation) -> None:
+        """A life of this name that began after the file was written; see topic_births.py."""
+        self._last_id = max(self._last_id, incarnation.id)
+        self._table[topic] = incarnation
+
+    def delete(self, topic: str) -> Incarnation:
+        """End the current incarnation of this name."""
+        deleted = msgspec.structs.replace(self.find(topic), deleted=True)
+        self._table[topic] = deleted
+        return deleted
+
+    def begin_at_latest(self, append_offset: int) -> bool:
+        """Lower the start of incarnations to the log's end; True if one was above it, and the table must be saved.
+
+        A creation is durable at once, the log before it perhaps not: after a power cut new messages may get offsets
+        below the start. Everything at or behind the log's end is gone, so the start may come down to it.
+        """
+        late = [topic for topic, incarnation in self._table.items() if incarnation.start_offset > append_offset]
+        for topic in late:
+            self._table[topic] = msgspec.structs.replace(self._table[topic], start_offset=append_offset)
+        return bool(late)
+
+    def expire_before(self, topic: str, store_timestamp_ms: int) -> Incarnation:
+        """Hide the topic's records with a store time below this, for good; a lower value changes nothing."""
+        present = self.find(topic)
+        if store_timestamp_ms <= present.expired_before_ms:
+            return present
+        cut = msgspec.structs.replace(present, expired_before_ms=store_timestamp_ms)
+        self._table[topic] = cut
+        return cut

@@ -1,0 +1,80 @@
+"""NameServerSource: what is written in a setting, and what an address server and a name answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.address_server import address_server, name_zone
+from thermocline.remoting.clients.name_server_source import NameServerSource, address_server_url, split_addresses
+from thermocline.remoting.errors import InvalidParameterError, UnavailableError
+
+
+def source(text: str) -> NameServerSource:
+    return NameServerSource.parse(split_addresses(text))
+
+
+async def test_addresses_stand_as_they_are() -> None:
+    found = source("10.0.0.5:9876; namesrv.example.com:9876,[::1]:9877")
+    assert found.is_fixed
+    assert await found.fetch() == ("10.0.0.5:9876", "namesrv.example.com:9876", "[::1]:9877")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10.0.0.5", ":9876", "10.0.0.5:0", "10.0.0.5:70000", "dns://a:1;b:2", "http://a/x;b:2", "dns://a", "ftp://a"],
+)
+def test_what_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidParameterError):
+        source(text)
+
+
+@pytest.mark.parametrize(
+    ("domain", "subgroup", "unit_name", "url"),
+    [
+        ("jmenv.tbsite.net", "nsaddr", "", "http://jmenv.tbsite.net:8080/rocketmq/nsaddr"),
+        ("10.0.0.1:80", "blue", "", "http://10.0.0.1:80/rocketmq/blue"),
+        ("names", "nsaddr", "unit1", "http://names:8080/rocketmq/nsaddr-unit1?nofix=1"),
+    ],
+)
+def test_the_url_of_rocketmqs_properties(domain: str, subgroup: str, unit_name: str, url: str) -> None:
+    assert address_server_url(domain, subgroup, unit_name) == url
+
+
+async def test_an_address_server_is_asked_each_time() -> None:
+    with address_server("10.0.0.5:9876", "10.0.0.6:9876") as server:
+        found = source(server.url)
+        assert not found.is_fixed
+        assert await found.fetch() == ("10.0.0.5:9876", "10.0.0.6:9876")
+        server.text = "  10.0.0.7:9876;10.0.0.7:9876;\r\nsomething else\n"
+        assert await found.fetch() == ("10.0.0.7:9876",)
+        assert server.paths == ["/rocketmq/nsaddr"] * 2
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(500, "10.0.0.5:9876"), (404, ""), (200, ""), (200, "<html>"), (200, ";")]
+)
+async def test_an_answer_that_is_none(status: int, text: str) -> None:
+    with address_server() as server:
+        server.status, server.text = status, text
+        with pytest.raises(UnavailableError):
+            await source(server.url).fetch()
+    with pytest.raises(UnavailableError, match="gives no answer"):
+        await source(server.url).fetch()
+
+
+async def test_every_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    zone = {"namesrv.test": ["127.0.0.1", "127.0.0.2"]}
+    name_zone(monkeypatch, zone)
+    found = source("dns://namesrv.test:9876")
+    assert not found.is_fixed
+    assert await found.fetch() == ("127.0.0.1:9876", "127.0.0.2:9876")
+    zone["namesrv.test"] = ["::1", "127.0.0.2"]
+    assert await found.fetch() == ("[::1]:9876", "127.0.0.2:9876")
+    assert await source("namesrv.test:9876").by_dns().fetch() == ("[::1]:9876", "127.0.0.2:9876")
+    zone["namesrv.test"] = []
+    with pytest.raises(UnavailableError, match="has no address now"):
+        await found.fetch()
+
+
+async def test_the_real_resolver() -> None:
+    assert "127.0.0.1:9876" in await source("dns://localhost:9876").fetch()
