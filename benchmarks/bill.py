@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.synthetic_cold_tier import KEYS
-from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.objects import ObjectStore, SegmentOffset
 from thermocline.tiered.wrappers import Result, StoreCall, Verb, WrappingObjectStore
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -61,7 +61,7 @@ class KindMeter(WrappingObjectStore):
 
     async def get_range(self, key: str, *, start: int, end: int) -> bytes:
         """See ObjectStore."""
-        data = await super().get_range(key, start=start, end=end)
+        data = await super().get_range(key, start=SegmentOffset(start), end=SegmentOffset(end))
         self.ranges.append(RangeRead(key, start, len(data)))
         return data
 

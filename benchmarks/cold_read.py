@@ -40,10 +40,11 @@ from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_
 from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from thermocline.broker.process import run
 from thermocline.localstack import LocalStackError, start_server
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.tiered.catalog import PackPieces, TopicEntry, with_pieces
 from thermocline.tiered.ledger import open_catalog
-from thermocline.tiered.objects import ObjectStore, run_all
+from thermocline.tiered.objects import ObjectStore, SegmentOffset, run_all
 from thermocline.tiered.segments import BrokerKeys, SegmentReader
 from thermocline.tiered.stores import open_object_store
 
@@ -313,7 +314,7 @@ async def entry_of(store: ObjectStore, topic: str) -> TopicEntry:
 
 
 async def _get(store: ObjectStore, key: str, start: int, end: int) -> int:
-    return len(await store.get_range(key, start=start, end=end))
+    return len(await store.get_range(key, start=SegmentOffset(start), end=SegmentOffset(end)))
 
 
 def _what_is_served(url: str, topic: str, queues: int) -> Served:
@@ -330,7 +331,7 @@ def _what_is_served(url: str, topic: str, queues: int) -> Served:
                 footer = await SegmentReader(store, segment).log_footer()
                 for run_of_queue in segment.runs:
                     if run_of_queue.queue_id < queues:
-                        frames = list(footer.frames_of(run_of_queue, start_offset=0, end_offset=end))
+                        frames = list(footer.frames_of(run_of_queue, start_offset=QueueOffset(0), end_offset=end))
                         raw_bytes += sum(frame.raw_bytes for frame in frames)
                         stored_bytes += sum(frame.stored_bytes for frame in frames)
             return Served(end=end, raw_bytes=raw_bytes, stored_bytes=stored_bytes)

@@ -41,6 +41,7 @@ from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import QueryMessageRequestHeader
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.catalog import Catalog, LedgerChanges
@@ -68,7 +69,7 @@ async def opened(url: str, keys: list[SentKey]) -> Figures:
         open_s, open_requests = time.perf_counter() - began, store.counters.request_count
         open_processor_s = time.process_time() - used
         catalog, base = ledger.catalog, ledger.base
-        pull = ColdPull(topic=FIRST, queue_id=0, offset=0, count_max=32, bytes_max=1 << 20, cut_ms=0)
+        pull = ColdPull(topic=FIRST, queue_id=0, offset=QueueOffset(0), count_max=32, bytes_max=1 << 20, cut_ms=0)
         read = await _asked(inner, catalog, lambda reader: reader.pull(pull))
         lookups = await _lookups(inner, catalog, keys)
         await asyncio.sleep(0.3)  # so that the memory is looked at

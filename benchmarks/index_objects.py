@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.verdicts import Verdict, show_verdicts
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.files import RealDisk
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, LedgerChanges
@@ -127,12 +128,16 @@ class IndexMaker:
                 for topic in range(self._topic_count)
             ]  # fmt: skip
             first, last = int(places[start]), int(places[end - 1] + sizes[end - 1])
-            result = await self._builder.write({PLACES: list(parts), CLASS: parts}, start=first, end=last, gaps={})
+            result = await self._builder.write(
+                {PLACES: list(parts), CLASS: parts}, start=PhysicalOffset(first), end=PhysicalOffset(last), gaps={}
+            )
             written_bytes += result.written_bytes
             for entry in result.indexes_in:
                 levels[entry.ttl_class].append(entry)
             self._keep_blooms(result.indexes_in, result.blooms)
-            await self._writer.commit(LedgerChanges(indexes_in=tuple(result.indexes_in), indexed_to=last))
+            await self._writer.commit(
+                LedgerChanges(indexes_in=tuple(result.indexes_in), indexed_to=PhysicalOffset(last))
+            )
         self._next_place = int(places[-1] + sizes[-1])
         built = time.process_time()
         for entries in levels.values():

@@ -16,6 +16,7 @@ from statistics import fmean
 
 from benchmarks.lookup_history import History, LaterReader, opened_later, tier_of
 from thermocline.remoting.errors import QueryNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.reading import Boundary, ColdPull, ColdReader
 
 SAMPLES = 200
@@ -63,7 +64,7 @@ async def _look_up(history: History, start: LaterReader, costs: Costs) -> None:
     def by_place(place: int) -> Lookup:
         async def view(reader: ColdReader) -> object:
             try:
-                return await reader.view(place, cut_ms=lambda topic: 0)
+                return await reader.view(PhysicalOffset(place), cut_ms=lambda topic: 0)
             except QueryNotFoundError:
                 return None
 
@@ -81,7 +82,12 @@ async def _look_up(history: History, start: LaterReader, costs: Costs) -> None:
     await note("by key, nothing loaded", by_key(sent.key), keeps=False)
     await note("by a key that is not there, nothing loaded", by_key(f"not {sent.key}"), keeps=False)
     pull = ColdPull(
-        topic=sent.topic, queue_id=sent.queue_id, offset=sent.offset, count_max=32, bytes_max=1 << 20, cut_ms=0
+        topic=sent.topic,
+        queue_id=sent.queue_id,
+        offset=QueueOffset(sent.offset),
+        count_max=32,
+        bytes_max=1 << 20,
+        cut_ms=0,
     )
     await note("first pull", lambda reader: reader.pull(pull), keeps=False)
 

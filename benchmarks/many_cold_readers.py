@@ -36,6 +36,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import PullMessageRequestHeader, PullMessageResponseHeader
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.records.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
@@ -264,7 +265,7 @@ async def _read(address: str, topic: str, end: int, progress: Progress) -> None:
                 consumer_group=f"{topic}-reader",
                 topic=topic,
                 queue_id=0,
-                queue_offset=offset,
+                queue_offset=QueueOffset(offset),
                 max_msg_nums=PULL_COUNT,
                 sys_flag=SUBSCRIPTION_BIT,
                 subscription="*",

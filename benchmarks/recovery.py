@@ -39,11 +39,13 @@ from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.catalog import LedgerChanges
 from thermocline.tiered.ledger import LedgerIdentity, LedgerWriter
+from thermocline.tiered.objects import SegmentOffset
 from thermocline.tiered.packs import upload_segment
 from thermocline.tiered.segments import (
     BrokerKeys,
@@ -92,27 +94,30 @@ def make_entry(writer: LedgerWriter, topic: str, number: int) -> SegmentEntry:
     runs = tuple(
         QueueRun(
             queue_id,
-            start,
-            start + MESSAGES_PER_RUN,
+            QueueOffset(start),
+            QueueOffset(start + MESSAGES_PER_RUN),
             time_ms,
             time_ms + 60_000,
             queue_id * COARSE_FRAMES,
             (queue_id + 1) * COARSE_FRAMES,
-            places[queue_id],
-            places[queue_id] + SEGMENT_BYTES // QUEUES,
+            PhysicalOffset(places[queue_id]),
+            PhysicalOffset(places[queue_id] + SEGMENT_BYTES // QUEUES),
         )
         for queue_id in range(QUEUES)
     )
     coarse = tuple(
-        CoarseFrame(frame, start + frame * 1_024, frame << 20, frame << 20, time_ms) for frame in range(COARSE_FRAMES)
+        CoarseFrame(frame, QueueOffset(start + frame * 1_024), frame << 20, frame << 20, time_ms)
+        for frame in range(COARSE_FRAMES)
     )
     return SegmentEntry(
         segment_id=str(segment_id),
         topic=topic,
         incarnation=1,
-        log=PartLocator(keys[0], 0, SEGMENT_BYTES // 3, SEGMENT_BYTES // 3 - 4_096, 1),
-        cq=PartLocator(keys[1], 0, 1 << 20, (1 << 20) - 512, 2),
-        idx=PartLocator(keys[2], 0, 1 << 20, (1 << 20) - 512, 3),
+        log=PartLocator(
+            keys[0], SegmentOffset(0), SegmentOffset(SEGMENT_BYTES // 3), SegmentOffset(SEGMENT_BYTES // 3 - 4_096), 1
+        ),
+        cq=PartLocator(keys[1], SegmentOffset(0), SegmentOffset(1 << 20), SegmentOffset((1 << 20) - 512), 2),
+        idx=PartLocator(keys[2], SegmentOffset(0), SegmentOffset(1 << 20), SegmentOffset((1 << 20) - 512), 3),
         runs=RunRows.of(runs),
         coarse=CoarseRows.of(coarse),
         record_count=QUEUES * MESSAGES_PER_RUN,
@@ -134,8 +139,8 @@ async def real_segment(writer: LedgerWriter, topic: str) -> SegmentEntry:
         record = encode_record(
             topic=topic,
             queue_id=0,
-            queue_offset=offset,
-            physical_offset=position,
+            queue_offset=QueueOffset(offset),
+            physical_offset=PhysicalOffset(position),
             body=b"b" * 1_000,
             properties_text=b"",
             born_timestamp_ms=1_790_000_000_000,
@@ -145,7 +150,7 @@ async def real_segment(writer: LedgerWriter, topic: str) -> SegmentEntry:
         )
         records.append(memoryview(record))
         position += len(record)
-    segment.append(0, 0, iter(records), [0] * RECORDS)
+    segment.append(0, QueueOffset(0), iter(records), [0] * RECORDS)
     with segment.finish() as finished:
         return await upload_segment(writer.store, KEYS, finished, created_ms=1)
 
@@ -181,7 +186,7 @@ async def save_state(writer: LedgerWriter, *, names: Sequence[str], end: int, lo
     log = StateLog(writer)
     name = log.next_name()
     config = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
-    ends = tuple(QueueEnd(queue_id, end) for queue_id in range(QUEUES))
+    ends = tuple(QueueEnd(queue_id, QueueOffset(end)) for queue_id in range(QUEUES))
     await log.write(
         StateSnapshot(
             format=1,
@@ -191,8 +196,8 @@ async def save_state(writer: LedgerWriter, *, names: Sequence[str], end: int, lo
             cluster=CLUSTER,
             broker_name=BROKER,
             captured_ms=time.time_ns() // 1_000_000,
-            log_offset=log_offset,
-            log_ceiling=log_offset + (1 << 40),
+            log_offset=PhysicalOffset(log_offset),
+            log_ceiling=PhysicalOffset(log_offset + (1 << 40)),
             record_bytes_min=91,
             last_incarnation=len(others),
             topics=(
@@ -281,7 +286,7 @@ class StartedBroker:
             consumer_group="benchmark",
             topic="First",
             queue_id=0,
-            queue_offset=0,
+            queue_offset=QueueOffset(0),
             max_msg_nums=RECORDS,
             sys_flag=4,
             subscription="*",

@@ -47,6 +47,7 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from benchmarks.synthetic_packs import run_days
 from benchmarks.synthetic_state import SyntheticState
 from benchmarks.verdicts import show_verdicts
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.store.files import RealDisk
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, stored_by_topic
@@ -258,7 +259,7 @@ async def _read_topic(reader: ColdReader, topic: str, queues: int) -> int:
             pull = ColdPull(
                 topic=topic,
                 queue_id=queue_id,
-                offset=offsets[queue_id],
+                offset=QueueOffset(offsets[queue_id]),
                 count_max=256,
                 bytes_max=256 * KIB,
                 cut_ms=0,

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from benchmarks.indexing_beside import IndexingBeside
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, PackPieces
 from thermocline.tiered.indexes import BloomCache, FreshIndex, IndexBuilder, IndexMerger
@@ -88,7 +89,9 @@ class SyntheticColdTier:
         for name, queue_id in sorted(queues):
             queue = hot.queues.get((name, queue_id))
             if queue is not None:
-                self.service.report_queue(name, queue_id, min_offset=queue.first_offset, end_offset=queue.end_offset)
+                self.service.report_queue(
+                    name, queue_id, min_offset=QueueOffset(queue.first_offset), end_offset=QueueOffset(queue.end_offset)
+                )
         self.changed.clear()
         self.service.reported(log_offset=hot.append_offset, pressure=False)
 
@@ -180,7 +183,7 @@ async def opened(
         amend=service.amend,
     )
 
-    def gate() -> int:
+    def gate() -> PhysicalOffset:
         service.backlog.account()
         return service.backlog.committed_offset()
 

@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 
 from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_id import month_bounds_ms
 from thermocline.remoting.records.message_record import (
     POSITION_QUEUE_OFFSET,
@@ -62,8 +63,8 @@ class SyntheticHotTier:
         self._dated_ids = dated_ids
         self.random = Random(seed)
         self.now_ms = now_ms
-        self.append_offset = 0
-        self.min_offset = 0
+        self.append_offset = PhysicalOffset(0)
+        self.min_offset = PhysicalOffset(0)
         self.queues: dict[tuple[str, int], SyntheticQueue] = {}
         self._records: dict[int, bytes] = {}
         self._templates: dict[tuple[str, int, str], _Template] = {}
@@ -106,7 +107,7 @@ class SyntheticHotTier:
         month_start_ms, _ = month_bounds_ms(self._sent_ms)
         return f"0A010203{self._sent >> 16:012X}{self._sent_ms - month_start_ms:08X}{self._sent & 0xFFFF:04X}"
 
-    def forget_before(self, physical_offset: int) -> None:
+    def forget_before(self, physical_offset: PhysicalOffset) -> None:
         """Local files below an offset of the log are gone."""
         self.min_offset = max(self.min_offset, physical_offset)
         for offset in [offset for offset in self._records if offset < self.min_offset]:
@@ -165,8 +166,8 @@ def _make_template(topic: str, body_bytes: int, keys: str) -> _Template:
         encode_record(
             topic=topic,
             queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
+            queue_offset=QueueOffset(0),
+            physical_offset=PhysicalOffset(0),
             body=bytes(body_bytes),
             properties_text=properties,
             born_timestamp_ms=0,

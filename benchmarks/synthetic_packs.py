@@ -18,12 +18,13 @@ import numpy as np
 
 from benchmarks.memory_watch import MemoryWatch
 from benchmarks.synthetic_cold_tier import IDENTITY, KEYS
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, LedgerChanges
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.merging import OWN_PART, MergeBudget, MergePlan, MergePolicy, MergeResult, MergeRules, Merging
-from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.objects import ObjectStore, SegmentOffset
 from thermocline.tiered.packs import FOREVER, PackEntry, PieceExtent, QueueRange, encode_piece_table, topic_key
 from thermocline.tiered.segments import CoarseFrame, CoarseRows, PartLocator, QueueRun, RunRows, SegmentEntry
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCall, Verb
@@ -53,8 +54,8 @@ class EntryMaker:
             ttl_class=FOREVER,
             key=KEYS.pack(FOREVER, pack_id),
             object_bytes=raw_bytes + footer_bytes,
-            footer_start=raw_bytes,
-            section_ends=tuple(raw_bytes + 19_200 * (n + 1) for n in range(-(-len(pieces) // 64))),
+            footer_start=SegmentOffset(raw_bytes),
+            section_ends=tuple(SegmentOffset(raw_bytes + 19_200 * (n + 1)) for n in range(-(-len(pieces) // 64))),
             crc32=zlib.crc32(str(pack_id).encode()),
             topics=tuple(topics),
             pieces=encode_piece_table(pieces),
@@ -62,8 +63,8 @@ class EntryMaker:
             raw_bytes=raw_bytes,
             min_store_ms=min_ms,
             max_store_ms=max_ms,
-            min_physical_offset=0,
-            end_physical_offset=1 << 50,
+            min_physical_offset=PhysicalOffset(0),
+            end_physical_offset=PhysicalOffset(1 << 50),
             created_ms=self._clock(),
             level=level,
             depth=depth,
@@ -113,7 +114,19 @@ class EntryMaker:
         for index, queue in enumerate(piece.queues):
             size = queue.end_offset - queue.start_offset
             start, end = (queue.start_offset + size * part // count for part in (number, number + 1))
-            runs.append(QueueRun(queue.queue_id, start, end, min_ms, max_ms, index * 16, index * 16 + 16, 0, 1 << 50))
+            runs.append(
+                QueueRun(
+                    queue.queue_id,
+                    start,
+                    end,
+                    min_ms,
+                    max_ms,
+                    index * 16,
+                    index * 16 + 16,
+                    PhysicalOffset(0),
+                    PhysicalOffset(1 << 50),
+                )
+            )
         raw_bytes = piece.raw_bytes // count
         records = sum(run.record_count for run in runs)
         key = KEYS.merged_segment(topic, segment_id)
@@ -126,9 +139,17 @@ class EntryMaker:
             segment_id=str(segment_id),
             topic=topic,
             incarnation=1,
-            log=PartLocator(key, 0, raw_bytes, raw_bytes - 5_000, 1),
-            cq=PartLocator(key, raw_bytes, raw_bytes + 4 * records, raw_bytes, 2),
-            idx=PartLocator(key, raw_bytes + 4 * records, raw_bytes + 18 * records, raw_bytes, 3),
+            log=PartLocator(key, SegmentOffset(0), SegmentOffset(raw_bytes), SegmentOffset(raw_bytes - 5_000), 1),
+            cq=PartLocator(
+                key, SegmentOffset(raw_bytes), SegmentOffset(raw_bytes + 4 * records), SegmentOffset(raw_bytes), 2
+            ),
+            idx=PartLocator(
+                key,
+                SegmentOffset(raw_bytes + 4 * records),
+                SegmentOffset(raw_bytes + 18 * records),
+                SegmentOffset(raw_bytes),
+                3,
+            ),
             runs=RunRows.of(runs),
             coarse=CoarseRows.of(coarse),
             record_count=records,
@@ -234,7 +255,10 @@ async def run_days(
                 incarnation=1,
                 raw_bytes=int(total) * RECORD_BYTES,
                 stored_bytes=int(total) * RECORD_BYTES,
-                queues=tuple(map(QueueRange, range(queues), row_starts, row_ends)),
+                queues=tuple(
+                    QueueRange(queue_id, QueueOffset(start), QueueOffset(end))
+                    for queue_id, (start, end) in enumerate(zip(row_starts, row_ends, strict=True))
+                ),
             )
             for total, row_starts, row_ends in zip(counts.sum(axis=1), starts.tolist(), ends.tolist(), strict=True)
         ]

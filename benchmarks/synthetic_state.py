@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.synthetic_cold_tier import SyntheticColdTier
 from thermocline.broker.state import PoppedOffsets, document_paths, encode_document, reserve_bytes
 from thermocline.broker.tier_process import StateCapture, StateRounds, queue_ends
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import RealDisk
 from thermocline.store.state import TopicIncarnations
@@ -35,7 +36,7 @@ class SyntheticState:
         self._write(GROUPS, {"subscriptionGroupTable": {name: {"groupName": name} for name in GROUP_NAMES}})
         incarnations = TopicIncarnations()
         for name, topic in tier.topics.items():
-            topic.incarnation = incarnations.create(name, start_offset=0).id
+            topic.incarnation = incarnations.create(name, start_offset=PhysicalOffset(0)).id
         incarnations.save(disk, config.incarnation_path)
         self._rounds = StateRounds(
             tier.writer,

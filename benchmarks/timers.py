@@ -36,6 +36,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import iterate_records
 from thermocline.remoting.records.properties import PropertyName, find_property
 from thermocline.remoting.request_code import RequestCode
@@ -149,7 +150,7 @@ async def consume(broker: BrokerUnderTest, *, count: int, until_ms: int) -> Deli
                     consumer_group="timers",
                     topic=TOPIC,
                     queue_id=queue_id,
-                    queue_offset=offset,
+                    queue_offset=QueueOffset(offset),
                     max_msg_nums=PULL_COUNT,
                     sys_flag=SUSPEND_BIT | SUBSCRIPTION_BIT,
                     suspend_timeout_millis=SUSPEND_MS,

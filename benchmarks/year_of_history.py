@@ -25,10 +25,12 @@ import numpy as np
 
 from benchmarks.recovery import BROKER, CLUSTER, KEYS, SEGMENT_BYTES, save_state, topic_name
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.catalog import LedgerChanges, TopicEntry
 from thermocline.tiered.index_format import encode_topics
 from thermocline.tiered.indexes import FAN_IN, IndexBuilder, LogItems, choose_of_class
 from thermocline.tiered.ledger import HeadHint, LedgerIdentity, LedgerWriter, write_checkpoint, write_hint
+from thermocline.tiered.objects import SegmentOffset
 from thermocline.tiered.packs import upload_segment
 from thermocline.tiered.segments import (
     CoarseRows,
@@ -125,7 +127,7 @@ async def fill_year(url: str, *, segments: int, topics: int, now_ms: int) -> Yea
         await writer.commit(LedgerChanges(segments_in=(segment,)))
         end = place_at(each.max_store_ms + 1)
         built = await IndexBuilder(writer, spool_folder=None, clock=lambda: now_ms).build(
-            writer.catalog, LogItems.of([segment]), start=writer.catalog.indexed_to, end=end
+            writer.catalog, LogItems.of([segment]), start=writer.catalog.indexed_to, end=PhysicalOffset(end)
         )
         indexes = [
             msgspec.structs.replace(
@@ -137,7 +139,7 @@ async def fill_year(url: str, *, segments: int, topics: int, now_ms: int) -> Yea
             )
             for index in built.indexes_in
         ]
-        await writer.commit(LedgerChanges(indexes_in=tuple(indexes), indexed_to=end))
+        await writer.commit(LedgerChanges(indexes_in=tuple(indexes), indexed_to=PhysicalOffset(end)))
     newest = await _real_segment(writer, hot, keys, number=len(ranges), store_ms=newest_ms + 1, place_at=place_at)
     await writer.commit(LedgerChanges(segments_in=(newest,)))
     topic_entries = dict(writer.catalog.topics)
@@ -177,7 +179,7 @@ async def _real_segment(
 ) -> SegmentEntry:
     """A segment of RECORDS messages of `First`, which are there."""
     hot.now_ms = store_ms
-    hot.append_offset = max(hot.append_offset, place_at(store_ms))
+    hot.append_offset = max(hot.append_offset, PhysicalOffset(place_at(store_ms)))
     start = number * RECORDS
     records: list[memoryview] = []
     for offset in range(start, start + RECORDS):
@@ -188,7 +190,7 @@ async def _real_segment(
     segment = SegmentWriter(
         segment_id=writer.next_segment_id(), topic=FIRST, incarnation=1, folder=None, options=SegmentOptions()
     )
-    segment.append(0, start, iter(records), [0] * RECORDS)
+    segment.append(0, QueueOffset(start), iter(records), [0] * RECORDS)
     with segment.finish() as finished:
         return await upload_segment(writer.store, KEYS, finished, created_ms=store_ms)
 
@@ -245,7 +247,7 @@ def _segments_of(
     entries: list[SegmentEntry] = []
     for row, segment_id in enumerate(ids):
         log, cq, idx = (
-            PartLocator(key, 0, size, size - tail, checksum)
+            PartLocator(key, SegmentOffset(0), size, size - tail, checksum)
             for key, size, tail, checksum in zip(
                 KEYS.segment(topic, segment_id), part_bytes[row], tails[row], checksums[row], strict=True
             )

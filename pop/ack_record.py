@@ -23,11 +23,12 @@ import msgspec
 
 from thermocline.pop.check_point import SEPARATOR
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
 TAG = "ack"
 BATCH_TAG = "bAck"
-NO_OFFSET = -1
+NO_OFFSET = QueueOffset(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,10 @@ class AckRecord:
     topic: str
     group: str
     queue_id: int
-    start_offset: int
+    start_offset: QueueOffset
     pop_time_ms: int
     broker_name: str
-    offsets: tuple[int, ...]
+    offsets: tuple[QueueOffset, ...]
 
     def __post_init__(self) -> None:
         assert self.offsets
@@ -123,13 +124,13 @@ class AckRecord:
 class _Json(msgspec.Struct, kw_only=True):
     """Members in the order of their names, as fastjson writes them."""
 
-    ao: int = NO_OFFSET
-    aol: tuple[int, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    ao: QueueOffset = NO_OFFSET
+    aol: tuple[QueueOffset, ...] | msgspec.UnsetType | None = msgspec.UNSET
     bn: str | None = None
     c: str | None = None
     pt: int = 0
     q: int = 0
-    so: int = 0
+    so: QueueOffset = QUEUE_START
     t: str | None = None
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
 MESSAGES_MAX = 32
@@ -42,8 +43,8 @@ class CheckPoint:
     topic: str
     group: str
     queue_id: int
-    start_offset: int
-    offsets: tuple[int, ...]
+    start_offset: QueueOffset
+    offsets: tuple[QueueOffset, ...]
     pop_time_ms: int
     invisible_ms: int
     broker_name: str
@@ -139,7 +140,7 @@ class _Json(msgspec.Struct, kw_only=True):
     revive_time: int = msgspec.field(default=0, name="reviveTime")
     ro: int = 0
     rp: str | msgspec.UnsetType | None = msgspec.UNSET
-    so: int = 0
+    so: QueueOffset = QUEUE_START
     sp: bool = False
     t: str | None = None
 

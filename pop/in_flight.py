@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from thermocline.pop.check_point import CheckPoint
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 
-Key = tuple[str, str, int, int, int]
+Key = tuple[str, str, int, QueueOffset, int]
 
 HEAP_SLACK = 1_024
 
@@ -41,7 +42,13 @@ class Pending:
     )
 
     def __init__(
-        self, check_point: CheckPoint, *, revive_queue_id: int, revive_offset: int, physical_offset: int, due_ms: int
+        self,
+        check_point: CheckPoint,
+        *,
+        revive_queue_id: int,
+        revive_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
+        due_ms: int,
     ) -> None:
         self.check_point = check_point
         self.revive_queue_id = revive_queue_id
@@ -61,14 +68,14 @@ class Pending:
         """Its key in receipts."""
         return key_of(self.check_point)
 
-    def is_acked(self, offset: int) -> bool | None:
+    def is_acked(self, offset: QueueOffset) -> bool | None:
         """Whether the message was acknowledged; None when it is none of this check point's."""
         offsets = self.check_point.offsets
         if offset not in offsets:
             return None
         return bool(self.acked_bits >> offsets.index(offset) & 1)
 
-    def open_offsets(self) -> list[int]:
+    def open_offsets(self) -> list[QueueOffset]:
         """The messages that are not acknowledged."""
         bits = self.acked_bits
         return [offset for index, offset in enumerate(self.check_point.offsets) if not bits >> index & 1]
@@ -117,8 +124,8 @@ class InFlight:
         check_point: CheckPoint,
         *,
         revive_queue_id: int,
-        revive_offset: int,
-        physical_offset: int,
+        revive_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
         due_ms: int | None = None,
     ) -> Pending:
         """Take a check point that was put; behind all others of its revive queue. `due_ms`: at its revive time."""
@@ -137,7 +144,7 @@ class InFlight:
         self._count(pending, len(pending.open_offsets()))
         return pending
 
-    def ack(self, pending: Pending, offset: int) -> None:
+    def ack(self, pending: Pending, offset: QueueOffset) -> None:
         """Note that a message was acknowledged, or revived; the check point is finished with its last one."""
         assert not pending.is_finished
         bit = 1 << pending.check_point.offsets.index(offset)
@@ -153,7 +160,9 @@ class InFlight:
             self._count(pending, -len(pending.open_offsets()))
             self._finish(pending)
 
-    def moved(self, pending: Pending, *, revive_queue_id: int, revive_offset: int, physical_offset: int) -> None:
+    def moved(
+        self, pending: Pending, *, revive_queue_id: int, revive_offset: QueueOffset, physical_offset: PhysicalOffset
+    ) -> None:
         """The check point was put anew, behind all others of its revive queue; its old record is of no more use."""
         assert not pending.is_finished
         copy = Pending(

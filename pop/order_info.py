@@ -23,6 +23,7 @@ from typing import Self
 import msgspec
 
 from thermocline.pop.check_point import MESSAGES_MAX
+from thermocline.remoting.offsets import QueueOffset
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,13 +32,13 @@ class OrderInfo:
 
     pop_time_ms: int
     invisible_ms: int
-    offsets: tuple[int, ...]
+    offsets: tuple[QueueOffset, ...]
     popped_ms: int
     attempt_id: str | None = None
     acked_bits: int = 0
-    visible_ms: dict[int, int] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
-    acked_behind: frozenset[int] = frozenset()
+    visible_ms: dict[QueueOffset, int] = field(default_factory=dict)
+    counts: dict[QueueOffset, int] = field(default_factory=dict)
+    acked_behind: frozenset[QueueOffset] = frozenset()
 
     def is_blocking(self, now_ms: int, *, attempt_id: str | None = None) -> bool:
         """Whether the queue is blocked now; the same attempt may get the batch again."""
@@ -51,7 +52,7 @@ class OrderInfo:
         return max((self._visible_ms(offset) for offset in self.open_offsets()), default=0)
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> QueueOffset:
         """Where the group goes on: the first message that is not acknowledged, or behind the last."""
         opened = self.open_offsets()
         if opened:
@@ -66,11 +67,11 @@ class OrderInfo:
         """How often every message of the batch was given out before, at the least."""
         return min((self.counts.get(offset, 0) for offset in self.offsets), default=0)
 
-    def open_offsets(self) -> list[int]:
+    def open_offsets(self) -> list[QueueOffset]:
         """The messages that are not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]
 
-    def acked_from(self, offset: int) -> frozenset[int]:
+    def acked_from(self, offset: QueueOffset) -> frozenset[QueueOffset]:
         """Acknowledged offsets to skip when the group goes on at `offset`: none when it was moved back."""
         if offset < self.next_offset:
             return frozenset()
@@ -89,7 +90,7 @@ class OrderInfo:
         given = set(previous.offsets)
         self.counts = {offset: previous.counts.get(offset, 0) + 1 for offset in self.offsets if offset in given}
 
-    def _visible_ms(self, offset: int) -> int:
+    def _visible_ms(self, offset: QueueOffset) -> int:
         return self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
 
 
@@ -97,13 +98,13 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
     """Members in the order of their names, as fastjson writes them."""
 
     a: str | None = None
-    ab: list[int] | msgspec.UnsetType = msgspec.UNSET
+    ab: list[QueueOffset] | msgspec.UnsetType = msgspec.UNSET
     cm: int = 0
     i: int | None = None
     l: int = 0  # noqa: E741 - RocketMQ's name
     o: list[int] | None = None
-    oc: dict[int, int] | None = None
-    ot: dict[int, int] | None = None
+    oc: dict[QueueOffset, int] | None = None
+    ot: dict[QueueOffset, int] | None = None
     pop_time: int = msgspec.field(default=0, name="popTime")
 
     @classmethod
@@ -126,7 +127,7 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
         """The order info; None when it says nothing that could block a queue."""
         if not self.o or len(self.o) > MESSAGES_MAX:
             return None
-        first = self.o[0]
+        first = QueueOffset(self.o[0])
         return OrderInfo(
             pop_time_ms=self.pop_time,
             invisible_ms=self.i or 0,
@@ -141,7 +142,7 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
 
 
 def make_order_info(
-    offsets: Sequence[int],
+    offsets: Sequence[QueueOffset],
     *,
     pop_time_ms: int,
     invisible_ms: int,

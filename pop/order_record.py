@@ -18,6 +18,7 @@ import msgspec
 
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
 TAG = "order"
@@ -31,7 +32,7 @@ class OrderRecord:
     topic: str
     group: str
     queue_id: int
-    next_offset: int
+    next_offset: QueueOffset
     info: OrderInfo | None
 
     def body(self) -> bytes:
@@ -69,7 +70,7 @@ class OrderRecord:
 class _Json(msgspec.Struct, kw_only=True):
     c: str
     i: OrderInfoJson | None
-    o: int
+    o: QueueOffset
     q: int
     t: str
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.state import TableChanges
 
 
@@ -15,15 +16,15 @@ class OrderSaves:
 
     def __init__(self, changes: TableChanges) -> None:
         self._changes = changes
-        self._floors: dict[int, tuple[int, int]] = {}
-        self._saving: dict[int, tuple[int, int]] = {}
+        self._floors: dict[int, tuple[QueueOffset, PhysicalOffset]] = {}
+        self._saving: dict[int, tuple[QueueOffset, PhysicalOffset]] = {}
 
     @property
     def is_unsaved(self) -> bool:
         """Whether the file lacks a change of the table."""
         return self._changes.is_unsaved
 
-    def add_record(self, revive_queue_id: int, revive_offset: int, physical_offset: int) -> None:
+    def add_record(self, revive_queue_id: int, revive_offset: QueueOffset, physical_offset: PhysicalOffset) -> None:
         """Note an order record that was put into the log; those of one queue come in the order of their offsets."""
         self._floors.setdefault(revive_queue_id, (revive_offset, physical_offset))
 
@@ -39,11 +40,11 @@ class OrderSaves:
         self._changes.end_save()
         self._saving.clear()
 
-    def floors(self, revive_queue_id: int) -> list[tuple[int, int]]:
+    def floors(self, revive_queue_id: int) -> list[tuple[QueueOffset, PhysicalOffset]]:
         """Of one queue: before the save under way, and of it."""
         return [floors[revive_queue_id] for floors in (self._floors, self._saving) if revive_queue_id in floors]
 
-    def physical_offsets(self) -> Iterator[int]:
+    def physical_offsets(self) -> Iterator[PhysicalOffset]:
         """From where on the log must be kept, of each queue."""
         for floors in (self._floors, self._saving):
             for _, physical_offset in floors.values():

@@ -20,6 +20,7 @@ import msgspec
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting import json_dialect
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ Key = tuple[str, str]
 
 class _OrderFile(msgspec.Struct, rename="camel"):
     table: dict[str, dict[int, OrderInfoJson]] = {}
-    pop_log_offset: int | None = None
+    pop_log_offset: PhysicalOffset | None = None
 
 
 class OrderTable:
@@ -41,7 +42,7 @@ class OrderTable:
     def __init__(self) -> None:
         self._infos: dict[Key, dict[int, OrderInfo]] = {}
         self._encoded: dict[tuple[str, str, int], bytes] = {}
-        self.log_offset: int | None = None
+        self.log_offset: PhysicalOffset | None = None
         """The log offset up to which the loaded file is complete: 0 without a file; None when RocketMQ wrote it."""
         self.changes = TableChanges()
 
@@ -80,7 +81,7 @@ class OrderTable:
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
-    def encode(self, *, log_offset: int) -> bytes:
+    def encode(self, *, log_offset: PhysicalOffset) -> bytes:
         """The file's content; `log_offset` is the log's end now."""
         tables = []
         for (topic, group), infos in self._infos.items():
@@ -100,7 +101,7 @@ class OrderTable:
             CorruptDataError: It is not what RocketMQ or we write.
         """
         if data is None:
-            self.log_offset = 0
+            self.log_offset = LOG_START
             return
         try:
             file = json_dialect.loads_as(data, _OrderFile)

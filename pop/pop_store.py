@@ -40,6 +40,7 @@ from thermocline.pop.order_table import OrderTable
 from thermocline.pop.revive_log import ReviveLog, ReviveRecord
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.handles import REVIVE_GROUP
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.log import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 
@@ -51,6 +52,7 @@ WINDOW_RECORDS_EACH = 4
 OLD_MS = 3_600_000
 MAINTAIN_MAX = 256
 """Check points put anew in one go."""
+_BEHIND_ALL = PhysicalOffset(1 << 62)
 TIMED_GRACE_MS = 2_000
 """RocketMQ's acknowledgements come through a timer, at the revive time; it revives that much later itself."""
 
@@ -58,10 +60,10 @@ TIMED_GRACE_MS = 2_000
 class GroupOffsets(Protocol):
     """Where groups go on in their queues."""
 
-    def query(self, topic: str, group: str, queue_id: int) -> int | None:
+    def query(self, topic: str, group: str, queue_id: int) -> QueueOffset | None:
         """The group's offset; None when it has none."""
 
-    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+    def commit(self, topic: str, group: str, queue_id: int, offset: QueueOffset) -> None:
         """Store the group's offset."""
 
 
@@ -71,11 +73,11 @@ class Take:
 
     topic: str
     queue_id: int
-    offsets: Sequence[int]
-    next_offset: int
+    offsets: Sequence[QueueOffset]
+    next_offset: QueueOffset
 
     @property
-    def start_offset(self) -> int:
+    def start_offset(self) -> QueueOffset:
         """The key of the check point in receipts."""
         return self.offsets[0]
 
@@ -86,7 +88,7 @@ class Claim:
 
     pop_time_ms: int
     revive_queue_id: int
-    end_offset: int
+    end_offset: PhysicalOffset
 
 
 class PopStore:
@@ -106,7 +108,7 @@ class PopStore:
         self.orders = orders
         self.on_due: Callable[[], None] = _nobody_waits
         """Called when a check point came in that is due before all others."""
-        self.last_offset = 0
+        self.last_offset = LOG_START
         """The physical offset behind the last record that was put."""
         self._store = store
         self._log = log
@@ -114,13 +116,13 @@ class PopStore:
         self._clock = clock
         self.pending_max = pending_max
         # Per revive queue: up to where its records are known here.
-        self._read_offsets: dict[int, int] = {}
+        self._read_offsets: dict[int, QueueOffset] = {}
         self.order_saves = OrderSaves(orders.changes)
         """Follows the saves of the order table, whose file's content is `encode_orders`."""
         # While records are read again: the physical offset of each queue's newest order record.
-        self._order_places: dict[tuple[str, str, int], int] = {}
+        self._order_places: dict[tuple[str, str, int], PhysicalOffset] = {}
 
-    def open(self, *, offsets_log_offset: int | None) -> None:
+    def open(self, *, offsets_log_offset: PhysicalOffset | None) -> None:
         """Read the check points in flight; once, before anything else.
 
         `offsets_log_offset`: the log offset up to which the group offsets' file is complete; None: unknown.
@@ -133,7 +135,7 @@ class PopStore:
         count = 0
         for queue in self._log.queues():
             committed = self._offsets.query(self._log.topic, REVIVE_GROUP, queue.queue_id)
-            start = 0 if committed is None else committed + 1
+            start = QUEUE_START if committed is None else committed + 1
             start = max(min(start, queue.next_offset), queue.min_offset)
             for record in self._log.records(queue, start, queue.next_offset):
                 count += 1
@@ -157,7 +159,7 @@ class PopStore:
         """
         taken = [each for each in takes if each.offsets]
         revive_queue_id = self._log.next_queue_id()
-        claim = Claim(pop_time_ms=self._clock(), revive_queue_id=revive_queue_id, end_offset=0)
+        claim = Claim(pop_time_ms=self._clock(), revive_queue_id=revive_queue_id, end_offset=LOG_START)
         if taken:
             if len(self.in_flight) + len(taken) > self.pending_max:
                 raise BrokerBusyError("too many popped messages are not acknowledged", count_max=self.pending_max)
@@ -185,25 +187,25 @@ class PopStore:
             self._offsets.commit(each.topic, group, each.queue_id, each.next_offset)
         return claim
 
-    def ack(self, acks: Iterable[tuple[Pending, Sequence[int]]]) -> int:
+    def ack(self, acks: Iterable[tuple[Pending, Sequence[QueueOffset]]]) -> PhysicalOffset:
         """Note messages as consumed that are in flight; the end offset of what was put, 0 for nothing.
 
         Raises:
             MQError: The store refuses the acknowledgements; nothing has changed.
         """
-        wanted: list[tuple[Pending, list[int]]] = []
+        wanted: list[tuple[Pending, list[QueueOffset]]] = []
         for pending, offsets in acks:
             opened = [offset for offset in dict.fromkeys(offsets) if pending.is_acked(offset) is False]
             if opened and not pending.is_finished:
                 wanted.append((pending, opened))
         if not wanted:
-            return 0
+            return LOG_START
         results = self._put([self._ack_draft(pending, offsets) for pending, offsets in wanted])
         for pending, offsets in wanted:
             self._done(pending, offsets)
         return results[-1].end_offset
 
-    def renew(self, pending: Pending, offset: int, *, invisible_ms: int, is_suspended: bool) -> Claim:
+    def renew(self, pending: Pending, offset: QueueOffset, *, invisible_ms: int, is_suspended: bool) -> Claim:
         """Set the due time of a message in flight to `invisible_ms` from now; it gets a new receipt.
 
         Raises:
@@ -237,7 +239,9 @@ class PopStore:
             pop_time_ms=check_point.pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset
         )
 
-    def revive(self, pending: Pending, drafts: Sequence[MessageDraft], offsets: Sequence[int]) -> list[PutResult]:
+    def revive(
+        self, pending: Pending, drafts: Sequence[MessageDraft], offsets: Sequence[QueueOffset]
+    ) -> list[PutResult]:
         """Put messages that no consumer has acknowledged once more, and note that this is done for these offsets.
 
         Raises:
@@ -250,7 +254,9 @@ class PopStore:
 
     # -- ordered messages ----------------------------------------------------------------------------------------------
 
-    def order_changed(self, topic: str, group: str, queue_id: int, info: OrderInfo | None, *, next_offset: int) -> int:
+    def order_changed(
+        self, topic: str, group: str, queue_id: int, info: OrderInfo | None, *, next_offset: QueueOffset
+    ) -> PhysicalOffset:
         """Note what has become of a queue that is popped in order; the end offset of what was put.
 
         `info` is the state from now on, `next_offset` where the group goes on.
@@ -279,7 +285,7 @@ class PopStore:
     # -- rounds --------------------------------------------------------------------------------------------------------
 
     @property
-    def held_offset(self) -> int | None:
+    def held_offset(self) -> PhysicalOffset | None:
         """The physical offset from which on the local log must be kept; None when nothing is in flight."""
         places = list(self.order_saves.physical_offsets())
         for revive_queue_id in self.in_flight.revive_queue_ids:
@@ -303,10 +309,10 @@ class PopStore:
     def catch_up(self) -> None:
         """Read records that another part has put: timers that RocketMQ started. Mostly there are none."""
         for queue in self._log.queues():
-            start = self._read_offsets.get(queue.queue_id, 0)
+            start = self._read_offsets.get(queue.queue_id, QUEUE_START)
             if start < queue.next_offset:
                 for record in self._log.records(queue, start, queue.next_offset):
-                    self._replay(record, offsets_from=1 << 62, orders_from=1 << 62)
+                    self._replay(record, offsets_from=_BEHIND_ALL, orders_from=_BEHIND_ALL)
                 self._read_offsets[queue.queue_id] = queue.next_offset
 
     def maintain(self) -> bool:
@@ -322,7 +328,7 @@ class PopStore:
             remaining -= self._maintain_queue(queue.queue_id, queue.next_offset, remaining)
         return not remaining
 
-    def _maintain_queue(self, revive_queue_id: int, end: int, count_max: int) -> int:
+    def _maintain_queue(self, revive_queue_id: int, end: QueueOffset, count_max: int) -> int:
         in_flight = self.in_flight
         old_ms = self._clock() - OLD_MS
         done = 0
@@ -387,7 +393,7 @@ class PopStore:
         if next_due_ms is None or check_point.revive_time_ms < next_due_ms:
             self.on_due()
 
-    def _ack_draft(self, pending: Pending, offsets: Sequence[int]) -> MessageDraft:
+    def _ack_draft(self, pending: Pending, offsets: Sequence[QueueOffset]) -> MessageDraft:
         check_point = pending.check_point
         record = AckRecord(
             topic=check_point.topic,
@@ -400,12 +406,12 @@ class PopStore:
         )
         return self._log.ack_draft(record, pending.revive_queue_id, revive_time_ms=check_point.revive_time_ms)
 
-    def _done(self, pending: Pending, offsets: Sequence[int]) -> None:
+    def _done(self, pending: Pending, offsets: Sequence[QueueOffset]) -> None:
         for offset in offsets:
             if not pending.is_finished:
                 self.in_flight.ack(pending, offset)
 
-    def _free_time(self, places: Sequence[tuple[str, str, int, int]], time_ms: int) -> int:
+    def _free_time(self, places: Sequence[tuple[str, str, int, QueueOffset]], time_ms: int) -> int:
         """The first pop time from `time_ms` on at which no check point begins at these places."""
         while any((*place, time_ms) in self.in_flight for place in places):
             time_ms += 1
@@ -418,7 +424,7 @@ class PopStore:
             self.orders.put(record.topic, record.group, record.queue_id, record.info)
         self._offsets.commit(record.topic, record.group, record.queue_id, record.next_offset)
 
-    def _replay(self, record: ReviveRecord, *, offsets_from: int, orders_from: int) -> None:
+    def _replay(self, record: ReviveRecord, *, offsets_from: PhysicalOffset, orders_from: PhysicalOffset) -> None:
         entry = record.entry
         if isinstance(entry, CheckPoint):
             if self._store.incarnations.is_live(entry.topic, record.physical_offset):
@@ -431,7 +437,9 @@ class PopStore:
         elif isinstance(entry, OrderRecord):
             self._replay_order(entry, record, offsets_from=offsets_from, orders_from=orders_from)
 
-    def _replay_order(self, entry: OrderRecord, record: ReviveRecord, *, offsets_from: int, orders_from: int) -> None:
+    def _replay_order(
+        self, entry: OrderRecord, record: ReviveRecord, *, offsets_from: PhysicalOffset, orders_from: PhysicalOffset
+    ) -> None:
         place = entry.topic, entry.group, entry.queue_id
         if not self._store.incarnations.is_live(entry.topic, record.physical_offset):
             return
@@ -448,18 +456,24 @@ class PopStore:
         if record.physical_offset >= offsets_from:
             self._offsets.commit(*place, entry.next_offset)
 
-    def _replay_check_point(self, entry: CheckPoint, record: ReviveRecord, *, offsets_from: int) -> None:
-        place = {
-            "revive_queue_id": record.revive_queue_id,
-            "revive_offset": record.revive_offset,
-            "physical_offset": record.physical_offset,
-        }
+    def _replay_check_point(self, entry: CheckPoint, record: ReviveRecord, *, offsets_from: PhysicalOffset) -> None:
         pending = self.in_flight.find((entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms))
         if pending is not None:
-            self.in_flight.moved(pending, **place)
+            self.in_flight.moved(
+                pending,
+                revive_queue_id=record.revive_queue_id,
+                revive_offset=record.revive_offset,
+                physical_offset=record.physical_offset,
+            )
         elif entry.acked_bits != (1 << len(entry.offsets)) - 1:
             grace_ms = TIMED_GRACE_MS if record.is_timed else 0
-            self.in_flight.add(entry, **place, due_ms=entry.revive_time_ms + grace_ms)
+            self.in_flight.add(
+                entry,
+                revive_queue_id=record.revive_queue_id,
+                revive_offset=record.revive_offset,
+                physical_offset=record.physical_offset,
+                due_ms=entry.revive_time_ms + grace_ms,
+            )
             self.on_due()
         if record.physical_offset >= offsets_from:
             committed = self._offsets.query(entry.topic, entry.group, entry.queue_id)

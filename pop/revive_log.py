@@ -19,6 +19,7 @@ from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.string_hash import tags_code
@@ -43,8 +44,8 @@ class ReviveRecord:
     """One record of the revive topic. `entry` is None when nothing can be made of it."""
 
     revive_queue_id: int
-    revive_offset: int
-    physical_offset: int
+    revive_offset: QueueOffset
+    physical_offset: PhysicalOffset
     entry: ReviveEntry | None
     is_timed: bool
     """Whether a timer has put it here when it was due, as RocketMQ's are: its acknowledgements may still be there."""
@@ -108,7 +109,7 @@ class ReviveLog:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def records(self, queue: ConsumeQueue, start: int, end: int) -> Iterator[ReviveRecord]:
+    def records(self, queue: ConsumeQueue, start: QueueOffset, end: QueueOffset) -> Iterator[ReviveRecord]:
         """The records at revive offsets [start, end) of a queue, as far as the local log still has them."""
         offset = max(start, queue.min_offset)
         while offset < end:
@@ -118,7 +119,9 @@ class ReviveLog:
                     yield self._record(queue, offset, physical_offset, code)
                 offset += 1
 
-    def _record(self, queue: ConsumeQueue, offset: int, physical_offset: int, code: int) -> ReviveRecord:
+    def _record(
+        self, queue: ConsumeQueue, offset: QueueOffset, physical_offset: PhysicalOffset, code: int
+    ) -> ReviveRecord:
         entry: ReviveEntry | None = None
         is_timed = False
         try:

@@ -27,12 +27,19 @@ import msgspec
 from msgspec import inspect
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """Java's int."""
 
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Java's long."""
+
+QueueOffsetLong = Annotated[QueueOffset, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Java's long, of a queue offset."""
+
+PhysicalOffsetLong = Annotated[PhysicalOffset, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Java's long, of a physical offset."""
 
 
 class Header(msgspec.Struct, rename="camel", kw_only=True):

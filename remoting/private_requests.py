@@ -32,6 +32,7 @@ import enum
 import msgspec
 
 from thermocline.remoting.header_codec import Header, Int, Long
+from thermocline.remoting.offsets import QueueOffset
 
 __all__ = [
     "FlushedRange",
@@ -140,9 +141,9 @@ class FlushedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     `end` are durable. `record_bytes`: of the last few records on average, 0 without one."""
 
     queue_id: int
-    local_start: int
-    visible_start: int
-    end: int
+    local_start: QueueOffset
+    visible_start: QueueOffset
+    end: QueueOffset
     record_bytes: int
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.store.log import CommitLog
@@ -27,7 +28,7 @@ WRITES_PER_READ = 25
 class DerivedRounds:
     """Which rounds there have been, and what the last that was committed promises."""
 
-    recovery_offset: int
+    recovery_offset: PhysicalOffset
     """Everything derived from records below it is durable."""
     begun: int = 0
     committed: int = 0

@@ -27,6 +27,7 @@ from thermocline.remoting.errors import (
     PropertiesTooLargeError,
     TopicNotFoundError,
 )
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, encode_record, record_size
 from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX
 from thermocline.remoting.socket_address import Host
@@ -254,14 +255,14 @@ class MessageStore:
         log = self.commit_log
         start_offset = physical_offset = log.fit(sum(sizes))
         store_timestamp_ms = self.clock.now_ms()
-        next_offsets: dict[tuple[str, int], int] = {}
+        next_offsets: dict[tuple[str, int], QueueOffset] = {}
         records: list[bytes] = []
         results: list[PutResult] = []
         for message, size_bytes in zip(messages, sizes, strict=True):
             key = message.topic, message.queue_id
-            queue_offset = 0
+            queue_offset = QUEUE_START
             if has_unit(message.sys_flag):
-                queue_offset = next_offsets.get(key, -1)
+                queue_offset = next_offsets.get(key, NO_QUEUE_OFFSET)
                 if queue_offset < 0:
                     queue = self.queues.find(*key)
                     queue_offset = self.queues.first_offset(message.topic) if queue is None else queue.next_offset
@@ -344,15 +345,15 @@ class MessageStore:
     # -- get -------------------------------------------------------------------------------------------------------
 
     @property
-    def confirm_offset(self) -> int:
+    def confirm_offset(self) -> PhysicalOffset:
         """The physical offset up to which messages may be read: flushed ones with SYNC_FLUSH, else all."""
         return self.commit_log.flush_offset if self._reads_flushed_only else self.commit_log.append_offset
 
-    def max_offset(self, queue: ConsumeQueue) -> int:
+    def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end, as far as it may be read."""
         return self.flushed_end(queue) if self._reads_flushed_only else queue.next_offset
 
-    def flushed_end(self, queue: ConsumeQueue) -> int:
+    def flushed_end(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end as far as the log is durable: a power cut takes back nothing below it."""
         if queue.next_offset > queue.min_offset:
             flush_offset = self.commit_log.flush_offset
@@ -364,7 +365,7 @@ class MessageStore:
         self,
         topic: str,
         queue_id: int,
-        offset: int,
+        offset: QueueOffset,
         *,
         count_max: int,
         bytes_max: int,
@@ -376,10 +377,10 @@ class MessageStore:
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
-            return _nothing(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+            return _nothing(GetStatus.NO_MATCHED_LOGIC_QUEUE, QUEUE_START, QUEUE_START, QUEUE_START)
         min_offset, max_offset = queue.min_offset, self.max_offset(queue)
         if max_offset == 0:
-            return _nothing(GetStatus.NO_MESSAGE_IN_QUEUE, 0, min_offset, max_offset)
+            return _nothing(GetStatus.NO_MESSAGE_IN_QUEUE, QUEUE_START, min_offset, max_offset)
         if offset < min_offset:
             return _nothing(GetStatus.OFFSET_TOO_SMALL, min_offset, min_offset, max_offset)
         if offset == max_offset:
@@ -391,9 +392,9 @@ class MessageStore:
     def _read(
         self,
         queue: ConsumeQueue,
-        offset: int,
-        min_offset: int,
-        max_offset: int,
+        offset: QueueOffset,
+        min_offset: QueueOffset,
+        max_offset: QueueOffset,
         *,
         count_max: int,
         bytes_max: int,
@@ -415,7 +416,7 @@ class MessageStore:
             size_bytes=runs.size_bytes,
         )
 
-    def read_record(self, physical_offset: int) -> MessageRecord:
+    def read_record(self, physical_offset: PhysicalOffset) -> MessageRecord:
         """One record by its place in the log.
 
         Raises:
@@ -424,7 +425,7 @@ class MessageStore:
         """
         return self.commit_log.read_record(physical_offset)
 
-    def message_time(self, topic: str, queue_id: int, offset: int) -> int:
+    def message_time(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
         """The store time of the first message at or behind a queue offset, ms.
 
         Raises:
@@ -437,20 +438,20 @@ class MessageStore:
                 return time_ms
         raise OffsetOutOfRangeError("no message at this offset", topic=topic, queue_id=queue_id, offset=offset)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> QueueOffset:
         """Find a queue offset by store time, in the local queue; 0 when there is no such queue.
 
         LOWER: the first at or after the time, else the end. UPPER: the last at or before it, else the minimum.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
-            return 0
+            return QUEUE_START
         min_offset, max_offset = queue.min_offset, self.max_offset(queue)
         # The first offset whose time is at or after (LOWER), or after (UPPER), the requested one.
         bound_ms = timestamp_ms if boundary is TimeBoundary.LOWER else timestamp_ms + 1
         low, high = min_offset, max_offset
         while low < high:
-            middle = (low + high) // 2
+            middle = low + (high - low) // 2
             time_ms = self._time_at(queue, middle)
             if time_ms is not None and time_ms < bound_ms:
                 low = middle + 1
@@ -458,7 +459,7 @@ class MessageStore:
                 high = middle
         return low if boundary is TimeBoundary.LOWER else max(low - 1, min_offset)
 
-    def _time_at(self, queue: ConsumeQueue, offset: int) -> int | None:
+    def _time_at(self, queue: ConsumeQueue, offset: QueueOffset) -> int | None:
         """The store time of the first message at or behind an offset; None when there is none."""
         offset = queue.skip_empty(offset)
         if offset >= queue.next_offset:
@@ -473,7 +474,7 @@ class MessageStore:
         self.queues.write_dirty(TICK_QUEUES_MAX)
 
     @property
-    def recovery_offset(self) -> int:
+    def recovery_offset(self) -> PhysicalOffset:
         """Where a recovery would begin: everything derived from records below it is durable."""
         return self.derived_rounds.recovery_offset
 
@@ -565,7 +566,9 @@ def _nothing_to_write() -> None:
     """What stands before a promise by itself."""
 
 
-def _nothing(status: GetStatus, next_begin_offset: int, min_offset: int, max_offset: int) -> GetResult:
+def _nothing(
+    status: GetStatus, next_begin_offset: QueueOffset, min_offset: QueueOffset, max_offset: QueueOffset
+) -> GetResult:
     return GetResult(status=status, next_begin_offset=next_begin_offset, min_offset=min_offset, max_offset=max_offset)
 
 

@@ -31,6 +31,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START, NO_PHYSICAL_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from thermocline.store.config import StoreConfig
@@ -56,8 +57,8 @@ class RecoveryReport:
 
     was_clean: bool
     used_queue_ends: bool
-    scan_start_offset: int
-    append_offset: int
+    scan_start_offset: PhysicalOffset
+    append_offset: PhysicalOffset
     store_timestamp_ms: int
     record_count: int
     rebuilt_queue_count: int
@@ -67,8 +68,8 @@ class RecoveryReport:
 
 @dataclass(slots=True, kw_only=True)
 class _Outcome:
-    scan_start_offset: int
-    end_offset: int
+    scan_start_offset: PhysicalOffset
+    end_offset: PhysicalOffset
     store_timestamp_ms: int = 0
     record_count: int = 0
     rebuilt_queue_count: int = 0
@@ -210,7 +211,10 @@ class Recovery:
     def _begin_rebuild(self, missing: Collection[ConsumeQueue], ends: QueueEnds) -> None:
         """Save queue ends that promise no filed units, then remove the remaining files of the `missing` queues."""
         nothing_filed = {
-            topic: replace(topic_ends, queues=tuple((number, end, 0, low) for number, end, _, low in topic_ends.queues))
+            topic: replace(
+                topic_ends,
+                queues=tuple((number, end, QUEUE_START, low) for number, end, _, low in topic_ends.queues),
+            )
             for topic, topic_ends in ends.topics.items()
         }
         promise = replace(ends, recovery_offset=self._files.start_offset, topics=nothing_filed)
@@ -227,7 +231,7 @@ class Recovery:
         self._unfiled.add(queue)
         queue.restart_at(queue.next_offset, min_offset=queue.next_offset)
 
-    def _has_units(self, queue: ConsumeQueue, min_offset: int, filed_end: int) -> bool:
+    def _has_units(self, queue: ConsumeQueue, min_offset: QueueOffset, filed_end: QueueOffset) -> bool:
         """Whether the files hold every unit below `filed_end` that is of use. Removes files in front of a gap.
 
         Old files are deleted without a sync, so after a power cut some of them may be back.
@@ -276,7 +280,7 @@ class Recovery:
 
     def _recover_as_rocketmq_does(self, ends: QueueEnds | None) -> _Outcome:
         known_ends = self._load_queues()
-        dispatch_offset = max(known_ends.values(), default=-1)
+        dispatch_offset = max(known_ends.values(), default=NO_PHYSICAL_OFFSET)
         checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
         start_offset = self._find_scan_start(dispatch_offset, checkpoint)
         scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
@@ -299,10 +303,10 @@ class Recovery:
             outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, ends.store_timestamp_ms)
         return outcome
 
-    def _load_queues(self) -> dict[ConsumeQueue, int]:
+    def _load_queues(self) -> dict[ConsumeQueue, PhysicalOffset]:
         """Make a queue for each folder; with the end of the last record that it has."""
         root = self._config.consume_queue_path
-        ends: dict[ConsumeQueue, int] = {}
+        ends: dict[ConsumeQueue, PhysicalOffset] = {}
         for topic in self._disk.list_directory(root):
             if not self._disk.is_directory(f"{root}/{topic}"):
                 continue
@@ -336,9 +340,10 @@ class Recovery:
 
     def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> ConsumeQueue:
         """Make a queue from its files: it ends at the first impossible unit of the last few."""
-        offset = positions[-QUEUE_FILES_SCANNED:][0] // UNIT.size
-        end = (positions[-1] + self._config.queue_file_bytes) // UNIT.size
-        queue = self._queues.create(topic, queue_id, next_offset=end, min_offset=positions[0] // UNIT.size)
+        offset = QueueOffset(positions[-QUEUE_FILES_SCANNED:][0] // UNIT.size)
+        end = QueueOffset((positions[-1] + self._config.queue_file_bytes) // UNIT.size)
+        min_offset = QueueOffset(positions[0] // UNIT.size)
+        queue = self._queues.create(topic, queue_id, next_offset=end, min_offset=min_offset)
         while offset < end:
             units = self._queues.files.read(queue, offset, min(offset + UNITS_READ, end))
             for physical_offset, size_bytes, _tags_code in UNIT.iter_unpack(units):
@@ -349,14 +354,14 @@ class Recovery:
         queue.restart_at(offset)
         return queue
 
-    def _end_of_last_record(self, queue: ConsumeQueue) -> int:
+    def _end_of_last_record(self, queue: ConsumeQueue) -> PhysicalOffset:
         """The physical offset behind the last record of a queue; 0 when it has none."""
         if queue.next_offset == self._queues.files.first_offset(queue):
-            return 0
+            return LOG_START
         last = queue.unit(queue.next_offset - 1)
-        return 0 if last.is_empty else last.physical_offset + last.size_bytes
+        return LOG_START if last.is_empty else last.physical_offset + last.size_bytes
 
-    def _find_scan_start(self, dispatch_offset: int, checkpoint: StoreCheckpoint) -> int:
+    def _find_scan_start(self, dispatch_offset: PhysicalOffset, checkpoint: StoreCheckpoint) -> PhysicalOffset:
         """Where the scan begins: the start of the newest file that fits the rule; the oldest file's when none does."""
         for file in reversed(list(self._files)):
             first = next(iter(LogScan(self._files, file.base_offset)), None)
@@ -370,12 +375,12 @@ class Recovery:
                 return file.base_offset
         return self._files.start_offset
 
-    def _at_or_behind_recorded_end(self, end_offset: int, ends: QueueEnds | None) -> int:
+    def _at_or_behind_recorded_end(self, end_offset: PhysicalOffset, ends: QueueEnds | None) -> PhysicalOffset:
         """The log's end; when all its files are gone, the file border behind the end that was recorded."""
         if ends is None or len(self._files):
             return end_offset
         logger.error("log files are gone recorded_end=%d", ends.capture_offset)
-        return -(-ends.capture_offset // self._files.file_bytes) * self._files.file_bytes
+        return PhysicalOffset(-(-ends.capture_offset // self._files.file_bytes) * self._files.file_bytes)
 
     def _keep_recorded_ends(self, ends: QueueEnds) -> None:
         """Give queues that left no trace on the disk the end that was recorded for them."""
@@ -411,7 +416,7 @@ class Recovery:
             self._queues.write_dirty()
             self._tail_bytes = 0
 
-    def _jump(self, queue: ConsumeQueue, queue_offset: int) -> None:
+    def _jump(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> None:
         """Go on at a later queue offset. Between the two there is no message."""
         self._write_tail(queue)
         if self._queues.files.base_positions(queue.topic, queue.queue_id):
@@ -446,7 +451,7 @@ class Recovery:
         if must_cut:
             self._settle_log(outcome.scan_start_offset, end_offset)
 
-    def _remove_later_files(self, end_offset: int) -> None:
+    def _remove_later_files(self, end_offset: PhysicalOffset) -> None:
         """Remove log files that start behind the end, newest first; one that starts at it stays as the tail."""
         for file in self._files.take_after(end_offset + 1):
             file.close()
@@ -454,7 +459,7 @@ class Recovery:
             self._disk.sync_directory(self._files.directory, site=SyncSite.LOG_TRUNCATE)
             logger.warning("log file removed behind the log's end name=%s", file.name)
 
-    def _take_back_units(self, end_offset: int) -> None:
+    def _take_back_units(self, end_offset: PhysicalOffset) -> None:
         """Drop units that point behind the log's end."""
         for queue in self._queues:
             if queue.next_offset > queue.min_offset:
@@ -463,7 +468,7 @@ class Recovery:
                     queue.restart_at(queue.first_at_or_behind(end_offset, start=queue.min_offset))
             assert queue.min_offset <= queue.next_offset
 
-    def _settle_log(self, start_offset: int, end_offset: int) -> None:
+    def _settle_log(self, start_offset: PhysicalOffset, end_offset: PhysicalOffset) -> None:
         """Make the tail file zero from the end on, write what was scanned once more, and sync both."""
         # The tail file counts even when it holds nothing yet: records behind an end at its start must go too.
         for file in self._files.between(start_offset, end_offset + 1):

@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.derived_sync import DerivedRounds
 from thermocline.store.files import Disk, MappedFile
@@ -51,18 +52,18 @@ QueueFile = tuple[ConsumeQueue, str]
 class RetentionGate:
     """Physical offsets below which a part does not need the local log any more; None: the part is not there."""
 
-    committed_offset: int | None = None
-    index_offset: int | None = None
-    held_offset: int | None = None
-    timers_offset: int | None = None
-    transactions_offset: int | None = None
+    committed_offset: PhysicalOffset | None = None
+    index_offset: PhysicalOffset | None = None
+    held_offset: PhysicalOffset | None = None
+    timers_offset: PhysicalOffset | None = None
+    transactions_offset: PhysicalOffset | None = None
 
     @property
-    def offset(self) -> int:
+    def offset(self) -> PhysicalOffset:
         """The least of them."""
-        return min(self.named_offsets().values(), default=1 << 62)
+        return min(self.named_offsets().values(), default=PhysicalOffset(1 << 62))
 
-    def named_offsets(self) -> dict[str, int]:
+    def named_offsets(self) -> dict[str, PhysicalOffset]:
         """Each part that is there, by name."""
         named = {
             "committed": self.committed_offset,
@@ -80,7 +81,7 @@ class FileVerdict:
     nothing does. `old_at_ms`: when local retention lets it go, None for the newest file, which stays always."""
 
     file_name: str
-    end_offset: int
+    end_offset: PhysicalOffset
     held_by: tuple[str, ...]
     old_at_ms: int | None
     is_time: bool
@@ -156,12 +157,12 @@ class Retention:
         self._doomed.extend(files)
         return RetentionPlan(log_file_count=len(self._doomed), queue_files=self._ripe_queue_files())
 
-    def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> int:
+    def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> PhysicalOffset:
         """The deletion offset now, ignoring holders that can append their records again."""
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
 
-    def drop_border(self, gate: RetentionGate) -> int | None:
+    def drop_border(self, gate: RetentionGate) -> PhysicalOffset | None:
         """Below which file border files would have to go, whether or not the cold tier has them, for sends to be taken;
         None when the disk has room, or when what it has committed is enough, or others hold the files."""
         used_ratio, ratio_max = self.used_ratio(), self._config.disk_used_ratio_refuse
@@ -201,7 +202,7 @@ class Retention:
             file_name=newest.name, end_offset=newest.end_offset, held_by=(), old_at_ms=None, is_time=is_time
         )
 
-    def verdict(self, physical_offset: int, gate: RetentionGate, *, now_ms: int, hour: int) -> FileVerdict:
+    def verdict(self, physical_offset: PhysicalOffset, gate: RetentionGate, *, now_ms: int, hour: int) -> FileVerdict:
         """Why the local log still holds an offset, at or behind its minimum: the oldest file that does not go holds up
         all behind it."""
         verdicts = self.verdicts(gate, now_ms=now_ms, hour=hour)
@@ -232,7 +233,7 @@ class Retention:
         with self._executing, self._queues.files.removal:
             self._disk.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
-    def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> int:
+    def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> PhysicalOffset:
         """The file border below which all goes."""
         config = self._config
         limit = min(gate.offset, self._log.flush_offset, self._rounds.recovery_offset)

@@ -6,6 +6,7 @@ from enum import Enum
 
 import msgspec
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.log import MessageDraft
 
 
@@ -25,5 +26,5 @@ class DueMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: DueKind
     draft: MessageDraft
-    physical_offset: int
+    physical_offset: PhysicalOffset
     """Of the record that it comes from."""

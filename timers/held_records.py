@@ -20,6 +20,7 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueKind, DueMessage
@@ -65,11 +66,11 @@ class HeldRecords:
         self._enqueue = enqueue
         self._dequeue = dequeue
         self._precision_ms = precision_ms
-        self.wanted_offset = 0
+        self.wanted_offset = LOG_START
         """Below which offset the log is wanted back."""
-        self._release_offset = 0
+        self._release_offset = LOG_START
         """How far of that the release may go now."""
-        self._pace_offset = 0
+        self._pace_offset = LOG_START
         """The log's end when the release was last let go on."""
         self._released_bytes = 0
         """Bytes put by releases since."""
@@ -81,14 +82,14 @@ class HeldRecords:
         """How many messages were given and not confirmed."""
         return len(self._batch)
 
-    def offset_after(self, durable: TimerCheckpoint) -> int:
+    def offset_after(self, durable: TimerCheckpoint) -> PhysicalOffset:
         """The first physical offset that is needed by what this checkpoint leaves to be done; the log's end for none.
 
         Raises:
             CorruptDataError: The timer log is damaged.
         """
         if durable.own is None:
-            return 0
+            return LOG_START
         position = max(durable.own.held_position, self._log.start_position)
         if position < durable.log_position:
             return self._log.unit(position).physical_offset
@@ -99,7 +100,7 @@ class HeldRecords:
                 return queue.unit(entry).physical_offset
         return self._store.commit_log.append_offset
 
-    def release_below(self, physical_offset: int) -> None:
+    def release_below(self, physical_offset: PhysicalOffset) -> None:
         """Give back the log below this offset, in slices and as far as the pace allows; to be called again."""
         self.wanted_offset = max(self.wanted_offset, physical_offset)
         log_end = self._store.commit_log.append_offset

@@ -28,6 +28,7 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.store.files import Disk, parent_of
 from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite
@@ -73,7 +74,7 @@ class TimerCheckpoint:
 
     read_time_ms: int = 0
     log_position: int = 0
-    queue_offset: int = 0
+    queue_offset: QueueOffset = QUEUE_START
     timestamp_ms: int = 0
     number: int = 0
     own: OwnPart | None = None

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.string_hash import java_string_hash
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_store import MessageStore
@@ -47,7 +48,7 @@ topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 class DeliveredBefore:
     """Entries below a queue offset that were due before a time are known to be delivered."""
 
-    queue_offset: int = 0
+    queue_offset: QueueOffset = QUEUE_START
     time_ms: int = 0
 
 
@@ -63,7 +64,7 @@ class TimerEnqueue:
         dequeue: TimerDequeue,
         config: TimerConfig,
         *,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         delivered_before: DeliveredBefore,
     ) -> None:
         """`queue_offset`: the first entry without a unit."""
@@ -112,7 +113,7 @@ class TimerEnqueue:
             self.queue_offset += 1
         self.has_more = self.queue_offset < queue.next_offset
 
-    def _enqueue(self, physical_offset: int, size_bytes: int, now_ms: int) -> bool:
+    def _enqueue(self, physical_offset: PhysicalOffset, size_bytes: int, now_ms: int) -> bool:
         """Give one message its unit; False when it has to wait."""
         config = self._config
         try:

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, DiskFullError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.files import Disk, DiskFile, base_offset_of, file_name
 from thermocline.timers.sync_site import TimerSyncSite
 
@@ -73,7 +74,7 @@ class TimerUnit(msgspec.Struct, frozen=True, gc=False):
     base_ms: int
     slot_ms: int
     """Base plus delay; RocketMQ rounds it down to a tick."""
-    physical_offset: int
+    physical_offset: PhysicalOffset
     record_bytes: int
     topic_hash: int
     deliver_ms: int
@@ -201,7 +202,7 @@ class TimerLog:
         magic: int,
         base_ms: int,
         slot_ms: int,
-        physical_offset: int,
+        physical_offset: PhysicalOffset,
         record_bytes: int,
         topic_hash: int,
         deliver_ms: int,

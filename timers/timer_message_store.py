@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.handles import RecallHandle
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.socket_address import Host
 from thermocline.store.files import Disk
@@ -333,7 +334,7 @@ class TimerMessageStore:
     # -- the log that is held --------------------------------------------------------------------------------------
 
     @property
-    def held_offset(self) -> int:
+    def held_offset(self) -> PhysicalOffset:
         """The physical offset below which no message needs the log, whatever happens to this process.
 
         Raises:
@@ -341,7 +342,7 @@ class TimerMessageStore:
         """
         return self._held.offset_after(self._durable)
 
-    def release_below(self, physical_offset: int) -> None:
+    def release_below(self, physical_offset: PhysicalOffset) -> None:
         """Put what is pending below this offset into the log again, so that `held_offset` rises to it: in slices, and
         not faster than the log grows by other messages. To be called again for as long as it is wanted."""
         self._held.release_below(physical_offset)

@@ -22,6 +22,7 @@ import re
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, RecordMagicError, RecordSizeError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import (
     BLANK,
     HEAD,
@@ -72,7 +73,7 @@ class TimerRecord(msgspec.Struct, frozen=True, gc=False):
     is_marker: bool
 
 
-def read_bytes(log: CommitLog, physical_offset: int, size_bytes: int) -> bytes:
+def read_bytes(log: CommitLog, physical_offset: PhysicalOffset, size_bytes: int) -> bytes:
     """Bytes of one record.
 
     Raises:
@@ -82,7 +83,7 @@ def read_bytes(log: CommitLog, physical_offset: int, size_bytes: int) -> bytes:
     return file.file.read_at(size_bytes, physical_offset - file.base_offset)
 
 
-def read_record(log: CommitLog, physical_offset: int, size_bytes: int) -> MessageRecord:
+def read_record(log: CommitLog, physical_offset: PhysicalOffset, size_bytes: int) -> MessageRecord:
     """The whole record.
 
     Raises:
@@ -95,7 +96,9 @@ def read_record(log: CommitLog, physical_offset: int, size_bytes: int) -> Messag
     return record
 
 
-def read_timer_record(log: CommitLog, physical_offset: int, size_bytes: int, *, precision_ms: int) -> TimerRecord:
+def read_timer_record(
+    log: CommitLog, physical_offset: PhysicalOffset, size_bytes: int, *, precision_ms: int
+) -> TimerRecord:
     """The fields of a record that enqueueing needs; a large body is not read.
 
     Raises:
@@ -183,7 +186,7 @@ def _deliver_ms(text: bytes, store_timestamp_ms: int) -> int:
     return int(value) if value is not None and _NUMBER.fullmatch(value) else 0
 
 
-def _properties_of(log: CommitLog, physical_offset: int, size_bytes: int) -> tuple[bytes, int]:
+def _properties_of(log: CommitLog, physical_offset: PhysicalOffset, size_bytes: int) -> tuple[bytes, int]:
     """The record's property text and its store time."""
     if size_bytes < RECORD_BYTES_MIN:
         raise RecordSizeError("impossible record size", physical_offset=physical_offset, size_bytes=size_bytes)

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
@@ -53,7 +54,7 @@ class RecoveredTimers:
     read_time_ms: int
     progress: SlotProgress
     """The delivered part of the tick at the read time."""
-    queue_offset: int
+    queue_offset: QueueOffset
     held_position: int
     wheel_position: int
     """Units below it are in the wheel's file; those behind it only in memory yet."""
@@ -201,7 +202,7 @@ class TimerRecovery:
 
     def _begin_anew(self, log: TimerLog, checkpoint: TimerCheckpoint | None) -> RecoveredTimers:
         queue = self._store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
-        min_offset = 0 if queue is None else queue.min_offset
+        min_offset = QUEUE_START if queue is None else queue.min_offset
         if queue is not None and queue.next_offset > min_offset:
             logger.warning("timers are enqueued again from_offset=%d end_offset=%d", min_offset, queue.next_offset)
         start = checkpoint or TimerCheckpoint()
@@ -236,10 +237,10 @@ class TimerRecovery:
                 wheel.add_again(unit.slot_ms, unit.position, count=-1 if unit.is_marker else 1)
                 self._replayed_count += 1
 
-    def _within_queue(self, queue_offset: int) -> int:
+    def _within_queue(self, queue_offset: QueueOffset) -> QueueOffset:
         queue = self._store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
         if queue is None:
-            return 0
+            return QUEUE_START
         corrected = min(max(queue_offset, queue.min_offset), queue.next_offset)
         if corrected != queue_offset:
             logger.error("timer queue offset corrected from=%d to=%d", queue_offset, corrected)

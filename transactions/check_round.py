@@ -27,6 +27,7 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.remoting.records.properties import PropertyName, encode_properties
@@ -48,8 +49,8 @@ class CheckBack(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the producers of a group: how did this transaction end? Named after the copy that was put."""
 
     producer_group: str
-    half_offset: int
-    physical_offset: int
+    half_offset: QueueOffset
+    physical_offset: PhysicalOffset
     offset_message_id: str
     transaction_id: str | None
     record: bytes

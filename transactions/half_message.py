@@ -30,6 +30,7 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.remoting.errors import PropertiesTooLargeError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import (
     PROPERTIES_BYTES_MAX,
@@ -100,7 +101,7 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str]
     real_topic: str
     real_queue_id: int
-    origin: int | None
+    origin: QueueOffset | None
     """The half queue offset of the transaction's first record; None when a parked one does not say it."""
     check_times: int
     immunity_text: str | None
@@ -113,7 +114,8 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
         real_queue_id = _number(properties.get(PropertyName.REAL_QUEUE_ID))
         if not real_topic or real_queue_id is None:
             return None
-        origin = _number(properties.get(PropertyName.TRANSACTION_PREPARED_QUEUE_OFFSET))
+        number = _number(properties.get(PropertyName.TRANSACTION_PREPARED_QUEUE_OFFSET))
+        origin = None if number is None else QueueOffset(number)
         if record.topic == TRANSACTION_HALF_TOPIC and (origin is None or origin > record.queue_offset):
             origin = record.queue_offset
         return cls(
@@ -199,7 +201,7 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
         properties: Mapping[str, str],
         *,
         sys_flag: int,
-        prepared_transaction_offset: int = 0,
+        prepared_transaction_offset: PhysicalOffset = LOG_START,
     ) -> MessageDraft:
         record = self.record
         return MessageDraft(

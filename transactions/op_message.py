@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.socket_address import Host
 from thermocline.remoting.topic_validation import TRANSACTION_OP_HALF_TOPIC
@@ -36,25 +37,25 @@ def op_draft(body: bytes, *, now_ms: int, host: Host) -> MessageDraft:
     )
 
 
-def decode_op_body(body: bytes) -> list[int]:
+def decode_op_body(body: bytes) -> list[QueueOffset]:
     """The half queue offsets in a body; what is none is left out, as RocketMQ leaves it out."""
-    return [int(piece) for piece in body.split(SEPARATOR) if piece.isdigit()]
+    return [QueueOffset(int(piece)) for piece in body.split(SEPARATOR) if piece.isdigit()]
 
 
 class OpBuffer:
     """Notes that are not in the log yet. Bound: `is_full` says when to write; a body holds a few hundred."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, bytes]] = deque()
+        self._pieces: deque[tuple[QueueOffset, bytes]] = deque()
         self._size_bytes = 0
-        self._waiting: set[int] = set()
+        self._waiting: set[QueueOffset] = set()
         self.first_ms: int | None = None
         """When the oldest note came; None while there is none."""
 
     def __len__(self) -> int:
         return len(self._pieces)
 
-    def __contains__(self, half_offset: int) -> bool:
+    def __contains__(self, half_offset: QueueOffset) -> bool:
         return half_offset in self._waiting
 
     @property
@@ -62,7 +63,7 @@ class OpBuffer:
         """The bytes of the notes in a body."""
         return self._size_bytes
 
-    def add(self, half_offset: int, now_ms: int) -> None:
+    def add(self, half_offset: QueueOffset, now_ms: int) -> None:
         """Note that a half message is finished; a second note of the same one changes nothing."""
         if half_offset in self._waiting:
             return
@@ -73,13 +74,13 @@ class OpBuffer:
         self._waiting.add(half_offset)
         self._size_bytes += len(piece)
 
-    def bodies(self, *, bytes_max: int) -> list[tuple[list[int], bytes]]:
+    def bodies(self, *, bytes_max: int) -> list[tuple[list[QueueOffset], bytes]]:
         """Everything that waits, as offsets and body of each op message; it waits on until `written`.
 
         A body ends with the note by which it reaches `bytes_max`.
         """
-        bodies: list[tuple[list[int], bytes]] = []
-        offsets: list[int] = []
+        bodies: list[tuple[list[QueueOffset], bytes]] = []
+        offsets: list[QueueOffset] = []
         pieces: list[bytes] = []
         size_bytes = 0
         for offset, piece in self._pieces:

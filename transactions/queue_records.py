@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset, offset_range
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -17,7 +18,7 @@ from thermocline.store.queues import ConsumeQueue
 logger = logging.getLogger(__name__)
 
 
-def record_at(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> MessageRecord | None:
+def record_at(store: MessageStore, queue: ConsumeQueue, queue_offset: QueueOffset) -> MessageRecord | None:
     """The record of a queue offset below the queue's end; None when there is no readable one."""
     if queue_offset < queue.min_offset:
         return None
@@ -25,15 +26,15 @@ def record_at(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> Me
     return None if unit.is_empty else read_record(store, unit.physical_offset)
 
 
-def records_from(store: MessageStore, queue: ConsumeQueue, start: int) -> Iterator[MessageRecord]:
+def records_from(store: MessageStore, queue: ConsumeQueue, start: QueueOffset) -> Iterator[MessageRecord]:
     """The readable records from a queue offset on, at or behind the queue's minimum."""
-    for queue_offset in range(start, queue.next_offset):
+    for queue_offset in offset_range(start, queue.next_offset):
         record = record_at(store, queue, queue_offset)
         if record is not None:
             yield record
 
 
-def read_record(store: MessageStore, physical_offset: int) -> MessageRecord | None:
+def read_record(store: MessageStore, physical_offset: PhysicalOffset) -> MessageRecord | None:
     """The record at a place in the log that we know of; None when there is no readable one."""
     try:
         return store.read_record(physical_offset)
@@ -42,7 +43,7 @@ def read_record(store: MessageStore, physical_offset: int) -> MessageRecord | No
         return None
 
 
-def find_record(store: MessageStore, physical_offset: int) -> MessageRecord | None:
+def find_record(store: MessageStore, physical_offset: PhysicalOffset) -> MessageRecord | None:
     """The record at a place in the log that the caller names; None when there is none."""
     try:
         return store.read_record(physical_offset)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
@@ -31,10 +32,10 @@ def settle_commits(store: MessageStore) -> None:
     committed_offsets = store.recovery_report.committed_offsets
     if not committed_offsets:
         return
-    noted = _noted_since(store, committed_offsets[0])
+    noted = _noted_since(store, PhysicalOffset(committed_offsets[0]))
     buffer = OpBuffer()
     now_ms = store.clock.now_ms()
-    for physical_offset in committed_offsets:
+    for physical_offset in map(PhysicalOffset, committed_offsets):
         half_offset = _half_offset_of(store, physical_offset)
         if half_offset is not None and half_offset not in noted:
             buffer.add(half_offset, now_ms)
@@ -43,7 +44,7 @@ def settle_commits(store: MessageStore) -> None:
     logger.info("commits found at the log's end count=%d without_op=%d", len(committed_offsets), len(buffer))
 
 
-def _half_offset_of(store: MessageStore, physical_offset: int) -> int | None:
+def _half_offset_of(store: MessageStore, physical_offset: PhysicalOffset) -> QueueOffset | None:
     """The half queue offset of the transaction that a record has committed; None when it is no commit."""
     record = read_record(store, physical_offset)
     half_record = None if record is None else find_record(store, record.prepared_transaction_offset)
@@ -57,7 +58,7 @@ def _half_offset_of(store: MessageStore, physical_offset: int) -> int | None:
     return half_record.queue_offset if is_its_commit else None
 
 
-def _noted_since(store: MessageStore, physical_offset: int) -> set[int]:
+def _noted_since(store: MessageStore, physical_offset: PhysicalOffset) -> set[QueueOffset]:
     """The half queue offsets that op messages behind a place in the log name."""
     queue = store.queues.find(TRANSACTION_OP_HALF_TOPIC, HALF_QUEUE_ID)
     if queue is None:

@@ -41,6 +41,7 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.topic_validation import TRANSACTION_CHECK_MAX_TIME_TOPIC, TRANSACTION_HALF_TOPIC
@@ -72,9 +73,9 @@ class EndRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     decision: Decision
     producer_group: str
-    half_offset: int
+    half_offset: QueueOffset
     """Queue offset of the half message."""
-    physical_offset: int
+    physical_offset: PhysicalOffset
     """Place of the half message in the log."""
     is_checked: bool
     """Whether the producer answers a check."""
@@ -106,8 +107,8 @@ class TransactionCoordinator:
         self._clock = clock
         self._count_open = count_open
         self._has_unwritten_move = False
-        self._unflushed: deque[tuple[int, int, int]] = deque()
-        self._wanted_offset = 0
+        self._unflushed: deque[tuple[PhysicalOffset, QueueOffset, QueueOffset]] = deque()
+        self._wanted_offset = LOG_START
         self._is_closed = False
         self.progress = (table.base, table.op_offset)
         """Half and op queue offset up to which everything is finished and durable."""
@@ -121,7 +122,7 @@ class TransactionCoordinator:
         return self._store.queues.find(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
 
     @property
-    def held_offset(self) -> int | None:
+    def held_offset(self) -> PhysicalOffset | None:
         """The physical offset below which the log has no half message that is needed; None when none is."""
         queue = self.half_queue
         if queue is None:
@@ -135,15 +136,15 @@ class TransactionCoordinator:
         held_offset = self.held_offset
         return held_offset is not None and self.is_wanted(held_offset)
 
-    def is_wanted(self, physical_offset: int) -> bool:
+    def is_wanted(self, physical_offset: PhysicalOffset) -> bool:
         """Whether the log file with this offset would go if it were not held here."""
         return physical_offset < self._wanted_offset
 
-    def release_below(self, physical_offset: int) -> None:
+    def release_below(self, physical_offset: PhysicalOffset) -> None:
         """Set the offset below which the log would be deleted now if it were not held here; call it repeatedly."""
         self._wanted_offset = physical_offset
 
-    def catch_up(self) -> int:
+    def catch_up(self) -> QueueOffset:
         """Take notice of half messages put since; the half queue's end."""
         queue = self.half_queue
         if queue is not None:
@@ -247,7 +248,7 @@ class TransactionCoordinator:
         """Whether the topic that the message is for is the one that it was sent to."""
         return self._store.incarnations.is_live(half.real_topic, half.record.physical_offset)
 
-    def read_half(self, half_offset: int) -> HalfMessage | None:
+    def read_half(self, half_offset: QueueOffset) -> HalfMessage | None:
         """The half message at a queue offset; None when there is no readable one."""
         queue = self.half_queue
         assert queue is not None
@@ -307,7 +308,7 @@ class TransactionCoordinator:
             raise InvalidRequestError("The transaction state table offset wrong")
         return half
 
-    def _read_open(self, half_offset: int) -> HalfMessage:
+    def _read_open(self, half_offset: QueueOffset) -> HalfMessage:
         half = self.read_half(half_offset)
         if half is None:
             raise InvalidRequestError("Find prepared transaction message failed")

@@ -17,6 +17,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -38,7 +39,7 @@ class RecoveredTransactions:
 
 
 def recover_transactions(
-    store: MessageStore, *, half_offset: int | None, op_offset: int | None, now_ms: int
+    store: MessageStore, *, half_offset: QueueOffset | None, op_offset: QueueOffset | None, now_ms: int
 ) -> RecoveredTransactions:
     """Read what the progress leaves; None: from the queue's start."""
     half_queue = store.queues.find(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
@@ -64,7 +65,7 @@ def recover_transactions(
 def _read_open(
     store: MessageStore, queue: ConsumeQueue, table: TransactionTable, counts: Counter[str], *, now_ms: int
 ) -> None:
-    transaction_ids: dict[int, str | None] = {}  # by origin, of what is open
+    transaction_ids: dict[QueueOffset, str | None] = {}  # by origin, of what is open
     half_offset = table.next_open(table.base, table.end)
     while half_offset is not None:
         record = record_at(store, queue, half_offset)
@@ -87,10 +88,10 @@ def _read_open(
         half_offset = table.next_open(half_offset + 1, table.end)
 
 
-def _within(queue: ConsumeQueue | None, offset: int | None, name: str) -> int:
+def _within(queue: ConsumeQueue | None, offset: QueueOffset | None, name: str) -> QueueOffset:
     """The offset, corrected to what the queue holds."""
     if queue is None:
-        return 0
+        return QUEUE_START
     corrected = min(max(queue.min_offset if offset is None else offset, queue.min_offset), queue.next_offset)
     if offset is not None and corrected != offset:
         logger.warning("progress in the %s queue corrected from=%d to=%d", name, offset, corrected)

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
 
+from thermocline.remoting.offsets import QueueOffset, offset_range
 from thermocline.transactions.op_message import OpBuffer
 
 
@@ -44,7 +45,7 @@ class TransactionState(IntEnum):
 class TransactionTable:
     """See the module."""
 
-    def __init__(self, *, half_offset: int, op_offset: int) -> None:
+    def __init__(self, *, half_offset: QueueOffset, op_offset: QueueOffset) -> None:
         """Where both queues are read from on."""
         self.base = half_offset
         self.op_offset = op_offset
@@ -52,13 +53,13 @@ class TransactionTable:
         self.buffer = OpBuffer()
         """Ends that no op message names yet."""
         self._states = bytearray()
-        self._moved: dict[int, int] = {}
-        self._origins: dict[int, int] = {}
-        self._ops: deque[tuple[int, int]] = deque()
+        self._moved: dict[QueueOffset, QueueOffset] = {}
+        self._origins: dict[QueueOffset, QueueOffset] = {}
+        self._ops: deque[tuple[QueueOffset, QueueOffset]] = deque()
         self._next_op_offset = op_offset
 
     @property
-    def end(self) -> int:
+    def end(self) -> QueueOffset:
         """The first offset behind the window."""
         return self.base + len(self._states)
 
@@ -67,23 +68,23 @@ class TransactionTable:
         """How many half messages in the window are open."""
         return self._states.count(TransactionState.OPEN)
 
-    def extend(self, end: int) -> None:
+    def extend(self, end: QueueOffset) -> None:
         """The half queue ends at `end` now: what is new is open."""
         if end > self.end:
             self._states += bytes(end - self.end)
 
-    def state(self, half_offset: int) -> TransactionState:
+    def state(self, half_offset: QueueOffset) -> TransactionState:
         """The state of one half message. ENDED below the window; the offset must be below `end`."""
         assert half_offset < self.end
         if half_offset < self.base:
             return TransactionState.ENDED
         return TransactionState(self._states[half_offset - self.base])
 
-    def last_copy(self, origin: int) -> int:
+    def last_copy(self, origin: QueueOffset) -> QueueOffset:
         """The half queue offset that stands for a transaction now."""
         return self._moved.get(origin, origin)
 
-    def next_open(self, start: int, end: int) -> int | None:
+    def next_open(self, start: QueueOffset, end: QueueOffset) -> QueueOffset | None:
         """The first open half message in [start, end); None when there is none."""
         start = max(start, self.base)
         position = self._states.find(TransactionState.OPEN, start - self.base, max(0, end - self.base))
@@ -91,7 +92,7 @@ class TransactionTable:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def finish(self, half_offset: int, state: TransactionState, *, now_ms: int) -> None:
+    def finish(self, half_offset: QueueOffset, state: TransactionState, *, now_ms: int) -> None:
         """An open half message has ended; an op message is to say so."""
         assert state is not TransactionState.OPEN
         assert self.state(half_offset) is TransactionState.OPEN
@@ -99,7 +100,7 @@ class TransactionTable:
         if state is not TransactionState.MISSING:
             self.buffer.add(half_offset, now_ms)
 
-    def move(self, origin: int, copy_offset: int, *, now_ms: int) -> None:
+    def move(self, origin: QueueOffset, copy_offset: QueueOffset, *, now_ms: int) -> None:
         """A transaction goes on with a copy; the one before it is finished if it was open."""
         before = self.last_copy(origin)
         assert before < copy_offset
@@ -110,22 +111,22 @@ class TransactionTable:
         self._moved[origin] = copy_offset
         self._origins[copy_offset] = origin
 
-    def note_op(self, op_offset: int, half_offsets: Iterable[int]) -> None:
+    def note_op(self, op_offset: QueueOffset, half_offsets: Iterable[QueueOffset]) -> None:
         """An op message with these offsets is in the log."""
         assert op_offset >= self._next_op_offset
         self._next_op_offset = op_offset + 1
-        greatest = max(half_offsets, default=-1)
+        greatest = max(half_offsets, default=QueueOffset(-1))
         if greatest >= self.base:
             self._ops.append((op_offset, greatest))
 
-    def mark_ended(self, half_offsets: Iterable[int]) -> None:
+    def mark_ended(self, half_offsets: Iterable[QueueOffset]) -> None:
         """At a start: op messages in the log name these, within the window or not."""
         base, states = self.base, self._states
         for half_offset in half_offsets:
             if base <= half_offset < base + len(states):
                 states[half_offset - base] = TransactionState.ENDED
 
-    def advance(self) -> tuple[int, int]:
+    def advance(self) -> tuple[QueueOffset, QueueOffset]:
         """Move `base` over what is finished and named by op messages; the progress in half and op queue."""
         states, buffer = self._states, self.buffer
         count = 0
@@ -135,7 +136,7 @@ class TransactionTable:
             count += 1
         if count:
             if self._origins:
-                for half_offset in range(self.base, self.base + count):
+                for half_offset in offset_range(self.base, self.base + count):
                     origin = self._origins.pop(half_offset, None)
                     if origin is not None:
                         del self._moved[origin]

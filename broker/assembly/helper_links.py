@@ -18,6 +18,7 @@ from thermocline.broker.helpers import INDEX_ROLE, SOCKET_LIMITS, HelloReply, He
 from thermocline.broker.process import current_build_id, runtime_folder, socket_path
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.connections import RemotingServer
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.message_store import MessageStore
 
 INDEX_TIMEOUT_MS = 10_000
@@ -36,7 +37,7 @@ class HelperLinks:
         *,
         environment: Mapping[str, str],
         source: Source | None,
-        flushed: Callable[[], Awaitable[int]],
+        flushed: Callable[[], Awaitable[PhysicalOffset]],
         resources: AsyncExitStack,
     ) -> None:
         """`source`: the broker whose cold tier is served, read-only. `flushed`: makes the log durable up to its end and

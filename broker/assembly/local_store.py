@@ -15,6 +15,7 @@ from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.helpers import IndexLink, SharedPage
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.tier import DeletionGate, StoreRounds
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import LARGE_FOLDERS, STORE_NAMES
 from thermocline.store.files import Disk, close_to_others
 from thermocline.store.message_store import MessageStore
@@ -72,7 +73,7 @@ class LocalStore:
         """Settings of the store have changed."""
         self.store.retention.follow(self._settings.store)
 
-    async def flush_to_end(self) -> int:
+    async def flush_to_end(self) -> PhysicalOffset:
         """Make the log durable up to its end now; returns that offset, or what was reached when the flush failed."""
         store = self.store
         log, flushed = store.commit_log, asyncio.Event()

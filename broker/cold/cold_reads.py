@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Protocol
 
 from thermocline.broker.cold.cold_state import ColdHealth, ColdState
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 
@@ -38,8 +39,8 @@ class ColdBounds:
     """The queue offsets `[min_offset, end_offset)` that the tier serves; the TTL cut is not yet applied. `gaps`: the
     declared holes, offsets that hold no message; some may reach beyond the bounds."""
 
-    min_offset: int
-    end_offset: int
+    min_offset: QueueOffset
+    end_offset: QueueOffset
     gaps: QueueGaps = NO_GAPS
 
 
@@ -49,7 +50,7 @@ class ColdPull:
 
     topic: str
     queue_id: int
-    offset: int
+    offset: QueueOffset
     count_max: int
     bytes_max: int
     codes: frozenset[int] | None
@@ -75,7 +76,7 @@ class ColdPullResult:
     records: Sequence[bytes | memoryview]
     """Runs of whole records, in order."""
     message_count: int
-    next_offset: int
+    next_offset: QueueOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class ColdKeyQuery:
 class ColdRecord:
     """One whole record, found by key or by its physical offset."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     topic: str
     store_timestamp_ms: int
     record: bytes | memoryview
@@ -134,7 +135,7 @@ class ColdReads(Protocol):
     def reader_left(self, reader: str) -> None:
         """Drop the records kept or fetched for this reader alone; its pulls are cancelled by their caller."""
 
-    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> QueueOffset | None:
         """The first offset whose record is stored in the tier and has not expired; None when there is none.
 
         Raises:
@@ -148,7 +149,7 @@ class ColdReads(Protocol):
             UnavailableError: No answer now.
         """
 
-    async def offset_by_time(self, search: ColdTimeSearch) -> int | None:
+    async def offset_by_time(self, search: ColdTimeSearch) -> QueueOffset | None:
         """LOWER: the first offset stored at or after the time, None when all are older. UPPER: the last offset stored
         at or before it, None when all are newer.
 
@@ -163,7 +164,7 @@ class ColdReads(Protocol):
             UnavailableError: No answer now.
         """
 
-    async def view(self, physical_offset: int) -> ColdRecord | None:
+    async def view(self, physical_offset: PhysicalOffset) -> ColdRecord | None:
         """The record at a physical offset; None when no record starts there.
 
         Raises:
@@ -180,7 +181,7 @@ class NoColdTier:
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds:
         """Nothing, and that is known."""
-        return ColdBounds(min_offset=0, end_offset=0)
+        return ColdBounds(min_offset=QUEUE_START, end_offset=QUEUE_START)
 
     def held(self, pull: ColdPull) -> ColdPullResult | None:
         """Nothing."""
@@ -193,7 +194,7 @@ class NoColdTier:
     def reader_left(self, reader: str) -> None:
         """Nothing is kept."""
 
-    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> QueueOffset | None:
         """Nothing."""
         return None
 
@@ -201,7 +202,7 @@ class NoColdTier:
         """Nothing."""
         return None
 
-    async def offset_by_time(self, search: ColdTimeSearch) -> int | None:
+    async def offset_by_time(self, search: ColdTimeSearch) -> QueueOffset | None:
         """Nothing."""
         return None
 
@@ -209,13 +210,13 @@ class NoColdTier:
         """Nothing."""
         return []
 
-    async def view(self, physical_offset: int) -> ColdRecord | None:
+    async def view(self, physical_offset: PhysicalOffset) -> ColdRecord | None:
         """Nothing."""
         return None
 
 
 async def pull_one(
-    cold: ColdReads, topic: str, queue_id: int, offset: int, *, expired_before_ms: int, group: str
+    cold: ColdReads, topic: str, queue_id: int, offset: QueueOffset, *, expired_before_ms: int, group: str
 ) -> ColdPullResult:
     """Pull the message at one offset of a queue; `record_at` takes it out of the answer.
 
@@ -236,7 +237,7 @@ async def pull_one(
     )
 
 
-def record_at(result: ColdPullResult, offset: int, *, check_crc: bool = True) -> MessageRecord | None:
+def record_at(result: ColdPullResult, offset: QueueOffset, *, check_crc: bool = True) -> MessageRecord | None:
     """Return the first record of an answer if it is that of a queue offset; None when it is another, or there is none.
 
     Raises:

@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
 from thermocline.remoting.records.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 
 RUN_BYTES = 256 * 1024
@@ -44,14 +45,14 @@ class _Reader:
     __slots__ = ("asked_offset", "client", "data", "lock", "next_offset", "position")
 
     def __init__(self) -> None:
-        self.next_offset = -1
+        self.next_offset = NO_QUEUE_OFFSET
         self.client = ""
         self.data: bytes | memoryview = b""
         self.position = 0
-        self.asked_offset: int | None = None
+        self.asked_offset: QueueOffset | None = None
         self.lock = asyncio.Lock()
 
-    def keep(self, data: bytes | memoryview, *, next_offset: int) -> None:
+    def keep(self, data: bytes | memoryview, *, next_offset: QueueOffset) -> None:
         """Go on at `next_offset` with these records, or with none."""
         self.data, self.position, self.next_offset = data, 0, next_offset
 
@@ -142,7 +143,7 @@ class ColdRuns:
             return result
         data = result.records[0] if len(result.records) == 1 else b"".join(result.records)
         # What has expired in front of the first record is passed by.
-        first_offset: int = LONG.unpack_from(data, POSITION_QUEUE_OFFSET)[0]
+        first_offset: QueueOffset = LONG.unpack_from(data, POSITION_QUEUE_OFFSET)[0]
         assert first_offset + result.message_count == result.next_offset, "records of one answer are consecutive"
         if self._readers.setdefault(key, reader) is not reader:
             reader = _Reader()  # forgotten while it asked, and there is another: what the client may have is enough
@@ -158,7 +159,7 @@ class ColdRuns:
         """Drop what is kept for pulls of this client."""
         for reader in self._readers.values():
             if reader.client == client:
-                self._keep(reader, b"", next_offset=-1)
+                self._keep(reader, b"", next_offset=NO_QUEUE_OFFSET)
 
     def _cut_run(self, reader: _Reader, pull: ColdPull) -> ColdPullResult | None:
         if reader.next_offset != pull.offset or not reader.data:
@@ -168,14 +169,14 @@ class ColdRuns:
         self.size_bytes += len(reader.data) - size_bytes
         return result
 
-    def _keep(self, reader: _Reader, data: bytes | memoryview, *, next_offset: int) -> None:
+    def _keep(self, reader: _Reader, data: bytes | memoryview, *, next_offset: QueueOffset) -> None:
         self.size_bytes += len(data) - len(reader.data)
         reader.keep(data, next_offset=next_offset)
 
     def _forget_oldest(self) -> None:
         while self.size_bytes > self._bytes_max or len(self._readers) > READERS_MAX:
             _, reader = self._readers.popitem(last=False)
-            self._keep(reader, b"", next_offset=-1)
+            self._keep(reader, b"", next_offset=NO_QUEUE_OFFSET)
 
 
 def _cut(reader: _Reader, pull: ColdPull) -> ColdPullResult:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.store.queues import ConsumeQueueTable
 
 FILE_NAME = "droppedRanges"
@@ -30,8 +31,8 @@ class DroppedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic: str
     incarnation: int
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     dropped_ms: int
 
     @property

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from thermocline.remoting.offsets import PhysicalOffset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyQuery:
@@ -29,9 +31,9 @@ class KeyQuery:
 class KeyMatches:
     """The physical offsets found, newest first, and the last record indexed (zeroes for an empty index)."""
 
-    physical_offsets: Sequence[int]
+    physical_offsets: Sequence[PhysicalOffset]
     last_store_timestamp_ms: int
-    last_physical_offset: int
+    last_physical_offset: PhysicalOffset
 
 
 class KeyIndex(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger import Pin
 from thermocline.tiered.segments import is_pack_key
@@ -28,8 +29,8 @@ class QuarantinedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """Offsets [start_offset, end_offset) that a scrub has put into quarantine; `damage` names objects."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     damage: str
 
 

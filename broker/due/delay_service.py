@@ -31,6 +31,7 @@ from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
@@ -52,7 +53,7 @@ SLICE_MESSAGES_MAX = 64
 
 
 class _DelayOffsetFile(msgspec.Struct, rename="camel"):
-    offset_table: dict[int, int] = {}
+    offset_table: dict[int, QueueOffset] = {}
     data_version: DataVersion | None = None
 
 
@@ -98,7 +99,7 @@ class DelayService:
         self._clock = clock
         self._flush_interval_ms = flush_interval_ms
         self._delays_ms = store.config.delay_levels_ms
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, QueueOffset] = {}
         self._resting_until_ms: dict[int, int] = {}
         self._version = VersionCounter(clock)
         self._version_step = version_step
@@ -111,14 +112,14 @@ class DelayService:
         """The highest level."""
         return len(self._delays_ms)
 
-    def progress(self) -> dict[int, tuple[int, int]]:
+    def progress(self) -> dict[int, tuple[QueueOffset, QueueOffset]]:
         """Level -> (offset reached, end of its queue), for levels that ever had a message."""
         return {
-            level: (offset, 0 if (queue := self._queue(level)) is None else queue.next_offset)
+            level: (offset, QUEUE_START if (queue := self._queue(level)) is None else queue.next_offset)
             for level, offset in sorted(self._offsets.items())
         }
 
-    def earliest_undelivered_offset(self) -> int | None:
+    def earliest_undelivered_offset(self) -> PhysicalOffset | None:
         """The lowest physical offset of an undelivered message; None when there is none."""
         waiting = []
         for level in range(1, self.level_count + 1):
@@ -184,7 +185,7 @@ class DelayService:
             self._updated(done)
         return done
 
-    def _deliver(self, level: int, physical_offset: int) -> bool:
+    def _deliver(self, level: int, physical_offset: PhysicalOffset) -> bool:
         """Deliver one message; False when it is to be tried again later."""
         try:
             record = self._store.read_record(physical_offset)
@@ -214,9 +215,9 @@ class DelayService:
     def _queue(self, level: int) -> ConsumeQueue | None:
         return self._store.queues.find(SCHEDULE_TOPIC, level - 1)
 
-    def _offset(self, level: int, queue: ConsumeQueue | None) -> int:
+    def _offset(self, level: int, queue: ConsumeQueue | None) -> QueueOffset:
         """Where the level goes on, corrected to what its queue holds."""
-        offset = self._offsets.get(level, 0)
+        offset = self._offsets.get(level, QUEUE_START)
         if queue is None:
             return offset
         corrected = min(max(offset, queue.min_offset), queue.next_offset)

@@ -41,6 +41,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     UnavailableError,
 )
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.tiered.budgets import TierBudgets, TierConfig
 from thermocline.tiered.catalog import Catalog, TopicEntry, topic_visible_from_ms
@@ -188,7 +189,7 @@ class FollowerRole:
         self._sent += 1
         link.tell(
             HelperRequestCode.CATALOG_TABLE,
-            CatalogTable(sequence=self._sent, version=catalog.version, committed_offset=0, ranges=ranges),
+            CatalogTable(sequence=self._sent, version=catalog.version, committed_offset=LOG_START, ranges=ranges),
         )
 
     def _followed(self, catalog: Catalog, entry: TopicEntry, *, queue_count: int) -> FollowedTopic:
@@ -250,7 +251,7 @@ class _Reported:
 
     entry: TopicEntry
     packed: PackedTopic | None
-    bounds: dict[int, tuple[int, int]]
+    bounds: dict[int, tuple[QueueOffset, QueueOffset]]
 
 
 async def serve(options: HelperOptions, stop: asyncio.Event) -> None:

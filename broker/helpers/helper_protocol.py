@@ -54,6 +54,7 @@ from thermocline.broker.cold import (
     SteadyReport,
 )
 from thermocline.remoting.header_codec import Header
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.findings import ScrubReport
@@ -126,8 +127,8 @@ class QueueState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     topic: str
     queue_id: int
-    min_offset: int
-    end_offset: int
+    min_offset: QueueOffset
+    end_offset: QueueOffset
 
 
 class TopicState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -154,7 +155,7 @@ class QueueTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """
 
     sequence: int
-    log_offset: int
+    log_offset: PhysicalOffset
     topics: list[TopicState]
     queues: list[QueueState]
     pressure: bool
@@ -167,9 +168,9 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     topic: str
     incarnation: int
     queue_id: int
-    min_offset: int
-    end_offset: int
-    gaps: tuple[tuple[int, int], ...] = ()
+    min_offset: QueueOffset
+    end_offset: QueueOffset
+    gaps: tuple[tuple[QueueOffset, QueueOffset], ...] = ()
 
 
 class TierSettings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -215,7 +216,7 @@ class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     sequence: int
     version: int
-    committed_offset: int
+    committed_offset: PhysicalOffset
     ranges: list[ColdRange]
 
 
@@ -234,7 +235,7 @@ class ColdPullReply(Header, kw_only=True):
     """Header of a cold pull's answer."""
 
     message_count: int
-    next_offset: int
+    next_offset: QueueOffset
 
 
 class ColdSearchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -258,7 +259,7 @@ class ColdMinimumRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=T
 class ColdMinimumReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """None, None when the cold tier holds nothing visible of the queue."""
 
-    queue_offset: int | None
+    queue_offset: QueueOffset | None
     store_timestamp_ms: int | None
 
 
@@ -274,13 +275,13 @@ class ColdViewRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     """COLD_VIEW: one record by its physical offset in the log."""
 
     version: int
-    physical_offset: int
+    physical_offset: PhysicalOffset
 
 
 class ColdRecordReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """One record of a COLD_QUERY's or COLD_VIEW's answer, which is a list of them."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     topic: str
     store_timestamp_ms: int
     record: bytes
@@ -289,13 +290,13 @@ class ColdRecordReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 class ColdOffsetReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """None when there is no record on that side of the time."""
 
-    queue_offset: int | None
+    queue_offset: QueueOffset | None
 
 
 class IndexProgress(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """INDEX_PROGRESS: every record below `durable_offset` is durably indexed, the last one stored at this time."""
 
-    durable_offset: int
+    durable_offset: PhysicalOffset
     store_timestamp_ms: int
 
 
@@ -303,15 +304,15 @@ class IndexQueryRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=Tr
     """INDEX_QUERY; the index is brought up to `up_to_offset` first."""
 
     query: KeyQuery
-    up_to_offset: int
+    up_to_offset: PhysicalOffset
 
 
 class IndexQueryReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Physical offsets, newest first, and the last record that the index has taken in."""
 
-    physical_offsets: list[int]
+    physical_offsets: list[PhysicalOffset]
     last_store_timestamp_ms: int
-    last_physical_offset: int
+    last_physical_offset: PhysicalOffset
 
 
 class TierReportRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -327,7 +328,7 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     """The tier process's report on one queue."""
 
     queue_id: int
-    cold_end: int
+    cold_end: QueueOffset
     waiting_bytes: int
     first_waiting_ms: int | None
 
@@ -495,13 +496,13 @@ class StateAnswer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """STATE_ANSWER. `popped`: topic, group, queue id, first popped offset without acknowledgement."""
 
     number: int
-    popped: list[tuple[str, str, int, int]]
+    popped: list[tuple[str, str, int, QueueOffset]]
 
 
 class StateSaved(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """STATE_SAVED: no record may be put at or behind `log_ceiling`."""
 
-    log_ceiling: int
+    log_ceiling: PhysicalOffset
 
 
 class FollowedTopic(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from thermocline.broker.helpers.helper_protocol import (
     IndexQueryReply,
     IndexQueryRequest,
 )
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 
 logger = logging.getLogger(__name__)
 
@@ -19,17 +20,17 @@ logger = logging.getLogger(__name__)
 class IndexLink:
     """KeyIndex by way of the index process. Belongs to the hot process's loop."""
 
-    def __init__(self, hub: HelperHub, *, flushed: Callable[[], Awaitable[int]], timeout_ms: int) -> None:
+    def __init__(self, hub: HelperHub, *, flushed: Callable[[], Awaitable[PhysicalOffset]], timeout_ms: int) -> None:
         """`flushed`: makes the log durable up to its end now and returns that offset; a query answers for all below."""
         self._hub = hub
         self._flushed = flushed
         self._timeout_ms = timeout_ms
-        self._durable_offset = 0
+        self._durable_offset = LOG_START
         self._index_timestamp_ms = 0
         hub.add_role(INDEX_ROLE, self)
 
     @property
-    def durable_offset(self) -> int:
+    def durable_offset(self) -> PhysicalOffset:
         """Log offset below which all keys are durably indexed; 0 until the index process has said so in this boot."""
         return self._durable_offset
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
 
 PAGE_BYTES = 4096
 RECORD = struct.Struct(
@@ -45,9 +46,9 @@ class Watermarks:
 
     generation: int
     build_id: int
-    append_offset: int
-    flush_offset: int
-    min_offset: int
+    append_offset: PhysicalOffset
+    flush_offset: PhysicalOffset
+    min_offset: PhysicalOffset
 
 
 class SharedPage:
@@ -97,7 +98,9 @@ class SharedPage:
         """Build id of the hot process that this page was created or attached under."""
         return self._build_id
 
-    def publish(self, *, append_offset: int, flush_offset: int, min_offset: int) -> None:
+    def publish(
+        self, *, append_offset: PhysicalOffset, flush_offset: PhysicalOffset, min_offset: PhysicalOffset
+    ) -> None:
         """Write all words at once."""
         assert min_offset <= append_offset
         assert flush_offset <= append_offset

@@ -40,6 +40,7 @@ from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, UnavailableError
 from thermocline.remoting.handles import RetryFlag, pop_retry_topic_v1, pop_retry_topic_v2, retry_flag
 from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -63,10 +64,10 @@ class FoundQueue:
 
     topic: str
     queue_id: int
-    start_offset: int
-    offsets: tuple[int, ...]
+    start_offset: QueueOffset
+    offsets: tuple[QueueOffset, ...]
     buffers: Sequence[bytes | memoryview]
-    read_offsets: tuple[int, ...]
+    read_offsets: tuple[QueueOffset, ...]
     answer: PullAnswer
 
     @property
@@ -81,8 +82,8 @@ class SteppedQueue:
 
     topic: str
     queue_id: int
-    start_offset: int
-    next_offset: int
+    start_offset: QueueOffset
+    next_offset: QueueOffset
 
 
 class PopHarvest:
@@ -205,7 +206,7 @@ class PopFinder:
             except LaterNeeded:
                 continue
 
-    def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> int:
+    def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> QueueOffset:
         """The group's offset in a queue; without one, the start offset, which is committed.
 
         Raises:
@@ -294,7 +295,13 @@ class PopFinder:
         return self._finder.search_answer(runs)
 
     def _gather(
-        self, request: PopRequest, harvest: PopHarvest, topic: str, queue_id: int, offset: int, answer: PullAnswer
+        self,
+        request: PopRequest,
+        harvest: PopHarvest,
+        topic: str,
+        queue_id: int,
+        offset: QueueOffset,
+        answer: PullAnswer,
     ) -> None:
         group = request.header.consumer_group
         next_offset = answer.next_offset
@@ -337,22 +344,22 @@ class PopFinder:
             and self._pops.in_flight.message_count(topic, group, queue_id) > config.pop_threshold
         )
 
-    def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
+    def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> QueueOffset:
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
-            return 0
+            return QUEUE_START
         if init_mode == INIT_MODE_MIN or retry_flag(topic) is not RetryFlag.NORMAL:
             if self._visible.cold_start(queue) is None:
                 raise UnavailableError("the cold tier has not reported yet", topic=topic, queue_id=queue_id)
             return self._visible.near_minimum(queue)
         if self._settings.broker.pop_init_in_memory and self._first_messages.is_in_memory(topic, queue_id):
-            return 0
-        return max(0, self._visible.end(queue) - 1)
+            return QUEUE_START
+        return max(QUEUE_START, self._visible.end(queue) - 1)
 
 
-def queue_offsets(runs: Sequence[bytes | memoryview]) -> tuple[int, ...]:
+def queue_offsets(runs: Sequence[bytes | memoryview]) -> tuple[QueueOffset, ...]:
     """The queue offsets of the records in runs of whole records."""
-    offsets: list[int] = []
+    offsets: list[QueueOffset] = []
     for run in runs:
         position = 0
         while position < len(run):
@@ -361,10 +368,12 @@ def queue_offsets(runs: Sequence[bytes | memoryview]) -> tuple[int, ...]:
     return tuple(offsets)
 
 
-def _without(runs: Sequence[bytes | memoryview], unwanted: Container[int]) -> tuple[list[memoryview], tuple[int, ...]]:
+def _without(
+    runs: Sequence[bytes | memoryview], unwanted: Container[QueueOffset]
+) -> tuple[list[memoryview], tuple[QueueOffset, ...]]:
     """The records in runs of whole records that do not have one of these queue offsets, and theirs."""
     records: list[memoryview] = []
-    offsets: list[int] = []
+    offsets: list[QueueOffset] = []
     for run in runs:
         view, position = memoryview(run), 0
         while position < len(view):
@@ -377,7 +386,7 @@ def _without(runs: Sequence[bytes | memoryview], unwanted: Container[int]) -> tu
     return records, tuple(offsets)
 
 
-def _pull(request: PopRequest, topic: str, queue_id: int, *, offset: int, count: int) -> PullRequest:
+def _pull(request: PopRequest, topic: str, queue_id: int, *, offset: QueueOffset, count: int) -> PullRequest:
     """The pull that reads one queue for a POP."""
     return PullRequest(
         request.connection,

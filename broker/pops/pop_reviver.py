@@ -30,6 +30,7 @@ from thermocline.pop.revival import dead_letter_draft, is_dead, retry_draft, ret
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.handles import normal_topic
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.topic_validation import dlq_topic
 from thermocline.store.log import MessageDraft
@@ -146,8 +147,8 @@ class PopReviver:
             )
             self._end(pending, pending.open_offsets())
             return
-        gone: list[int] = []
-        records: list[tuple[int, MessageRecord]] = []
+        gone: list[QueueOffset] = []
+        records: list[tuple[QueueOffset, MessageRecord]] = []
         size_bytes = 0
         for offset in pending.open_offsets():
             record = await self._reader.read(check_point.topic, check_point.queue_id, offset, group=check_point.group)
@@ -164,7 +165,7 @@ class PopReviver:
         self._end(pending, gone)
 
     async def _put(
-        self, pending: Pending, records: list[tuple[int, MessageRecord]], group: SubscriptionGroupConfig
+        self, pending: Pending, records: list[tuple[QueueOffset, MessageRecord]], group: SubscriptionGroupConfig
     ) -> None:
         check_point = pending.check_point
         tries_max = group.retry_max_times
@@ -176,7 +177,7 @@ class PopReviver:
             await self._topics.ensure(dlq_topic(check_point.group), queue_count=QUEUES)
         # No await from here on: the messages open now are put.
         drafts: list[MessageDraft] = []
-        offsets: list[int] = []
+        offsets: list[QueueOffset] = []
         buried: list[MessageRecord] = []
         for (offset, record), record_is_dead in zip(records, dead, strict=True):
             if pending.is_finished or pending.is_acked(offset):
@@ -208,9 +209,9 @@ class PopReviver:
         if retry_topic not in self._topics:
             await self._topics.ensure(retry_topic, queue_count=QUEUES)
             if self._offsets.query(retry_topic, group, 0) is None:
-                self._offsets.commit(retry_topic, group, 0, 0)
+                self._offsets.commit(retry_topic, group, 0, QUEUE_START)
 
-    def _end(self, pending: Pending, offsets: list[int]) -> None:
+    def _end(self, pending: Pending, offsets: list[QueueOffset]) -> None:
         """Note that these messages do not come back."""
         opened = [offset for offset in offsets if not pending.is_finished and not pending.is_acked(offset)]
         if opened:

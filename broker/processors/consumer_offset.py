@@ -47,7 +47,7 @@ from thermocline.remoting.bodies import (
     ResetOffsetBodyForC,
     TopicConfig,
 )
-from thermocline.remoting.bodies.logic_queue import find_item, physical_offset
+from thermocline.remoting.bodies.logic_queue import find_item, physical_queue_offset
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
@@ -68,6 +68,7 @@ from thermocline.remoting.headers.read import (
     UpdateConsumerOffsetRequestHeader,
 )
 from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -133,7 +134,7 @@ class ConsumerOffsetProcessor:
         if header.set_zero_if_not_found is False:
             return _not_found(command, "Not found, do not set to zero, maybe this group boot first")
         if self._first_messages.is_in_memory(header.topic, header.queue_id):
-            return RemotingCommand.response(command, header=OffsetResponseHeader(offset=0))
+            return RemotingCommand.response(command, header=OffsetResponseHeader(offset=QUEUE_START))
         return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
     async def _query_static(self, command: RemotingCommand, led: LedQueue, group: str) -> RemotingCommand:
@@ -151,7 +152,7 @@ class ConsumerOffsetProcessor:
             if item is None or not led.is_here(item):
                 return self._update_elsewhere(command, led, header)
             header.queue_id = item.queue_id
-            header.commit_offset = max(item.start_offset, physical_offset(item, header.commit_offset))
+            header.commit_offset = max(item.start_offset, physical_queue_offset(item, header.commit_offset))
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._holds.check(group)
         if group not in self._groups:
@@ -245,7 +246,7 @@ class ConsumerOffsetProcessor:
         body = ResetOffsetBody(offset_table=self._by_queue(header.topic, targets))
         return RemotingCommand.response(command, body=body.encode())
 
-    async def _target_in_queue(self, header: ResetOffsetRequestHeader) -> int:
+    async def _target_in_queue(self, header: ResetOffsetRequestHeader) -> QueueOffset:
         lookup = self._lookup
         offset = header.offset
         if offset is None or offset == -1:
@@ -256,13 +257,13 @@ class ConsumerOffsetProcessor:
             raise InvalidRequestError(f"Target offset {offset} not in consume queue range [{least}-{end}]")
         return offset
 
-    async def _targets(self, topic: str, queue_count: int, timestamp_ms: int) -> dict[int, int]:
+    async def _targets(self, topic: str, queue_count: int, timestamp_ms: int) -> dict[int, QueueOffset]:
         offsets = await asyncio.gather(
             *(self._offset_at(topic, queue_id, timestamp_ms) for queue_id in range(queue_count))
         )
         return dict(enumerate(offsets))
 
-    async def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    async def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
         lookup = self._lookup
         if timestamp_ms < 0:
             return lookup.end(topic, queue_id)
@@ -272,7 +273,7 @@ class ConsumerOffsetProcessor:
         self, command: RemotingCommand, header: ResetOffsetRequestHeader, config: TopicConfig
     ) -> RemotingCommand:
         """Work the offsets out and push them (220) to the group's members, who apply them."""
-        targets: dict[int, int] = {}
+        targets: dict[int, QueueOffset] = {}
         for queue_id, target in (await self._targets(header.topic, config.write_queue_nums, header.timestamp)).items():
             present = self._offsets.query(header.topic, header.group, queue_id)
             if present is None:

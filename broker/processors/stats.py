@@ -68,6 +68,7 @@ from thermocline.remoting.headers.group import (
     QueryTopicsByConsumerRequestHeader,
 )
 from thermocline.remoting.headers.read import QueryConsumeQueueRequestHeader
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.queues import UNIT
 
@@ -155,7 +156,7 @@ class StatsProcessor:
         for queue_id in range(config.write_queue_nums):
             least, end = await lookup.minimum(topic, queue_id), lookup.end(topic, queue_id)
             first_ms = await self._time_or(topic, queue_id, least, UNKNOWN_TIME_MS)
-            offset = self._offsets.query(topic, group, queue_id) or 0
+            offset = self._offsets.query(topic, group, queue_id) or QUEUE_START
             span = QueueTimeSpan(
                 message_queue=self._queue(topic, queue_id),
                 min_time_stamp=first_ms,
@@ -294,8 +295,8 @@ class StatsProcessor:
     async def _add_progress(self, stats: ConsumeStats, topic: str, group: str, queue_count: int) -> None:
         offsets = self._offsets
         for queue_id in range(queue_count):
-            consumed = offsets.query(topic, group, queue_id) or 0
-            pulled = max(consumed, offsets.query_pull(topic, group, queue_id) or 0)
+            consumed = offsets.query(topic, group, queue_id) or QUEUE_START
+            pulled = max(consumed, offsets.query_pull(topic, group, queue_id) or QUEUE_START)
             content = await self._content(topic, queue_id, consumed)
             wrapper = OffsetWrapper(
                 broker_offset=self._lookup.end(topic, queue_id),
@@ -312,12 +313,12 @@ class StatsProcessor:
             await _rest(queue_id)
         stats.consume_tps += self._stats.group_get_per_second(topic, group)
 
-    async def _content(self, topic: str, queue_id: int, offset: int) -> QueueContent | None:
+    async def _content(self, topic: str, queue_id: int, offset: QueueOffset) -> QueueContent | None:
         """The lag of a group at `offset`; None for a queue without messages, and while it is unknown."""
         queue = self._lookup.find(topic, queue_id)
         return None if queue is None else await self._remaining.nearest(queue, offset)
 
-    async def _time_or(self, topic: str, queue_id: int, offset: int, default_ms: int) -> int:
+    async def _time_or(self, topic: str, queue_id: int, offset: QueueOffset, default_ms: int) -> int:
         """When the message at an offset was stored; the default when there is none, or it cannot be found out now."""
         try:
             time_ms = await self._lookup.message_time(topic, queue_id, offset)

@@ -46,6 +46,7 @@ from thermocline.broker.tables import ConsumerOffsets
 from thermocline.filters import CompiledFilter
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.records.message_record import (
     INT,
@@ -251,8 +252,8 @@ class PullFinder:
         codes: frozenset[int] | None,
         queue: ConsumeQueue,
         *,
-        start: int,
-        end: int,
+        start: QueueOffset,
+        end: QueueOffset,
     ) -> PullAnswer:
         limits = self._limits
         count_max = _count_max(header, limits.near)
@@ -284,8 +285,8 @@ class PullFinder:
         properties: CompiledFilter,
         queue: ConsumeQueue,
         *,
-        start: int,
-        end: int,
+        start: QueueOffset,
+        end: QueueOffset,
     ) -> FilteredRuns:
         limits = self._limits
         return FilteredRuns(
@@ -308,7 +309,7 @@ class PullFinder:
             self._known_limits = PullLimits.of(config, near_bytes=self._near_bytes)
         return self._known_limits
 
-    def _stepped(self, queue: ConsumeQueue, next_offset: int) -> PullAnswer:
+    def _stepped(self, queue: ConsumeQueue, next_offset: QueueOffset) -> PullAnswer:
         """Nothing up to `next_offset` is for this reader."""
         return PullAnswer(
             ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -318,25 +319,25 @@ class PullFinder:
             max_offset=self._store.max_offset(queue),
         )
 
-    def _too_small(self, minimum: int, queue: ConsumeQueue) -> PullAnswer:
+    def _too_small(self, minimum: QueueOffset, queue: ConsumeQueue) -> PullAnswer:
         """In front of all that is stored."""
         if self._store.origin is not None:
             return self._stepped(queue, minimum)
         return self._moved(GetStatus.OFFSET_TOO_SMALL.value, minimum, queue)
 
-    def _moved(self, status: str, next_offset: int, queue: ConsumeQueue | None) -> PullAnswer:
+    def _moved(self, status: str, next_offset: QueueOffset, queue: ConsumeQueue | None) -> PullAnswer:
         return PullAnswer(
             ResponseCode.PULL_OFFSET_MOVED,
             status,
             next_offset=next_offset,
-            min_offset=0 if queue is None else self._visible.near_minimum(queue),
-            max_offset=0 if queue is None else self._store.max_offset(queue),
+            min_offset=QUEUE_START if queue is None else self._visible.near_minimum(queue),
+            max_offset=QUEUE_START if queue is None else self._store.max_offset(queue),
         )
 
 
-def _nothing_stored(status: GetStatus, offset: int) -> PullAnswer:
+def _nothing_stored(status: GetStatus, offset: QueueOffset) -> PullAnswer:
     code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-    return PullAnswer(code, status.value, next_offset=0, min_offset=0, max_offset=0)
+    return PullAnswer(code, status.value, next_offset=QUEUE_START, min_offset=QUEUE_START, max_offset=QUEUE_START)
 
 
 def _count_max(header: PullMessageRequestHeader, limits: RunLimits) -> int:

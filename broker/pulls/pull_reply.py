@@ -17,6 +17,7 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.read import PullMessageResponseHeader
+from thermocline.remoting.offsets import QueueOffset
 
 RUNS_WRITTEN_MAX = 2
 MASTER_ID = 0
@@ -44,9 +45,9 @@ class PullAnswer:
         code: int,
         status: str,
         *,
-        next_offset: int,
-        min_offset: int,
-        max_offset: int,
+        next_offset: QueueOffset,
+        min_offset: QueueOffset,
+        max_offset: QueueOffset,
         buffers: Sequence[bytes | memoryview] = (),
         message_count: int = 0,
         size_bytes: int = 0,
@@ -133,7 +134,11 @@ def _command(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) 
 def _sample() -> PullAnswer:
     """An answer with a sentinel wherever one differs from another."""
     answer = PullAnswer(
-        2_000_000_001, "STATUS", next_offset=2_000_000_002, min_offset=2_000_000_003, max_offset=2_000_000_004
+        2_000_000_001,
+        "STATUS",
+        next_offset=QueueOffset(2_000_000_002),
+        min_offset=QueueOffset(2_000_000_003),
+        max_offset=QueueOffset(2_000_000_004),
     )
     answer.topic_sys_flag, answer.group_sys_flag = 2_000_000_005, 2_000_000_006
     return answer

@@ -18,9 +18,16 @@ from __future__ import annotations
 from thermocline.broker.pulls.pull_reply import PullAnswer
 from thermocline.broker.tables import LedQueue
 from thermocline.remoting.bodies import LogicQueueMappingItem
-from thermocline.remoting.bodies.logic_queue import find_item, item_after, physical_offset, static_end, static_offset
+from thermocline.remoting.bodies.logic_queue import (
+    find_item,
+    item_after,
+    physical_queue_offset,
+    static_end,
+    static_offset,
+)
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
 from thermocline.remoting.response_code import ResponseCode
 
 
@@ -29,7 +36,7 @@ class StaticPull:
 
     __slots__ = ("item", "led", "offset")
 
-    def __init__(self, led: LedQueue, offset: int) -> None:
+    def __init__(self, led: LedQueue, offset: QueueOffset) -> None:
         """`offset`: of the logic queue.
 
         Raises:
@@ -40,7 +47,7 @@ class StaticPull:
             raise MQError("it is not decided yet where the logic queue begins")
         self.led = led
         self.item: LogicQueueMappingItem = item
-        self.offset = physical_offset(item, offset)
+        self.offset = physical_queue_offset(item, offset)
 
     @property
     def is_here(self) -> bool:
@@ -56,10 +63,10 @@ class StaticPull:
         """Make the request one for the item's physical queue. An offset that it commits counts only in this item."""
         committed = find_item(self.led.items, header.commit_offset)
         if committed is self.item:
-            header.commit_offset = max(self.item.start_offset, physical_offset(self.item, header.commit_offset))
+            header.commit_offset = max(self.item.start_offset, physical_queue_offset(self.item, header.commit_offset))
         else:
             # The offset belongs to a queue on another broker: members commit there themselves (15), every few seconds.
-            header.commit_offset = -1
+            header.commit_offset = NO_QUEUE_OFFSET
         header.queue_id = self.item.queue_id
         header.queue_offset = self.offset
 

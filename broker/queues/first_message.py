@@ -10,6 +10,7 @@ from thermocline.broker.process import total_memory_bytes
 from thermocline.broker.queues.queue_lookup import QueueLookup
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.broker.settings import CurrentConfig
+from thermocline.remoting.offsets import QUEUE_START
 from thermocline.store.log import CommitLog
 
 
@@ -28,7 +29,7 @@ class FirstMessages:
         queue = self._lookup.find(topic, queue_id)
         if queue is None or queue.next_offset == 0 or self._visible.hot_start(queue) > 0:
             return False
-        unit = queue.unit(0)
+        unit = queue.unit(QUEUE_START)
         if unit.is_empty:
             return False
         behind_bytes = self._log.append_offset - unit.physical_offset

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.message_store import MessageStore
 
@@ -21,13 +22,13 @@ class LocalRecords:
         self._store = store
         self._expired_before_ms = expired_before_ms
 
-    def holds(self, physical_offset: int) -> bool:
+    def holds(self, physical_offset: PhysicalOffset) -> bool:
         """Whether the place is in the local log, so that the cold tier need not be asked. An empty one has no places:
         a broker that only serves another's history never has any."""
         log = self._store.commit_log
         return log.min_offset <= physical_offset and log.min_offset < log.append_offset
 
-    def find(self, physical_offset: int) -> MessageRecord | None:
+    def find(self, physical_offset: PhysicalOffset) -> MessageRecord | None:
         """The record that starts at a place; None when there is none to be seen."""
         store = self._store
         try:

@@ -11,6 +11,7 @@ import logging
 from thermocline.broker.cold import ColdReads, pull_one, record_at
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -26,7 +27,7 @@ class MessageReader:
         self._visible = visible
         self._cold = cold
 
-    async def read(self, topic: str, queue_id: int, offset: int, *, group: str) -> MessageRecord | None:
+    async def read(self, topic: str, queue_id: int, offset: QueueOffset, *, group: str) -> MessageRecord | None:
         """The message; None when it is not there (any more). Of the local log it is read without waiting.
 
         Raises:
@@ -49,7 +50,7 @@ class MessageReader:
         record = record_at(result, offset)
         return record if record is not None and self._is_visible(record) else None
 
-    def _local(self, queue: ConsumeQueue, offset: int) -> MessageRecord | None:
+    def _local(self, queue: ConsumeQueue, offset: QueueOffset) -> MessageRecord | None:
         unit = queue.unit(offset)
         if unit.is_empty:
             return None

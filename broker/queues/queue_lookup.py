@@ -14,6 +14,7 @@ Belongs to the hot process's loop thread.
 from thermocline.broker.cold import Boundary, ColdReads, ColdTimeSearch, pull_one, record_at
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import OffsetOutOfRangeError, UnavailableError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.store.log import TimeBoundary
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -34,21 +35,21 @@ class QueueLookup:
         """The queue; None when nothing was ever put into it."""
         return self._store.queues.find(topic, queue_id)
 
-    def end(self, topic: str, queue_id: int) -> int:
+    def end(self, topic: str, queue_id: int) -> QueueOffset:
         """The offset behind the last visible message."""
         queue = self.find(topic, queue_id)
-        return 0 if queue is None else self._visible.end(queue)
+        return QUEUE_START if queue is None else self._visible.end(queue)
 
-    async def minimum(self, topic: str, queue_id: int) -> int:
+    async def minimum(self, topic: str, queue_id: int) -> QueueOffset:
         """The first visible offset; the end when nothing is visible.
 
         Raises:
             UnavailableError: The cold tier has it, and cannot be asked now.
         """
         queue = self.find(topic, queue_id)
-        return 0 if queue is None else await self._visible.minimum(queue)
+        return QUEUE_START if queue is None else await self._visible.minimum(queue)
 
-    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
         """The first visible offset stored at or after a time; the end when all are older.
 
         Raises:
@@ -56,7 +57,7 @@ class QueueLookup:
         """
         queue = self.find(topic, queue_id)
         if queue is None:
-            return 0
+            return QUEUE_START
         hot_start, end = self._visible.hot_start(queue), self._visible.end(queue)
         local = self._store.offset_by_time(topic, queue_id, timestamp_ms, TimeBoundary.LOWER)
         local = min(max(local, hot_start), end)
@@ -79,7 +80,7 @@ class QueueLookup:
                 return found
         return local
 
-    async def last_until(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    async def last_until(self, topic: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
         """The last visible offset stored at or before a time; the minimum when all are newer.
 
         Raises:
@@ -88,7 +89,7 @@ class QueueLookup:
         visible = self._visible
         queue = self.find(topic, queue_id)
         if queue is None:
-            return 0
+            return QUEUE_START
         start = visible.hot_start(queue)
         if start < visible.end(queue) and self._store.message_time(topic, queue_id, start) <= timestamp_ms:
             return max(start, self._store.offset_by_time(topic, queue_id, timestamp_ms, TimeBoundary.UPPER))
@@ -125,7 +126,7 @@ class QueueLookup:
                 return found
         return self._store.message_time(topic, queue_id, start) if start < visible.end(queue) else None
 
-    async def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+    async def message_time(self, topic: str, queue_id: int, offset: QueueOffset) -> int | None:
         """When the message at an offset was stored, ms; None when there is none.
 
         Raises:
@@ -143,7 +144,7 @@ class QueueLookup:
         record = record_at(result, offset, check_crc=False)
         return None if record is None else record.store_timestamp_ms
 
-    def _may_be_cold(self, queue: ConsumeQueue, start: int) -> bool:
+    def _may_be_cold(self, queue: ConsumeQueue, start: QueueOffset) -> bool:
         """Whether the cold tier may hold visible messages in front of the local ones.
 
         Raises:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.queues.visible_queues import VisibleQueues
 from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.store.queues import ConsumeQueue
 from thermocline.tiered.catalog import QueueGaps
 
@@ -26,18 +27,18 @@ from thermocline.tiered.catalog import QueueGaps
 class QueueContent:
     """The ranges of a queue with messages: [minimum, end), except the gaps. `is_exact`: the minimum is not too low."""
 
-    minimum: int
-    end: int
+    minimum: QueueOffset
+    end: QueueOffset
     gaps: QueueGaps
     is_exact: bool = True
 
-    def next_offset(self, offset: int) -> int:
+    def next_offset(self, offset: QueueOffset) -> QueueOffset:
         """The offset of the first message at or behind `offset`; the end when there is none."""
         if offset >= self.end:
             return offset
         return min(self.gaps.next_offset(max(offset, self.minimum)), self.end)
 
-    def count(self, start: int, end: int | None = None) -> int:
+    def count(self, start: QueueOffset, end: QueueOffset | None = None) -> int:
         """How many messages [start, end) has; up to the queue's end without an `end`."""
         end = self.end if end is None else min(end, self.end)
         return self.gaps.count(max(start, self.minimum), end)
@@ -50,7 +51,7 @@ class RemainingMessages:
         self._visible = visible
         self._cold = cold
 
-    def near(self, queue: ConsumeQueue, offset: int) -> QueueContent | None:
+    def near(self, queue: ConsumeQueue, offset: QueueOffset) -> QueueContent | None:
         """The messages that a group at `offset` has still to consume, by this process's state; None while the cold tier
         has not reported. Not exact where the minimum may be too low by expired messages of the cold tier."""
         if offset >= queue.min_offset:
@@ -61,7 +62,7 @@ class RemainingMessages:
         minimum = self._visible.near_minimum(queue)
         return self._content(queue, offset, minimum=minimum, is_exact=minimum >= queue.min_offset)
 
-    async def exact(self, queue: ConsumeQueue, offset: int) -> QueueContent:
+    async def exact(self, queue: ConsumeQueue, offset: QueueOffset) -> QueueContent:
         """The same, with the minimum asked of the tier process where that is needed.
 
         Raises:
@@ -72,14 +73,16 @@ class RemainingMessages:
             return content
         return self._content(queue, offset, minimum=await self._visible.minimum(queue), is_exact=True)
 
-    async def nearest(self, queue: ConsumeQueue, offset: int) -> QueueContent | None:
+    async def nearest(self, queue: ConsumeQueue, offset: QueueOffset) -> QueueContent | None:
         """The exact answer; while the tier process cannot be asked, the answer by this process's state."""
         try:
             return await self.exact(queue, offset)
         except UnavailableError:
             return self.near(queue, offset)
 
-    def _content(self, queue: ConsumeQueue, offset: int, *, minimum: int, is_exact: bool) -> QueueContent:
+    def _content(
+        self, queue: ConsumeQueue, offset: QueueOffset, *, minimum: QueueOffset, is_exact: bool
+    ) -> QueueContent:
         start = queue.min_offset
         first = max(start, offset)
         spans = [(first, queue.skip_empty(first))]

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from thermocline.broker.cold import ColdReads
 from thermocline.remoting.errors import OffsetOutOfRangeError, UnavailableError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import FILLER, FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 
@@ -42,19 +43,19 @@ class VisibleQueues:
         self._cold = cold
         self.expired_before_ms = expired_before_ms
         # Where each queue's visible part began when it was last looked at. It only moves forward.
-        self._starts: dict[ConsumeQueue, int] = {}
+        self._starts: dict[ConsumeQueue, QueueOffset] = {}
 
-    def end(self, queue: ConsumeQueue) -> int:
+    def end(self, queue: ConsumeQueue) -> QueueOffset:
         """The offset behind the last visible message."""
         return self._store.max_offset(queue)
 
-    def hot_start(self, queue: ConsumeQueue) -> int:
+    def hot_start(self, queue: ConsumeQueue) -> QueueOffset:
         """The first local offset whose message has not expired; the queue's end when all have."""
         cut_ms = self.expired_before_ms(queue.topic)
         start = queue.min_offset
         if cut_ms <= 0 or start >= queue.next_offset:
             return start
-        kept = self._starts.get(queue, 0)
+        kept = self._starts.get(queue, QUEUE_START)
         if kept > start:
             start = kept
         # Mostly nothing has expired since the last look, or one message after the other.
@@ -66,20 +67,20 @@ class VisibleQueues:
         self._starts[queue] = start
         return start
 
-    def cold_start(self, queue: ConsumeQueue) -> int | None:
+    def cold_start(self, queue: ConsumeQueue) -> QueueOffset | None:
         """The first offset that the cold tier holds in front of the local ones, its cut not applied.
 
         The queue's local minimum when it holds nothing there; None while the tier has not reported.
         """
         start = queue.min_offset
         if start == 0:
-            return 0  # nothing can be before it, whether or not the tier has reported
+            return start  # nothing can be before it, whether or not the tier has reported
         bounds = self._cold.bounds(queue.topic, queue.queue_id)
         if bounds is None:
             return None
         return min(bounds.min_offset, start) if bounds.min_offset < bounds.end_offset else start
 
-    async def minimum(self, queue: ConsumeQueue) -> int:
+    async def minimum(self, queue: ConsumeQueue) -> QueueOffset:
         """The first visible offset; the queue's end when nothing is visible.
 
         Raises:
@@ -96,7 +97,7 @@ class VisibleQueues:
                 return min(offset, self.hot_start(queue))
         return self.hot_start(queue)
 
-    def near_minimum(self, queue: ConsumeQueue) -> int:
+    def near_minimum(self, queue: ConsumeQueue) -> QueueOffset:
         """The first visible offset by this process's state, for the header of an answer to a pull."""
         cold_start = self.cold_start(queue)
         if cold_start is None or cold_start >= queue.min_offset:
@@ -113,7 +114,7 @@ class VisibleQueues:
         start = queue.min_offset
         return cut_ms > 0 and start < queue.next_offset and self._is_expired(queue, start, cut_ms)
 
-    def _first_visible(self, queue: ConsumeQueue, low: int, cut_ms: int) -> int:
+    def _first_visible(self, queue: ConsumeQueue, low: QueueOffset, cut_ms: int) -> QueueOffset:
         """Gallop, then halve: the cut moves on by few messages at a time."""
         end = queue.next_offset
         step = 1
@@ -124,14 +125,14 @@ class VisibleQueues:
             step *= 2
         high = min(high, end)
         while low < high:
-            middle = (low + high) // 2
+            middle = low + (high - low) // 2
             if self._is_expired(queue, middle, cut_ms):
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _is_expired(self, queue: ConsumeQueue, offset: int, cut_ms: int) -> bool:
+    def _is_expired(self, queue: ConsumeQueue, offset: QueueOffset, cut_ms: int) -> bool:
         """Whether the message at `offset` is older than the cut; one that does not exist is as old as its successor."""
         while offset < queue.next_offset:
             units = queue.units(offset, 1)
@@ -145,7 +146,7 @@ class VisibleQueues:
         return False
 
 
-def _behind_fillers(queue: ConsumeQueue, offset: int) -> int:
+def _behind_fillers(queue: ConsumeQueue, offset: QueueOffset) -> QueueOffset:
     """The first offset from `offset` on that is not a filler; the queue's end when there is none."""
     while offset < queue.next_offset:
         units = queue.units(offset, SCAN_UNITS)

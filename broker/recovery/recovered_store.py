@@ -23,6 +23,7 @@ import msgspec
 from thermocline.broker.state import document_paths, encode_ceiling, encode_document
 from thermocline.broker.tables import ttl_attributes, ttl_ms
 from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.store.config import StoreConfig, visible_from_ms
 from thermocline.store.files import Disk, FileAllocator, make_allocator_executor, make_durable_directory, replace_file
@@ -92,7 +93,7 @@ def write_recovered_store(
     *,
     documents: Mapping[str, Any],
     origin: StoreOrigin,
-    log_ceiling: int,
+    log_ceiling: PhysicalOffset,
     store_timestamp_ms: int,
     report: str,
 ) -> None:
@@ -172,5 +173,5 @@ def _ends(topic: TopicPlan) -> TopicEnds:
         topic=topic.topic,
         incarnation_id=topic.incarnation,
         expired_before_ms=topic.expired_before_ms,
-        queues=tuple((queue.queue_id, queue.next_offset, 0, queue.next_offset) for queue in topic.queues),
+        queues=tuple((queue.queue_id, queue.next_offset, QUEUE_START, queue.next_offset) for queue in topic.queues),
     )

@@ -28,6 +28,7 @@ from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.config import FlushDiskType
 from thermocline.store.log import PutStatus
@@ -120,7 +121,12 @@ class Acknowledgements:
         self._send_wait_ms = wait_ms if is_too_long else 0
 
     def answer_chunk(
-        self, connection: Connection, replies: Sequence[bytes], queues: Sequence[ConsumeQueue], *, append_end: int
+        self,
+        connection: Connection,
+        replies: Sequence[bytes],
+        queues: Sequence[ConsumeQueue],
+        *,
+        append_end: PhysicalOffset,
     ) -> None:
         """Answer what the fast path stored of one connection's chunk; `replies` are whole frames."""
         if not self.waits_for_flush:
@@ -141,7 +147,7 @@ class Acknowledgements:
         self._wait(append_end, flushed)
 
     def answer_frames(
-        self, answers: Sequence[tuple[Connection, bytes]], queues: Sequence[ConsumeQueue], *, append_end: int
+        self, answers: Sequence[tuple[Connection, bytes]], queues: Sequence[ConsumeQueue], *, append_end: PhysicalOffset
     ) -> None:
         """Answer what the fast path stored of many connections' frames."""
         if not self.waits_for_flush:
@@ -161,7 +167,7 @@ class Acknowledgements:
         self._wait(append_end, flushed)
 
     def answer(
-        self, connection: Connection, response: RemotingCommand | None, *, append_end: int, waits: bool
+        self, connection: Connection, response: RemotingCommand | None, *, append_end: PhysicalOffset, waits: bool
     ) -> RemotingCommand | None:
         """The answer to send now for a put of ordinary code; None when it is answered later, or never (one-way)."""
         if response is None or not waits or not self.waits_for_flush:
@@ -196,7 +202,7 @@ class Acknowledgements:
         else:
             self._wait(self._log.append_offset, lambda _: self._long_polling.arrived(queues))
 
-    def _wait(self, offset: int, callback: Callable[[PutStatus], None]) -> None:
+    def _wait(self, offset: PhysicalOffset, callback: Callable[[PutStatus], None]) -> None:
         self._gate.wait(offset, callback, deadline_ms=self._clock() + self._timeout_ms)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from thermocline.broker.sends.acknowledgements import STATUS_CODES
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import FlushDiskType
 from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
@@ -26,7 +27,9 @@ class FlushedAnswers:
         self._clock = clock
         self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
-    def answer(self, connection: Connection, response: RemotingCommand, *, end_offset: int) -> RemotingCommand | None:
+    def answer(
+        self, connection: Connection, response: RemotingCommand, *, end_offset: PhysicalOffset
+    ) -> RemotingCommand | None:
         """The answer to send now; None when it is sent later."""
         if not self._waits_for_flush or end_offset <= self._store.commit_log.flush_offset:
             return response

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.store.log import CommitLog
@@ -33,7 +34,7 @@ GUARD_SHARE = 4
 
 
 class _CeilingFile(msgspec.Struct, rename="camel"):
-    log_ceiling: int
+    log_ceiling: PhysicalOffset
 
 
 def reserve_bytes(disk: Disk, store: StoreConfig, *, configured: int) -> int:
@@ -41,7 +42,7 @@ def reserve_bytes(disk: Disk, store: StoreConfig, *, configured: int) -> int:
     return configured or disk.total_bytes(store.root_path) + 2 * store.log_file_bytes
 
 
-def encode_ceiling(log_ceiling: int) -> bytes:
+def encode_ceiling(log_ceiling: PhysicalOffset) -> bytes:
     """The file's content."""
     return msgspec.json.encode(_CeilingFile(log_ceiling=log_ceiling))
 
@@ -54,7 +55,7 @@ class LogReservation:
         self._log = log
         self._guard_bytes = min(GUARD_BYTES_MAX, reserve_bytes // GUARD_SHARE)
         self._request_save = request_save
-        self.ceiling: int | None = None
+        self.ceiling: PhysicalOffset | None = None
 
     def load(self, data: bytes | None) -> None:
         """Load the file's content.
@@ -74,7 +75,7 @@ class LogReservation:
         assert self.ceiling is not None
         return encode_ceiling(self.ceiling)
 
-    def saved(self, ceiling: int) -> None:
+    def saved(self, ceiling: PhysicalOffset) -> None:
         """A snapshot that allows for this much is in the bucket."""
         if self.ceiling is None or ceiling > self.ceiling:
             self.ceiling = ceiling

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 
 from thermocline.pop.in_flight import InFlight
+from thermocline.remoting.offsets import QueueOffset
 
 CHECK_POINTS_PER_SLICE = 1_000
 
 
-async def popped_offsets(in_flight: InFlight) -> list[tuple[str, str, int, int]]:
+async def popped_offsets(in_flight: InFlight) -> list[tuple[str, str, int, QueueOffset]]:
     """Topic, group, queue id and first offset not acknowledged, of every queue with one."""
-    first: dict[tuple[str, str, int], int] = {}
+    first: dict[tuple[str, str, int], QueueOffset] = {}
     pending = list(in_flight)
     for start in range(0, len(pending), CHECK_POINTS_PER_SLICE):
         for each in pending[start : start + CHECK_POINTS_PER_SLICE]:

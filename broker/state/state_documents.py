@@ -20,11 +20,12 @@ from thermocline.broker.settings import SETTINGS, decode_changes
 from thermocline.broker.state_files import load_file
 from thermocline.remoting import json_dialect
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.tiered.state import snapshot as names
 
-PoppedOffsets = Iterable[tuple[str, str, int, int]]
+PoppedOffsets = Iterable[tuple[str, str, int, QueueOffset]]
 """Topic, group, queue id, and the first offset in flight."""
 
 _CONFIG_FILES = (

@@ -29,6 +29,7 @@ from thermocline.remoting.headers.read import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -36,22 +37,22 @@ from thermocline.remoting.response_code import ResponseCode
 class PhysicalQueues(Protocol):
     """The queues of one broker; offsets are theirs, not those of logic queues. Each may raise MQError."""
 
-    async def end(self, topic: str, queue_id: int) -> int:
+    async def end(self, topic: str, queue_id: int) -> QueueOffset:
         """The offset behind the last message."""
 
-    async def minimum(self, topic: str, queue_id: int) -> int:
+    async def minimum(self, topic: str, queue_id: int) -> QueueOffset:
         """The first visible offset."""
 
-    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
+    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> QueueOffset:
         """An offset by store time, as request 29 finds it."""
 
     async def earliest_time_ms(self, topic: str, queue_id: int) -> int | None:
         """When the first visible message was stored; None without one."""
 
-    async def committed(self, topic: str, queue_id: int, group: str) -> int | None:
+    async def committed(self, topic: str, queue_id: int, group: str) -> QueueOffset | None:
         """The group's offset; None when it has none."""
 
-    async def commit(self, topic: str, queue_id: int, group: str, offset: int) -> None:
+    async def commit(self, topic: str, queue_id: int, group: str, offset: QueueOffset) -> None:
         """Note where a group goes on."""
 
     async def groups(self, topic: str) -> Collection[str]:
@@ -65,13 +66,13 @@ class LocalQueues:
         self._lookup = lookup
         self._offsets = offsets
 
-    async def end(self, topic: str, queue_id: int) -> int:
+    async def end(self, topic: str, queue_id: int) -> QueueOffset:
         return self._lookup.end(topic, queue_id)
 
-    async def minimum(self, topic: str, queue_id: int) -> int:
+    async def minimum(self, topic: str, queue_id: int) -> QueueOffset:
         return await self._lookup.minimum(topic, queue_id)
 
-    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
+    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> QueueOffset:
         if boundary is Boundary.LOWER:
             return await self._lookup.offset_at(topic, queue_id, timestamp_ms)
         return await self._lookup.last_until(topic, queue_id, timestamp_ms)
@@ -79,10 +80,10 @@ class LocalQueues:
     async def earliest_time_ms(self, topic: str, queue_id: int) -> int | None:
         return await self._lookup.earliest_time_ms(topic, queue_id)
 
-    async def committed(self, topic: str, queue_id: int, group: str) -> int | None:
+    async def committed(self, topic: str, queue_id: int, group: str) -> QueueOffset | None:
         return self._offsets.query(topic, group, queue_id)
 
-    async def commit(self, topic: str, queue_id: int, group: str, offset: int) -> None:
+    async def commit(self, topic: str, queue_id: int, group: str, offset: QueueOffset) -> None:
         self._offsets.commit(topic, group, queue_id, offset)
 
     async def groups(self, topic: str) -> Collection[str]:
@@ -96,15 +97,15 @@ class RemoteQueues:
         self._peers = peers
         self._broker_name = broker_name
 
-    async def end(self, topic: str, queue_id: int) -> int:
+    async def end(self, topic: str, queue_id: int) -> QueueOffset:
         header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
         return await self._offset(RequestCode.GET_MAX_OFFSET, header)
 
-    async def minimum(self, topic: str, queue_id: int) -> int:
+    async def minimum(self, topic: str, queue_id: int) -> QueueOffset:
         header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
         return await self._offset(RequestCode.GET_MIN_OFFSET, header)
 
-    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
+    async def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> QueueOffset:
         header = SearchOffsetRequestHeader(
             topic=topic, queue_id=queue_id, timestamp=timestamp_ms, boundary_type=boundary.value.upper()
         )
@@ -116,7 +117,7 @@ class RemoteQueues:
         timestamp_ms = answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
         return None if timestamp_ms < 0 else timestamp_ms
 
-    async def committed(self, topic: str, queue_id: int, group: str) -> int | None:
+    async def committed(self, topic: str, queue_id: int, group: str) -> QueueOffset | None:
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=False
         )
@@ -127,7 +128,7 @@ class RemoteQueues:
             return None
         return answer.header(OffsetResponseHeader).offset
 
-    async def commit(self, topic: str, queue_id: int, group: str, offset: int) -> None:
+    async def commit(self, topic: str, queue_id: int, group: str, offset: QueueOffset) -> None:
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
         )
@@ -138,7 +139,7 @@ class RemoteQueues:
         answer = await self._ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
         return GroupList.decode(answer.body).group_list
 
-    async def _offset(self, code: RequestCode, header: TopicHeader) -> int:
+    async def _offset(self, code: RequestCode, header: TopicHeader) -> QueueOffset:
         answer = await self._ask(code, header)
         return answer.header(OffsetResponseHeader).offset
 

@@ -25,11 +25,12 @@ from thermocline.remoting.bodies.logic_queue import (
     find_item,
     is_decided,
     newest_decided,
-    physical_offset,
+    physical_queue_offset,
     static_offset,
     static_offset_if_decided,
 )
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 
 QueuesOf = Callable[[LedQueue, LogicQueueMappingItem], PhysicalQueues]
 """The queues of the broker that an item is on."""
@@ -41,22 +42,22 @@ class StaticOffsets:
     def __init__(self, queues_of: QueuesOf) -> None:
         self._queues_of = queues_of
 
-    async def end(self, led: LedQueue) -> int:
+    async def end(self, led: LedQueue) -> QueueOffset:
         """The offset behind the last message."""
         item = _decided(newest_decided(led.items))
         return static_offset(item, await self._queues_of(led, item).end(led.topic, item.queue_id))
 
-    async def minimum(self, led: LedQueue) -> int:
+    async def minimum(self, led: LedQueue) -> QueueOffset:
         """The first visible offset."""
-        item = _decided(find_item(led.items, 0))
+        item = _decided(find_item(led.items, QUEUE_START))
         return static_offset_if_decided(item, await self._queues_of(led, item).minimum(led.topic, item.queue_id))
 
     async def earliest_time_ms(self, led: LedQueue) -> int | None:
         """When the first visible message was stored; None without one."""
-        item = _decided(find_item(led.items, 0))
+        item = _decided(find_item(led.items, QUEUE_START))
         return await self._queues_of(led, item).earliest_time_ms(led.topic, item.queue_id)
 
-    async def offset_at(self, led: LedQueue, timestamp_ms: int, boundary: Boundary) -> int:
+    async def offset_at(self, led: LedQueue, timestamp_ms: int, boundary: Boundary) -> QueueOffset:
         """An offset by store time, as request 29 finds it in an ordinary queue."""
         decided = [item for item in led.items if is_decided(item)]
         _decided(next(iter(decided), None))
@@ -68,13 +69,13 @@ class StaticOffsets:
         found = await self._queues_of(led, item).offset_at(led.topic, item.queue_id, timestamp_ms, boundary)
         return static_offset(item, found)
 
-    async def commit(self, led: LedQueue, group: str, offset: int) -> None:
+    async def commit(self, led: LedQueue, group: str, offset: QueueOffset) -> None:
         """Note where a group goes on."""
         item = _decided(find_item(led.items, offset))
-        at = max(item.start_offset, physical_offset(item, offset))
+        at = max(item.start_offset, physical_queue_offset(item, offset))
         await self._queues_of(led, item).commit(led.topic, item.queue_id, group, at)
 
-    async def committed(self, led: LedQueue, group: str) -> int | None:
+    async def committed(self, led: LedQueue, group: str) -> QueueOffset | None:
         """The group's offset; None when it has none."""
         for item in reversed(led.items):
             offset = await self._queues_of(led, item).committed(led.topic, item.queue_id, group)

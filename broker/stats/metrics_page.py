@@ -20,6 +20,7 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats.broker_stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, TopicTable
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
 
@@ -43,7 +44,7 @@ class MetricsPage:
         remaining: RemainingMessages,
         hub: HelperHub,
         helpers: Callable[[], Sequence[HelperStatus]],
-        committed_offset: Callable[[], int | None],
+        committed_offset: Callable[[], PhysicalOffset | None],
         is_fenced: Callable[[], bool],
         dropped: Callable[[], Sequence[DroppedRange]],
     ) -> None:
@@ -131,7 +132,7 @@ class MetricsPage:
                 if lag is not None:
                     page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
 
-    async def _remaining_of(self, queue: ConsumeQueue, offset: int) -> int | None:
+    async def _remaining_of(self, queue: ConsumeQueue, offset: QueueOffset) -> int | None:
         """The messages that a group at `offset` has still to consume; None while the cold tier has not reported."""
         remaining = self._remaining
         content = remaining.near(queue, offset)

@@ -32,6 +32,7 @@ from thermocline.broker.state_files import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
@@ -42,10 +43,10 @@ HAND_OFFS_KEPT = 8
 
 
 class _OffsetFile(msgspec.Struct, rename="camel"):
-    offset_table: dict[str, dict[int, int]] = {}
-    pull_offset_table: dict[str, dict[int, int]] = {}
+    offset_table: dict[str, dict[int, QueueOffset]] = {}
+    pull_offset_table: dict[str, dict[int, QueueOffset]] = {}
     data_version: DataVersion | None = None
-    pop_log_offset: int | None = None
+    pop_log_offset: PhysicalOffset | None = None
     hand_offs: dict[str, list[str]] = {}
 
 
@@ -55,9 +56,9 @@ class ConsumerOffsets:
     def __init__(self, *, clock: Callable[[], int], version_step: int = 500) -> None:
         """`version_step`: commits between two data versions, so that replicas do not copy the table for each."""
         assert version_step > 0
-        self._offsets: dict[str, dict[int, int]] = {}
-        self._pull_offsets: dict[str, dict[int, int]] = {}
-        self._resets: dict[str, dict[int, int]] = {}
+        self._offsets: dict[str, dict[int, QueueOffset]] = {}
+        self._pull_offsets: dict[str, dict[int, QueueOffset]] = {}
+        self._resets: dict[str, dict[int, QueueOffset]] = {}
         self._hand_offs: dict[str, list[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
         self._topics_of: dict[str, set[str]] = {}
@@ -67,12 +68,12 @@ class ConsumerOffsets:
         self._version_step = version_step
         self._commits_until_version = version_step
         self.changes = TableChanges()
-        self.pop_log_offset: int | None = None
+        self.pop_log_offset: PhysicalOffset | None = None
         """The log offset up to which the loaded file includes pops: 0 without a file; None when RocketMQ wrote it."""
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
-    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+    def commit(self, topic: str, group: str, queue_id: int, offset: QueueOffset) -> None:
         """Store where the group goes on. The hot path: two dictionary look-ups. Below 0 means that there is none."""
         if offset < 0:
             return
@@ -83,7 +84,7 @@ class ConsumerOffsets:
         table[queue_id] = offset
         self._changed(key)
 
-    def query(self, topic: str, group: str, queue_id: int) -> int | None:
+    def query(self, topic: str, group: str, queue_id: int) -> QueueOffset | None:
         """The group's next offset: a pending reset first, then the committed one; None without either."""
         key = f"{topic}@{group}"
         reset = self._resets.get(key)
@@ -92,7 +93,7 @@ class ConsumerOffsets:
         table = self._offsets.get(key)
         return None if table is None else table.get(queue_id)
 
-    def commit_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+    def commit_pull(self, topic: str, group: str, queue_id: int, offset: QueueOffset) -> None:
         """Remember the offset after what was handed out last."""
         key = f"{topic}@{group}"
         table = self._pull_offsets.get(key)
@@ -101,7 +102,7 @@ class ConsumerOffsets:
         table[queue_id] = offset
         self._encoded_pulls.pop(key, None)
 
-    def query_pull(self, topic: str, group: str, queue_id: int) -> int | None:
+    def query_pull(self, topic: str, group: str, queue_id: int) -> QueueOffset | None:
         """The offset after the last message handed out since the start; without one, the committed offset."""
         table = self._pull_offsets.get(f"{topic}@{group}")
         offset = None if table is None else table.get(queue_id)
@@ -109,7 +110,7 @@ class ConsumerOffsets:
 
     # -- resets --------------------------------------------------------------------------------------------------------
 
-    def assign_reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+    def assign_reset(self, topic: str, group: str, queue_id: int, offset: QueueOffset) -> None:
         """Move a group: its offset at once, its members with their next pull."""
         assert queue_id >= 0
         assert offset >= 0
@@ -120,7 +121,7 @@ class ConsumerOffsets:
         """Whether a reset waits for the group's next pull, so that commits are stale."""
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", {})
 
-    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+    def take_reset(self, topic: str, group: str, queue_id: int) -> QueueOffset | None:
         """Return and remove the pending reset, as the caller sends it to the group now; None when there is none."""
         if not self._resets:
             return None
@@ -135,7 +136,7 @@ class ConsumerOffsets:
 
     # -- handing over --------------------------------------------------------------------------------------------------
 
-    def hand_over(self, group: str, receipt_id: str, places: Iterable[tuple[str, int, int]]) -> None:
+    def hand_over(self, group: str, receipt_id: str, places: Iterable[tuple[str, int, QueueOffset]]) -> None:
         """Move a group to (topic, queue id, offset) all at once, and remember by whose word. Pending resets end."""
         for topic, queue_id, offset in places:
             assert offset >= 0
@@ -159,11 +160,11 @@ class ConsumerOffsets:
         """The groups that have an offset of the topic."""
         return set(self._groups_of.get(topic, ()))
 
-    def of_group(self, topic: str, group: str) -> Mapping[int, int]:
+    def of_group(self, topic: str, group: str) -> Mapping[int, QueueOffset]:
         """Offsets by queue id."""
         return dict(self._offsets.get(f"{topic}@{group}", {}))
 
-    def items(self) -> Iterator[tuple[str, str, int, int]]:
+    def items(self) -> Iterator[tuple[str, str, int, QueueOffset]]:
         """All offsets: topic, group, queue id, offset."""
         for key, table in self._offsets.items():
             topic, _, group = key.partition("@")
@@ -199,7 +200,7 @@ class ConsumerOffsets:
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
-    def encode(self, *, pop_log_offset: int | None = None) -> bytes:
+    def encode(self, *, pop_log_offset: PhysicalOffset | None = None) -> bytes:
         """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         return (
@@ -220,7 +221,7 @@ class ConsumerOffsets:
             CorruptDataError: It is not what RocketMQ or we write.
         """
         if data is None:
-            self.pop_log_offset = 0
+            self.pop_log_offset = LOG_START
             return
         try:
             file = json_dialect.loads_as(data, _OffsetFile)
@@ -250,8 +251,8 @@ class ConsumerOffsets:
             self._commits_until_version = self._version_step
             self._version.bump()
 
-    def _add_key(self, key: str, topic: str, group: str) -> dict[int, int]:
-        table: dict[int, int] = {}
+    def _add_key(self, key: str, topic: str, group: str) -> dict[int, QueueOffset]:
+        table: dict[int, QueueOffset] = {}
         self._offsets[key] = table
         self._topics_of.setdefault(group, set()).add(topic)
         self._groups_of.setdefault(topic, set()).add(group)
@@ -275,7 +276,7 @@ class ConsumerOffsets:
         self._encoded_pulls.pop(key, None)
 
 
-def _encode_table(table: Mapping[str, Mapping[int, int]], encoded: dict[str, bytes]) -> bytes:
+def _encode_table(table: Mapping[str, Mapping[int, QueueOffset]], encoded: dict[str, bytes]) -> bytes:
     """Entries of a table, those that are not in `encoded` yet encoded now."""
     for key, offsets in table.items():
         if key not in encoded:

@@ -22,6 +22,7 @@ from thermocline.broker.tier.drop_oldest import DropOldest
 from thermocline.broker.tier.fence import Fence
 from thermocline.broker.tier.tier_link import TierLink
 from thermocline.pop.pop_store import PopStore
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
@@ -57,9 +58,9 @@ class DeletionGate:
 
     def now(self) -> RetentionGate:
         """The gate of local deletion."""
-        committed_offset: int | None = None
+        committed_offset: PhysicalOffset | None = None
         if isinstance(self._cold, TierLink):
-            committed_offset = 0 if self._fence.reason else self._cold.committed_offset
+            committed_offset = LOG_START if self._fence.reason else self._cold.committed_offset
         return RetentionGate(
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
@@ -111,6 +112,6 @@ def open_drop_oldest(
     )
 
 
-def _least(*offsets: int | None) -> int | None:
+def _least(*offsets: PhysicalOffset | None) -> PhysicalOffset | None:
     """The lowest log offset that a part holds; None when none does."""
     return min((offset for offset in offsets if offset is not None), default=None)

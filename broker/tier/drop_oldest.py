@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 
 from thermocline.broker.cold import ColdBounds, DroppedRange, DroppedRanges, is_tiered_topic
 from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
 from thermocline.store.retention import RetentionGate
@@ -45,8 +46,8 @@ class _Waiting:
     """A queue with local messages that may not be in the bucket: from `start_offset` on, at `physical_offset`."""
 
     queue: ConsumeQueue
-    start_offset: int
-    physical_offset: int
+    start_offset: QueueOffset
+    physical_offset: PhysicalOffset
 
 
 class DropOldest:
@@ -58,7 +59,7 @@ class DropOldest:
         *,
         bounds: Callable[[str, int], ColdBounds | None],
         policy_of: Callable[[str], FullPolicy],
-        visible_start: Callable[[ConsumeQueue], int],
+        visible_start: Callable[[ConsumeQueue], QueueOffset],
         ranges: DroppedRanges,
         save: Callable[[], Awaitable[None]],
         tell: Callable[[list[DroppedRange]], None],
@@ -102,21 +103,23 @@ class DropOldest:
         assert gate.committed_offset is not None
         return replace(gate, committed_offset=max(gate.committed_offset, border))
 
-    async def _waiting_below(self, border: int) -> AsyncIterator[_Waiting]:
+    async def _waiting_below(self, border: PhysicalOffset) -> AsyncIterator[_Waiting]:
         for number, queue in enumerate(list(self._store.queues), start=1):
             if number % QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if not is_tiered_topic(queue.topic) or self._store.queues.find(queue.topic, queue.queue_id) is not queue:
                 continue
             bounds = self._bounds(queue.topic, queue.queue_id)
-            start = max(queue.min_offset, bounds.end_offset if bounds is not None else 0, self._visible_start(queue))
+            start = max(
+                queue.min_offset, bounds.end_offset if bounds is not None else QUEUE_START, self._visible_start(queue)
+            )
             start = queue.skip_empty(start)
             if start < queue.next_offset:
                 physical_offset = queue.unit(start).physical_offset
                 if physical_offset < border:
                     yield _Waiting(queue=queue, start_offset=start, physical_offset=physical_offset)
 
-    async def _lost_below(self, border: int, waiting: list[_Waiting]) -> AsyncIterator[DroppedRange]:
+    async def _lost_below(self, border: PhysicalOffset, waiting: list[_Waiting]) -> AsyncIterator[DroppedRange]:
         now_ms = self._clock()
         for number, each in enumerate(waiting, start=1):
             if number % QUEUES_AT_ONCE == 0:
@@ -132,7 +135,7 @@ class DropOldest:
                     dropped_ms=now_ms,
                 )
 
-    def _log(self, dropped: list[DroppedRange], border: int) -> None:
+    def _log(self, dropped: list[DroppedRange], border: PhysicalOffset) -> None:
         counts: Counter[str] = Counter()
         for each in dropped:
             counts[each.topic] += each.message_count

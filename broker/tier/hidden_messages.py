@@ -20,6 +20,7 @@ from thermocline.broker.cold import ColdPull, ColdReads
 from thermocline.broker.queues import LOOKUP_GROUP, QueueLookup, VisibleQueues
 from thermocline.broker.tier.tier_explanation import why_file_stays
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import NO_PHYSICAL_OFFSET, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.store.files import Disk
@@ -37,7 +38,7 @@ class HiddenSample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One expired message that is stored still."""
 
     queue_id: int
-    offset: int
+    offset: QueueOffset
     store_ms: int
     message_id: str
     unique_key: str | None
@@ -60,10 +61,10 @@ class HiddenQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One queue: what is visible, [minimum, end), and where the stored ones begin, hot and cold."""
 
     queue_id: int
-    minimum: int
-    end: int
-    local_minimum: int
-    cold_minimum: int | None
+    minimum: QueueOffset
+    end: QueueOffset
+    local_minimum: QueueOffset
+    cold_minimum: QueueOffset | None
     oldest_visible_ms: int | None
 
 
@@ -122,7 +123,7 @@ class HiddenMessages:
         Raises:
             UnavailableError: The cold tier cannot be asked now.
         """
-        found: dict[tuple[int, int], HiddenSample] = {}
+        found: dict[tuple[int, QueueOffset], HiddenSample] = {}
         for each in queues:
             queue = self._store.queues.find(topic, each.queue_id)
             if queue is None:
@@ -146,7 +147,7 @@ class HiddenMessages:
         files = list(log.files)[:FILES_MAX]
         starts = [file.base_offset for file in files]
         counts = [0] * len(files)
-        newest_offset = -1
+        newest_offset = NO_PHYSICAL_OFFSET
         rows: list[HiddenFile] = []
         for queue in self._queues(topic):
             first, end = queue.min_offset, self._visible.hot_start(queue)
@@ -166,7 +167,7 @@ class HiddenMessages:
             for number in range(len(files)):
                 if first >= end:
                     break
-                following = starts[number + 1] if number + 1 < len(starts) else 1 << 62
+                following = starts[number + 1] if number + 1 < len(starts) else PhysicalOffset(1 << 62)
                 stop = min(end, queue.first_at_or_behind(following, start=first))
                 counts[number] += stop - first
                 first = stop
@@ -180,7 +181,7 @@ class HiddenMessages:
     def _queues(self, topic: str) -> list[ConsumeQueue]:
         return sorted(self._store.queues.of_topic(topic).values(), key=lambda queue: queue.queue_id)
 
-    async def _stored(self, queue: ConsumeQueue, offset: int) -> MessageRecord | None:
+    async def _stored(self, queue: ConsumeQueue, offset: QueueOffset) -> MessageRecord | None:
         """The record, whether it may be seen or not; None when nothing is stored there any more."""
         if offset >= queue.min_offset:
             unit = queue.unit(offset)
@@ -243,7 +244,7 @@ class HiddenMessages:
                 )
         return rows
 
-    def _index_files(self, newest_offset: int) -> list[HiddenFile]:
+    def _index_files(self, newest_offset: PhysicalOffset) -> list[HiddenFile]:
         """Index files that may file the expired messages: hashes of keys and places in the log, no texts."""
         folder = self._store.config.index_path
         rows: list[HiddenFile] = []

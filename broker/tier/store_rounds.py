@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.helpers import SharedPage
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import NO_PHYSICAL_OFFSET, PhysicalOffset
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import Retention, RetentionGate
 from thermocline.timers.timer_message_store import TimerMessageStore
@@ -54,7 +55,7 @@ class StoreRounds:
         index_timestamp_ms: Callable[[], int],
         on_tick: Callable[[bool], None],
         timers: TimerMessageStore | None = None,
-        on_wanted: Callable[[int], None] | None = None,
+        on_wanted: Callable[[PhysicalOffset], None] | None = None,
         relax: Callable[[RetentionGate], Awaitable[RetentionGate]] | None = None,
     ) -> None:
         """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
@@ -72,7 +73,7 @@ class StoreRounds:
         self._relax = relax
         self._pressure = False
         self._derived_rest_until_s = 0.0
-        self._ticked_offset = -1
+        self._ticked_offset = NO_PHYSICAL_OFFSET
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
         self._maker_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-files")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from thermocline.broker.cold import PinHold, QuarantinedRange
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.store.retention import FileVerdict
 from thermocline.tiered.budgets import TierConfig
 
@@ -24,10 +25,10 @@ class QueueTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One queue; ranges are half-open queue offsets, None for a cold range while the tier process is away."""
 
     queue_id: int
-    local_min: int
-    local_end: int
-    cold_min: int | None
-    cold_end: int | None
+    local_min: QueueOffset
+    local_end: QueueOffset
+    cold_min: QueueOffset | None
+    cold_end: QueueOffset | None
     waiting_messages: int | None
     waiting_bytes: int | None
     first_waiting_ms: int | None

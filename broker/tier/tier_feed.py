@@ -19,6 +19,7 @@ from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, 
 from thermocline.broker.tables import KeptClock, TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.offsets import LOG_START
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueTable
 from thermocline.store.state import TopicIncarnations
 
@@ -55,7 +56,7 @@ class TierFeed:
         self._changed_topics: dict[str, None] = {}
         self._changed_queues: dict[ConsumeQueue, None] = {}
         self._sequence = 0
-        self._log_offset = 0
+        self._log_offset = LOG_START
         self._pressure = False
         self._is_telling = False
         self._wake = asyncio.Event()
@@ -80,7 +81,7 @@ class TierFeed:
         """A tier process has just connected: send every topic and queue again."""
         self._sequence = 0
         # It has received nothing yet, so no range is complete, not even those sent to its predecessor.
-        self._log_offset = 0
+        self._log_offset = LOG_START
         self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
         self._changed_queues = dict.fromkeys(self._queues)
         self._is_telling = True

@@ -52,12 +52,13 @@ from thermocline.broker.helpers import (
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import decode_header
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import QueueGaps
 
 logger = logging.getLogger(__name__)
 
-NOTHING = ColdBounds(min_offset=0, end_offset=0)
+NOTHING = ColdBounds(min_offset=QUEUE_START, end_offset=QUEUE_START)
 
 
 class TierLink:
@@ -86,14 +87,14 @@ class TierLink:
         self._ranges: dict[tuple[str, int], ColdRange] = {}
         self._version = -1
         self._sequence = 0
-        self._committed_offset = 0
+        self._committed_offset = LOG_START
         self._absence: StoreAway | None = None
         self._is_open = False
         self._runs = ColdRuns(self._ask_records)
         hub.add_role(TIER_ROLE, self)
 
     @property
-    def committed_offset(self) -> int:
+    def committed_offset(self) -> PhysicalOffset:
         """Log offset below which every tiered message is committed; 0 until the tier has said so in this boot."""
         return self._committed_offset
 
@@ -199,7 +200,7 @@ class TierLink:
         records = (response.body,) if len(response.body) else ()
         return ColdPullResult(records=records, message_count=reply.message_count, next_offset=reply.next_offset)
 
-    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> QueueOffset | None:
         """First visible cold offset; see ColdReads."""
         return (await self._minimum(topic, queue_id, expired_before_ms)).queue_offset
 
@@ -207,7 +208,7 @@ class TierLink:
         """Store time of the first visible cold record; see ColdReads."""
         return (await self._minimum(topic, queue_id, expired_before_ms)).store_timestamp_ms
 
-    async def offset_by_time(self, search: ColdTimeSearch) -> int | None:
+    async def offset_by_time(self, search: ColdTimeSearch) -> QueueOffset | None:
         """Offset by time; see ColdReads."""
         if self.bounds(search.topic, search.queue_id) == NOTHING:
             return None
@@ -223,7 +224,7 @@ class TierLink:
         response = await self._ask(HelperRequestCode.COLD_QUERY, request)
         return _records(response.body)
 
-    async def view(self, physical_offset: int) -> ColdRecord | None:
+    async def view(self, physical_offset: PhysicalOffset) -> ColdRecord | None:
         """Record by physical offset; see ColdReads."""
         request = ColdViewRequest(version=self._version, physical_offset=physical_offset)
         response = await self._ask(HelperRequestCode.COLD_VIEW, request)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thermocline.broker.state import PoppedOffsets, document_paths, hold_back, read_document
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.store.state import TopicIncarnations, load_origin, read_births, take_births, with_born
@@ -29,7 +30,7 @@ SETTLED_MS = 1_000
 class QueueEnds:
     """The end of every queue, as of a place in the log: every record below it is counted."""
 
-    log_offset: int
+    log_offset: PhysicalOffset
     topics: Mapping[str, tuple[int, tuple[QueueEnd, ...]]]
     """Topic -> incarnation and ends."""
 
@@ -38,8 +39,8 @@ class QueueEnds:
 class Captured:
     """The content of a snapshot, without its writer and its reserved offsets."""
 
-    log_offset: int
-    new_queue_offset: int
+    log_offset: PhysicalOffset
+    new_queue_offset: QueueOffset
     last_incarnation: int
     topics: tuple[TopicState, ...]
     documents: dict[str, Any]
@@ -72,7 +73,7 @@ class StateCapture:
         self._paths = document_paths(config)
         self._kept: dict[str, tuple[FileMark | None, Any]] = {}
         origin = load_origin(disk, config.origin_path)
-        self._new_queue_offset = origin.new_queue_offset if origin is not None else 0
+        self._new_queue_offset = origin.new_queue_offset if origin is not None else QUEUE_START
 
     def capture(self, ends: QueueEnds, *, popped: PoppedOffsets) -> Captured:
         """The state now.

@@ -23,6 +23,7 @@ import msgspec
 from thermocline.broker.state import PoppedOffsets
 from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import StateCorruptError, StateTooNewError
@@ -53,10 +54,10 @@ class StateRounds:
         capture: StateCapture,
         *,
         ends: Callable[[], QueueEnds],
-        reported_offset: Callable[[], int],
+        reported_offset: Callable[[], PhysicalOffset],
         popped: Callable[[], Awaitable[PoppedOffsets]],
-        append_offset: Callable[[], int],
-        saved: Callable[[int], None],
+        append_offset: Callable[[], PhysicalOffset],
+        saved: Callable[[PhysicalOffset], None],
         reserve_bytes: int,
         interval_ms: int,
         clock: Callable[[], int],
@@ -224,7 +225,7 @@ class StateRounds:
 
     def _snapshot(self, captured: Captured) -> StateSnapshot:
         catalog, name = self._writer.catalog, self._log.next_name()
-        ceiling = self._newest.log_ceiling if self._newest is not None else 0
+        ceiling = self._newest.log_ceiling if self._newest is not None else LOG_START
         if self._newest is None or self._is_half_used(self._newest):
             ceiling = max(ceiling, self._append_offset() + self._reserve_bytes)
         return StateSnapshot(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thermocline.broker.tier_process.tier_account import TierAccount
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.indexes import BloomCache, FreshIndex, IndexBuilder, IndexMerger
 from thermocline.tiered.ledger import LedgerWriter
@@ -68,7 +69,7 @@ class TierIndexing:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _gate(self) -> int:
+    def _gate(self) -> PhysicalOffset:
         """Every record below it that the cold tier is to hold is in the catalog."""
         self._service.backlog.account()
         return self._service.backlog.committed_offset()

@@ -56,6 +56,7 @@ from thermocline.broker.tier_process.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import FencedError, InvalidRequestError, UnavailableError
+from thermocline.remoting.offsets import LOG_START, QUEUE_START
 from thermocline.store.files import Disk, Readers, RealDisk
 from thermocline.tiered.budgets import TierBudgets, TierConfig
 from thermocline.tiered.catalog import Catalog, QueueHole
@@ -230,8 +231,8 @@ class TierRole:
                     topic=topic,
                     incarnation=entry.incarnation,
                     queue_id=queue_id,
-                    min_offset=bounds.get(queue_id, (0, 0))[0],
-                    end_offset=bounds.get(queue_id, (0, 0))[1],
+                    min_offset=bounds.get(queue_id, (QUEUE_START, QUEUE_START))[0],
+                    end_offset=bounds.get(queue_id, (QUEUE_START, QUEUE_START))[1],
                     gaps=gaps[queue_id].spans if queue_id in gaps else (),
                 )
                 for queue_id in reported | bounds.keys()
@@ -244,7 +245,7 @@ class TierRole:
             CatalogTable(
                 sequence=self._sent,
                 version=catalog.version,
-                committed_offset=max(0, work.service.backlog.committed_offset()),
+                committed_offset=max(LOG_START, work.service.backlog.committed_offset()),
                 ranges=ranges,
             ),
         )

@@ -31,6 +31,7 @@ from thermocline.broker.helpers import (
 from thermocline.filters import CompiledFilterCache
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import QueryNotFoundError, UnavailableError, UnsupportedRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.reading import Boundary, ColdPull, ColdPullResult, ColdPullStatus, ColdReader
@@ -127,7 +128,7 @@ class TierReads:
             )
         )
 
-    async def _offset(self, request: ColdSearchRequest) -> int | None:
+    async def _offset(self, request: ColdSearchRequest) -> QueueOffset | None:
         search = request.search
         if not self._holds(request.version, search.topic, request.incarnation):
             return None

@@ -25,6 +25,7 @@ from thermocline.broker.tier_process.tier_reads import TierReads
 from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.files import Disk
 from thermocline.tiered.budgets import TierBudgets
 from thermocline.tiered.catalog import Catalog, PackPieces
@@ -224,7 +225,7 @@ class TierWork:
         self._forgotten_version = catalog.version
         self._reader.forget(keys)
 
-    def _log_min_offset(self) -> int:
+    def _log_min_offset(self) -> PhysicalOffset:
         return self._link.page.read().min_offset
 
     # -- the parts -----------------------------------------------------------------------------------------------------

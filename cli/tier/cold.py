@@ -12,6 +12,7 @@ import click
 from thermocline.cli.common.message_rows import COLUMNS, message_row
 from thermocline.cli.common.output import Output
 from thermocline.cli.common.parsing import MOMENT, TIME, topic_and_url
+from thermocline.remoting.offsets import QueueOffset
 
 __all__ = ["cold"]
 
@@ -65,8 +66,8 @@ def read(
     wanted = WantedMessages(
         topic=topic,
         queue_id=queue_id,
-        start_offset=offset,
-        end_offset=end,
+        start_offset=QueueOffset(offset),
+        end_offset=None if end is None else QueueOffset(end),
         start_ms=since_ms or 0,
         end_ms=None if until_ms == LATEST else until_ms,
         count_max=count,

@@ -9,6 +9,7 @@ import click
 from thermocline.cli.common.message_rows import COLUMNS, message_row
 from thermocline.cli.common.output import Output, bytes_text
 from thermocline.cli.common.parsing import duration_text, optional_topic_and_url, topic_and_url
+from thermocline.remoting.offsets import QueueOffset
 
 __all__ = ["cat", "ls", "verify"]
 
@@ -81,7 +82,13 @@ def cat(
     topic, url = topic_and_url(places)
     from thermocline.tiered.bucket import WantedMessages, read_messages
 
-    wanted = WantedMessages(topic=topic, queue_id=queue_id, start_offset=offset, end_offset=end, count_max=count)
+    wanted = WantedMessages(
+        topic=topic,
+        queue_id=queue_id,
+        start_offset=QueueOffset(offset),
+        end_offset=None if end is None else QueueOffset(end),
+        count_max=count,
+    )
     found = read_messages(url, wanted, broker=broker)
     rows = (message_row(name, record, full=full or as_json) for name, record in found)
     Output(as_json=as_json).rows(rows, columns=COLUMNS)

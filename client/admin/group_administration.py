@@ -33,6 +33,7 @@ from thermocline.remoting.headers import (
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import check_group, dlq_topic, is_system_group, retry_topic
 
@@ -211,7 +212,7 @@ class GroupAdministration(AdminBase):
 
         async def reset(master: BrokerAddress) -> dict[MessageQueue, int]:
             header = ResetOffsetRequestHeader(
-                group=group, topic=topic, timestamp=timestamp_ms, queue_id=-1, offset=-1, is_force=True
+                group=group, topic=topic, timestamp=timestamp_ms, queue_id=-1, offset=NO_QUEUE_OFFSET, is_force=True
             )
             answer = await self._running().call(master.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
             table = ResetOffsetBody.decode(answer.body).offset_table
@@ -229,7 +230,12 @@ class GroupAdministration(AdminBase):
             InvalidRequestError: The queue has no such offset.
         """
         header = ResetOffsetRequestHeader(
-            group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
+            group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=QueueOffset(offset),
+            timestamp=0,
+            is_force=True,
         )
 
         async def reset(master: BrokerAddress) -> None:
@@ -240,7 +246,7 @@ class GroupAdministration(AdminBase):
     async def set_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset as if a member had committed it: for groups of which no member runs."""
         header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=QueueOffset(offset)
         )
 
         async def store(master: BrokerAddress) -> None:

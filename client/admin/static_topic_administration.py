@@ -34,6 +34,7 @@ from thermocline.remoting.headers import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import check_topic
 
@@ -148,7 +149,7 @@ class StaticTopicAdministration(AdminBase):
         queue = MessageQueue(topic=topic, broker_name=master.broker_name, queue_id=old.queue_id)
         if queue not in table:
             raise ObjectNotFoundError("the broker does not know where its queue ends", queue=str(queue))
-        end = static_offset(old, table[queue].max_offset)
+        end = static_offset(old, QueueOffset(table[queue].max_offset))
         if block_size <= 1:
             return max(end, old.logic_offset + 1)
         return block_after(end, block_size=block_size)

@@ -32,6 +32,7 @@ from thermocline.remoting.bodies import Body, LogicQueueMappingItem, TopicConfig
 from thermocline.remoting.bodies.logic_queue import GLOBAL_SCOPE, UNDECIDED, Items, is_decided
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
 from thermocline.remoting.json_dialect import dumps
+from thermocline.remoting.offsets import QUEUE_START
 
 __all__ = ["StaticTopicPlan", "block_after", "plan_growth", "plan_move"]
 
@@ -145,7 +146,9 @@ def plan_growth(
     for queue_id in range(len(queues), queue_count):
         name = min(order, key=lambda one: (counts[one], order.index(one)))
         counts[name] += 1
-        item = LogicQueueMappingItem(gen=0, broker_name=name, queue_id=_new_queue(configs, topic, name), logic_offset=0)
+        item = LogicQueueMappingItem(
+            gen=0, broker_name=name, queue_id=_new_queue(configs, topic, name), logic_offset=QUEUE_START
+        )
         mapping_of(configs[name]).hosted_queues[queue_id] = [item]
     return _plan(
         topic, CREATE_OR_UPDATE, configs, cluster_brokers, total=queue_count, epoch=max(epoch + EPOCH_STEP, now_ms)

@@ -42,6 +42,7 @@ from thermocline.remoting.headers import (
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode
@@ -135,11 +136,11 @@ class ConsumerCalls:
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            queue_offset=offset,
+            queue_offset=QueueOffset(offset),
             max_msg_nums=count_max,
             max_msg_bytes=bytes_max,
             sys_flag=sys_flag,
-            commit_offset=commit_offset or 0,
+            commit_offset=QueueOffset(commit_offset or 0),
             suspend_timeout_millis=suspend_ms,
             subscription=subscription.sub_string if tells_subscription else None,
             sub_version=subscription.sub_version,
@@ -210,7 +211,7 @@ class ConsumerCalls:
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            commit_offset=offset,
+            commit_offset=QueueOffset(offset),
             broker_name=queue.broker_name,
         )
         if is_confirmed:
@@ -321,7 +322,7 @@ class ConsumerCalls:
             await self.resend(message, max_reconsume_times=max_reconsume_times)
             return
         header = ConsumerSendMsgBackRequestHeader(
-            offset=message.physical_offset,
+            offset=PhysicalOffset(message.physical_offset),
             group=self._group,
             delay_level=delay_level,
             origin_msg_id=message.message_id,

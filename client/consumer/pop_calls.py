@@ -22,6 +22,7 @@ from thermocline.remoting.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -172,7 +173,7 @@ class PopCalls:
                 queue_id=queue_id,
                 retry=str(int(of_check_point[0].receipt.retry_flag)),
                 revive_queue_id=of_check_point[0].receipt.revive_queue_id,
-                start_offset=start_offset,
+                start_offset=QueueOffset(start_offset),
                 topic=of_check_point[0].topic,
             )
             for (_, queue_id, start_offset, pop_time_ms), of_check_point in by_check_point.items()

@@ -43,6 +43,7 @@ from thermocline.client.send_result import SendResult, SendStatus
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError
 from thermocline.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.records.properties import PropertyName
@@ -151,7 +152,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         header = EndTransactionRequestHeader(
             topic=half.queue.topic,
             producer_group=self.group,
-            tran_state_table_offset=half.queue_offset,
+            tran_state_table_offset=QueueOffset(half.queue_offset),
             commit_log_offset=decode_message_id(half.offset_message_id).physical_offset,
             commit_or_rollback=END_FLAGS[state],
             msg_id=half.message_id,

@@ -50,6 +50,7 @@ from thermocline.remoting.headers import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from thermocline.remoting.offsets import LOG_START, QUEUE_START
 from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName, find_property
@@ -286,15 +287,15 @@ def _received(header: ReplyMessageRequestHeader, properties_text: bytes, body: b
     record = MessageRecord(
         queue_id=header.queue_id,
         flag=header.flag,
-        queue_offset=0,
-        physical_offset=0,
+        queue_offset=QUEUE_START,
+        physical_offset=LOG_START,
         sys_flag=header.sys_flag,
         born_timestamp_ms=header.born_timestamp,
         born_host=_host(header.born_host),
         store_timestamp_ms=header.store_timestamp,
         store_host=_host(header.store_host),
         reconsume_times=header.reconsume_times or 0,
-        prepared_transaction_offset=0,
+        prepared_transaction_offset=LOG_START,
         body=body,
         topic=header.topic,
         properties_text=properties_text + f"{PropertyName.REPLY_ARRIVE_TIME}\x01{wall_clock_ms()}\x02".encode(),

@@ -55,6 +55,7 @@ from thermocline.remoting.headers import (
     ViewBrokerStatsDataRequestHeader,
     ViewMessageRequestHeader,
 )
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.settings import format_config_text, parse_config_text
@@ -250,7 +251,7 @@ class FakeAdmin:
             if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
                 offset = header.offset
             elif header.timestamp < 0:
-                offset = len(queue)
+                offset = QueueOffset(len(queue))
             else:
                 offset = store.offset_by_time(header.topic, queue_id, header.timestamp)
             key = (header.group, header.topic, queue_id)
@@ -326,7 +327,7 @@ class FakeAdmin:
                 found.append(stored.record)
         if not found:
             raise QueryNotFoundError("can not find message, maybe time range not correct")
-        answer = QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=0)
+        answer = QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=LOG_START)
         return RemotingCommand.response(command, header=answer, body=b"".join(found))
 
     def _view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

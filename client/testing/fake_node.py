@@ -67,6 +67,7 @@ from thermocline.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
     decode_send_header,
 )
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.batch import decode_batch
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
@@ -393,13 +394,13 @@ class FakeNode:
             raise InvalidParameterError(f"queueId[{header.queue_id}] is illegal")
         is_wanted = self._filters.of(self._subscription(header))
         queue = topic.queues[header.queue_id]
-        low, end, start = topic.min_offset(header.queue_id), len(queue), header.queue_offset
+        low, end, start = topic.min_offset(header.queue_id), QueueOffset(len(queue)), header.queue_offset
         reset = self.store.pending_resets.pop((header.consumer_group, header.topic, header.queue_id), None)
         taken: list[StoredMessage] = []
         if reset is not None:
             status, code, following = "OFFSET_RESET", ResponseCode.PULL_OFFSET_MOVED, reset
         elif end == 0:
-            following = 0
+            following = QUEUE_START
             status = "NO_MESSAGE_IN_QUEUE"
             code = ResponseCode.PULL_OFFSET_MOVED if start else ResponseCode.PULL_NOT_FOUND
         elif start < low:
@@ -483,7 +484,7 @@ class FakeNode:
 
     def _max_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = command.header(GetMaxOffsetRequestHeader)
-        offset = len(self.store.topic(header.topic).queues[header.queue_id])
+        offset = QueueOffset(len(self.store.topic(header.topic).queues[header.queue_id]))
         return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
 
     def _min_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -504,7 +505,7 @@ class FakeNode:
         self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return RemotingCommand.response(command)
 
-    def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def _commit(self, group: str, topic: str, queue_id: int, offset: QueueOffset) -> None:
         if (group, topic, queue_id) not in self.store.pending_resets:
             self.store.consumer_offsets[group, topic, queue_id] = offset
 

@@ -40,6 +40,7 @@ from thermocline.remoting.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -68,7 +69,7 @@ class _Batch:
     """What was popped in order from one queue and is not acknowledged yet."""
 
     start_offset: int
-    opened: set[int] = field(default_factory=set)
+    opened: set[QueueOffset] = field(default_factory=set)
 
 
 class FakePops:
@@ -219,7 +220,7 @@ class FakePops:
             body=b"".join(records),
         )
 
-    def _offset(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
+    def _offset(self, topic: str, group: str, queue_id: int, init_mode: int) -> QueueOffset:
         store = self._node.store
         offset = store.consumer_offsets.get((group, topic, queue_id))
         if offset is not None:
@@ -227,7 +228,7 @@ class FakePops:
         held = store.topic(topic)
         if init_mode == 0 or is_retry_topic(topic):
             return held.min_offset(queue_id)
-        return max(0, len(held.queues[queue_id]) - 1)
+        return QueueOffset(max(0, len(held.queues[queue_id]) - 1))
 
     def _end(self, waiting: _WaitingPop) -> None:
         self._waiting.remove(waiting)
@@ -237,7 +238,7 @@ class FakePops:
         loop = asyncio.get_running_loop()
         self._held[key] = loop.call_later(max(0, invisible_ms) / 1000, self._come_back, key)
 
-    def _done(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> None:
+    def _done(self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int) -> None:
         timer = self._held.pop((topic, group, queue_id, offset, pop_time_ms), None)
         if timer is None:
             return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import TopicNotFoundError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, decode_record, encode_record
 from thermocline.remoting.records.properties import PropertyName, find_property
 from thermocline.remoting.socket_address import Host
@@ -24,8 +25,8 @@ class StoredMessage:
     """One record and what a pull needs to know of it."""
 
     record: bytes
-    physical_offset: int
-    queue_offset: int
+    physical_offset: PhysicalOffset
+    queue_offset: QueueOffset
     store_timestamp_ms: int
     tags_code: int
 
@@ -47,9 +48,9 @@ class FakeTopic:
         count = max(self.config.read_queue_nums, self.config.write_queue_nums)
         self.queues.extend([] for _ in range(count - len(self.queues)))
 
-    def min_offset(self, queue_id: int) -> int:
+    def min_offset(self, queue_id: int) -> QueueOffset:
         """Return the first offset that is still there."""
-        return self.min_offsets.get(queue_id, 0)
+        return QueueOffset(self.min_offsets.get(queue_id, 0))
 
 
 class FakeStore:
@@ -59,10 +60,10 @@ class FakeStore:
         self._store_host = store_host
         self._clock_ms = clock_ms
         self.topics: dict[str, FakeTopic] = {}
-        self.by_physical_offset: dict[int, StoredMessage] = {}
-        self.consumer_offsets: dict[tuple[str, str, int], int] = {}
-        self.pending_resets: dict[tuple[str, str, int], int] = {}
-        self._append_offset = 0
+        self.by_physical_offset: dict[PhysicalOffset, StoredMessage] = {}
+        self.consumer_offsets: dict[tuple[str, str, int], QueueOffset] = {}
+        self.pending_resets: dict[tuple[str, str, int], QueueOffset] = {}
+        self._append_offset = LOG_START
 
     def topic(self, name: str) -> FakeTopic:
         """Return a topic; TopicNotFoundError when there is none."""
@@ -105,7 +106,7 @@ class FakeStore:
         record = encode_record(
             topic=topic_name,
             queue_id=queue_id,
-            queue_offset=len(queue),
+            queue_offset=QueueOffset(len(queue)),
             physical_offset=self._append_offset,
             body=body,
             properties_text=properties_text,
@@ -119,17 +120,17 @@ class FakeStore:
         )
         tag = find_property(properties_text, PropertyName.TAGS.encode())
         stored = StoredMessage(
-            record, self._append_offset, len(queue), now_ms, tags_code(tag.decode() if tag else None)
+            record, self._append_offset, QueueOffset(len(queue)), now_ms, tags_code(tag.decode() if tag else None)
         )
         queue.append(stored)
         self.by_physical_offset[self._append_offset] = stored
         self._append_offset += len(record)
         return stored
 
-    def offset_by_time(self, topic_name: str, queue_id: int, timestamp_ms: int) -> int:
+    def offset_by_time(self, topic_name: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
         """Return the first offset stored at that time or later, the queue's end when there is none."""
         queue = self.topic(topic_name).queues[queue_id]
         for stored in queue:
             if stored.store_timestamp_ms >= timestamp_ms:
                 return stored.queue_offset
-        return len(queue)
+        return QueueOffset(len(queue))

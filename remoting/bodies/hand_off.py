@@ -13,10 +13,11 @@ from __future__ import annotations
 import msgspec
 
 from thermocline.remoting.bodies.body import Body
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 
-BEGINNING = -2
+BEGINNING = QueueOffset(-2)
 """As a queue's offset: wherever the queue begins."""
-NO_OFFSET = -1
+NO_OFFSET = QueueOffset(-1)
 """As a group's offset: it has none in this queue."""
 ERROR_FIELD = "error"
 """The field of a refusal's header that names the error's class."""
@@ -30,9 +31,9 @@ class QueueTarget(Body, kw_only=True):
     """
 
     queue_id: int
-    offset: int
-    expected: int | None = None
-    start: int | None = None
+    offset: QueueOffset
+    expected: QueueOffset | None = None
+    start: QueueOffset | None = None
 
 
 class TopicTarget(Body, kw_only=True):
@@ -62,8 +63,8 @@ class MovedQueue(Body, kw_only=True):
     topic: str
     queue_id: int
     before: int
-    offset: int
-    min_offset: int = 0
+    offset: QueueOffset
+    min_offset: QueueOffset = QUEUE_START
 
 
 class HandOffAnswer(Body, kw_only=True):
@@ -77,9 +78,9 @@ class QueuePlace(Body, kw_only=True):
     """A queue's visible range [min_offset, max_offset) and where the group is."""
 
     queue_id: int
-    min_offset: int
-    max_offset: int
-    offset: int
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+    offset: QueueOffset
 
 
 class HandOffPlaces(Body, kw_only=True):

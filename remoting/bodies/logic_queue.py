@@ -24,9 +24,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail, TopicQueueMappingInfo
+from thermocline.remoting.offsets import QueueOffset
 
 GLOBAL_SCOPE = "__global__"
-UNDECIDED = -1
+UNDECIDED = QueueOffset(-1)
 VIRTUAL_BROKER_PREFIX = "__syslo__"
 NO_BROKER = "__syslo__none__"
 """The leader of a logic queue that no broker says it leads."""
@@ -52,27 +53,27 @@ def is_decided(item: LogicQueueMappingItem) -> bool:
     return item.logic_offset >= 0
 
 
-def static_offset(item: LogicQueueMappingItem, physical_offset: int) -> int:
-    """The logic queue's offset of a physical one; the item's first for offsets below its start."""
+def static_offset(item: LogicQueueMappingItem, queue_offset: QueueOffset) -> QueueOffset:
+    """The logic queue's offset of one of the physical queue; the item's first for offsets below its start."""
     assert is_decided(item)
-    return item.logic_offset + max(0, physical_offset - item.start_offset)
+    return item.logic_offset + max(0, queue_offset - item.start_offset)
 
 
-def static_offset_if_decided(item: LogicQueueMappingItem, physical_offset: int) -> int:
+def static_offset_if_decided(item: LogicQueueMappingItem, queue_offset: QueueOffset) -> QueueOffset:
     """The same for answers to senders: -1 while the item is undecided, and never beyond an end that it names."""
     if not is_decided(item):
         return UNDECIDED
-    if item.start_offset <= item.end_offset < physical_offset:
-        physical_offset = item.end_offset
-    return static_offset(item, physical_offset)
+    if item.start_offset <= item.end_offset < queue_offset:
+        queue_offset = item.end_offset
+    return static_offset(item, queue_offset)
 
 
-def physical_offset(item: LogicQueueMappingItem, offset: int) -> int:
-    """The physical offset of one of the logic queue; below the item's start for offsets before the item."""
+def physical_queue_offset(item: LogicQueueMappingItem, offset: QueueOffset) -> QueueOffset:
+    """The physical queue's offset of one of the logic queue; below the item's start for offsets before the item."""
     return offset - item.logic_offset + item.start_offset
 
 
-def static_end(item: LogicQueueMappingItem) -> int:
+def static_end(item: LogicQueueMappingItem) -> QueueOffset:
     """The logic queue's offset behind the item, as far as the item itself says it: else where the item begins."""
     return item.logic_offset + max(0, item.end_offset - item.start_offset)
 
@@ -80,7 +81,7 @@ def static_end(item: LogicQueueMappingItem) -> int:
 # -- the items of one logic queue --------------------------------------------------------------------------------------
 
 
-def find_item(items: Items, offset: int) -> LogicQueueMappingItem | None:
+def find_item(items: Items, offset: QueueOffset) -> LogicQueueMappingItem | None:
     """The decided item that holds an offset: the newest that begins at or before it, else the first."""
     decided = [item for item in items if is_decided(item)]
     return next((item for item in reversed(decided) if item.logic_offset <= offset), next(iter(decided), None))

@@ -12,9 +12,10 @@ from typing import Annotated, Self
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
-from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.header_codec import Int, Long, QueueOffsetLong
 from thermocline.remoting.json_conversion import convert, enum_names
 from thermocline.remoting.json_dialect import loads_as, read_exactly
+from thermocline.remoting.offsets import QUEUE_START
 
 REQUEST_MODE_PULL = "PULL"
 REQUEST_MODE_POP = "POP"
@@ -31,7 +32,7 @@ class BatchAck(Body, kw_only=True):
     queue_id: Int = field(default=0, name="q")
     retry: str = field(default="0", name="r")
     revive_queue_id: Int = field(default=0, name="rq")
-    start_offset: Long = field(default=0, name="so")
+    start_offset: QueueOffsetLong = field(default=QUEUE_START, name="so")
     topic: str = field(default="", name="t")
 
 

@@ -11,9 +11,10 @@ from msgspec import field
 
 from thermocline.remoting.bodies.body import Body, DialectBody, FrozenBody
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.header_codec import Int, Long, QueueOffsetLong
 from thermocline.remoting.json_conversion import EXTENSION, enum_names
 from thermocline.remoting.json_dialect import dumps, loads_as
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QUEUE_START
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -97,11 +98,11 @@ class LogicQueueMappingItem(Body, kw_only=True):
     """One stretch of a static topic's logical queue."""
 
     broker_name: str | None = field(default=None, name="bname")
-    end_offset: Long = -1
+    end_offset: QueueOffsetLong = NO_QUEUE_OFFSET
     gen: Int = 0
-    logic_offset: Long = 0
+    logic_offset: QueueOffsetLong = QUEUE_START
     queue_id: Int = 0
-    start_offset: Long = 0
+    start_offset: QueueOffsetLong = QUEUE_START
     time_of_end: Long = -1
     time_of_start: Long = -1
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import KEY_SEPARATOR
 
 QUEUE_SEPARATOR = ";"
@@ -29,8 +30,8 @@ class PoppedOffsets:
 
     retry_flag: int
     queue_id: int
-    start_offset: int
-    offsets: tuple[int, ...]
+    start_offset: QueueOffset
+    offsets: tuple[QueueOffset, ...]
 
 
 def start_offset_info(queues: Iterable[PoppedOffsets]) -> str:
@@ -45,7 +46,7 @@ def message_offset_info(queues: Iterable[PoppedOffsets]) -> str:
     )
 
 
-def order_count_info(retry_flag: int, queue_id: int, counts: Mapping[int, int], *, least: int) -> str:
+def order_count_info(retry_flag: int, queue_id: int, counts: Mapping[QueueOffset, int], *, least: int) -> str:
     """The header field orderCountInfo of one queue: `counts` of those offsets that were given out before."""
     pieces = [f"{retry_flag:d} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     return QUEUE_SEPARATOR.join([*pieces, f"{retry_flag:d} {queue_id} {least}"])
@@ -58,7 +59,7 @@ def parse_popped_offsets(start_info: str | None, message_info: str | None) -> di
         InvalidRequestError: They cannot be read, or contradict each other.
     """
     starts = {
-        (_number(flag), _number(queue_id)): _number(start)
+        (_number(flag), _number(queue_id)): QueueOffset(_number(start))
         for flag, queue_id, start in _pieces(start_info or "", "startOffsetInfo")
     }
     queues: dict[tuple[int, int], PoppedOffsets] = {}
@@ -70,26 +71,26 @@ def parse_popped_offsets(start_info: str | None, message_info: str | None) -> di
             retry_flag=flag,
             queue_id=queue_id,
             start_offset=starts[key],
-            offsets=tuple(_number(text) for text in offsets_text.split(OFFSET_SEPARATOR)),
+            offsets=tuple(QueueOffset(_number(text)) for text in offsets_text.split(OFFSET_SEPARATOR)),
         )
     return queues
 
 
-def parse_order_counts(text: str | None) -> dict[tuple[int, int, int | None], int]:
+def parse_order_counts(text: str | None) -> dict[tuple[int, int, QueueOffset | None], int]:
     """orderCountInfo: by retry flag, queue id and offset; the offset is None where the whole queue is meant.
 
     Raises:
         InvalidRequestError: It cannot be read.
     """
-    counts: dict[tuple[int, int, int | None], int] = {}
+    counts: dict[tuple[int, int, QueueOffset | None], int] = {}
     for flag, place, count in _pieces(text or "", "orderCountInfo"):
-        offset: int | None = None
+        offset: QueueOffset | None = None
         queue_text = place
         if place.startswith("qo"):
             queue_text, separator, offset_text = place[2:].partition("%")
             if not separator:
                 raise InvalidRequestError("not the order counts of a POP", text=place[:SHOWN_CHARS])
-            offset = _number(offset_text)
+            offset = QueueOffset(_number(offset_text))
         counts[_number(flag), _number(queue_text), offset] = _number(count)
     return counts
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.handles.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
 from thermocline.remoting.records.properties import KEY_SEPARATOR
 
 FIELDS_WRITTEN = 8
@@ -30,14 +31,14 @@ SHOWN_CHARS = 200
 class ReceiptHandle:
     """One popped message that a consumer holds."""
 
-    start_offset: int
+    start_offset: QueueOffset
     pop_time_ms: int
     invisible_ms: int
     revive_queue_id: int
     retry_flag: int = RetryFlag.NORMAL
     broker_name: str
     queue_id: int
-    queue_offset: int = -1
+    queue_offset: QueueOffset = NO_QUEUE_OFFSET
 
     @property
     def is_order(self) -> bool:
@@ -68,14 +69,14 @@ class ReceiptHandle:
             raise InvalidRequestError("not a receipt handle", text=text[:SHOWN_CHARS])
         try:
             return cls(
-                start_offset=int(fields[0]),
+                start_offset=QueueOffset(int(fields[0])),
                 pop_time_ms=int(fields[1]),
                 invisible_ms=int(fields[2]),
                 revive_queue_id=int(fields[3]),
                 retry_flag=int(fields[4]),
                 broker_name=fields[5],
                 queue_id=int(fields[6]),
-                queue_offset=int(fields[7]) if len(fields) >= FIELDS_WRITTEN else -1,
+                queue_offset=QueueOffset(int(fields[7]) if len(fields) >= FIELDS_WRITTEN else -1),
             )
         except ValueError as error:
             raise InvalidRequestError("not a receipt handle", text=text[:SHOWN_CHARS]) from error

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import msgspec
 
-from thermocline.remoting.header_codec import Header, Int, Long, RpcHeader, TopicHeader, TopicQueueHeader
+from thermocline.remoting.header_codec import (
+    Header,
+    Int,
+    Long,
+    QueueOffsetLong,
+    RpcHeader,
+    TopicHeader,
+    TopicQueueHeader,
+)
 
 
 class HeartbeatRequestHeader(RpcHeader, kw_only=True):
@@ -95,7 +103,7 @@ class ResetOffsetRequestHeader(TopicQueueHeader, kw_only=True):
     group: str
     topic: str
     queue_id: Int = -1
-    offset: Long | None = None
+    offset: QueueOffsetLong | None = None
     timestamp: Long = -1
     is_force: bool = False
 

@@ -9,7 +9,16 @@ from typing import ClassVar
 
 import msgspec
 
-from thermocline.remoting.header_codec import Header, Int, Long, TopicHeader, TopicQueueHeader
+from thermocline.remoting.header_codec import (
+    Header,
+    Int,
+    Long,
+    PhysicalOffsetLong,
+    QueueOffsetLong,
+    TopicHeader,
+    TopicQueueHeader,
+)
+from thermocline.remoting.offsets import QUEUE_START
 
 
 class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):
@@ -20,10 +29,10 @@ class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):
     consumer_group: str
     topic: str
     queue_id: Int
-    queue_offset: Long
+    queue_offset: QueueOffsetLong
     max_msg_nums: Int
     sys_flag: Int
-    commit_offset: Long = 0
+    commit_offset: QueueOffsetLong = QUEUE_START
     suspend_timeout_millis: Long = 0
     subscription: str | None = None
     sub_version: Long = 0
@@ -39,9 +48,9 @@ class PullMessageResponseHeader(Header, kw_only=True):
     decodes_itself: ClassVar[bool] = True
 
     suggest_which_broker_id: Long
-    next_begin_offset: Long
-    min_offset: Long
-    max_offset: Long
+    next_begin_offset: QueueOffsetLong
+    min_offset: QueueOffsetLong
+    max_offset: QueueOffsetLong
     offset_delta: Long | None = None
     topic_sys_flag: Int | None = None
     group_sys_flag: Int | None = None
@@ -64,14 +73,14 @@ class QueryMessageResponseHeader(Header, kw_only=True):
     """The answer to QUERY_MESSAGE."""
 
     index_last_update_timestamp: Long
-    index_last_update_phyoffset: Long
+    index_last_update_phyoffset: PhysicalOffsetLong
 
 
 class ViewMessageRequestHeader(Header, kw_only=True):
     """VIEW_MESSAGE_BY_ID 33; `offset` is the physical offset."""
 
     topic: str | None = None
-    offset: Long
+    offset: PhysicalOffsetLong
 
 
 class SearchOffsetRequestHeader(TopicQueueHeader, kw_only=True):
@@ -101,7 +110,7 @@ class GetMinOffsetRequestHeader(TopicQueueHeader, kw_only=True):
 class OffsetResponseHeader(Header, kw_only=True):
     """The answer to codes 14, 29, 30 and 31."""
 
-    offset: Long
+    offset: QueueOffsetLong
 
 
 class GetEarliestMsgStoretimeRequestHeader(TopicQueueHeader, kw_only=True):
@@ -132,7 +141,7 @@ class UpdateConsumerOffsetRequestHeader(TopicQueueHeader, kw_only=True):
     consumer_group: str
     topic: str
     queue_id: Int
-    commit_offset: Long
+    commit_offset: QueueOffsetLong
 
 
 class QueryConsumeQueueRequestHeader(TopicQueueHeader, kw_only=True):
@@ -140,7 +149,7 @@ class QueryConsumeQueueRequestHeader(TopicQueueHeader, kw_only=True):
 
     topic: str
     queue_id: Int = 0
-    index: Long = 0
+    index: QueueOffsetLong = QUEUE_START
     count: Int = 0
     consumer_group: str | None = None
 
@@ -181,7 +190,7 @@ class AckMessageRequestHeader(TopicQueueHeader, kw_only=True):
     topic: str
     queue_id: Int
     extra_info: str
-    offset: Long
+    offset: QueueOffsetLong
 
 
 class ChangeInvisibleTimeRequestHeader(TopicQueueHeader, kw_only=True):
@@ -191,7 +200,7 @@ class ChangeInvisibleTimeRequestHeader(TopicQueueHeader, kw_only=True):
     topic: str
     queue_id: Int
     extra_info: str
-    offset: Long
+    offset: QueueOffsetLong
     invisible_time: Long
     suspend: bool = False
 

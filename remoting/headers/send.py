@@ -16,6 +16,8 @@ from thermocline.remoting.header_codec import (
     Header,
     Int,
     Long,
+    PhysicalOffsetLong,
+    QueueOffsetLong,
     RpcHeader,
     TopicHeader,
     TopicQueueHeader,
@@ -127,7 +129,7 @@ class SendMessageResponseHeader(Header, kw_only=True):
 
     msg_id: str
     queue_id: Int
-    queue_offset: Long
+    queue_offset: QueueOffsetLong
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
@@ -155,7 +157,7 @@ class ReplyMessageRequestHeader(TopicQueueHeader, kw_only=True):
 class ConsumerSendMsgBackRequestHeader(RpcHeader, kw_only=True):
     """CONSUMER_SEND_MSG_BACK 36; `offset` is the physical offset of the message."""
 
-    offset: Long
+    offset: PhysicalOffsetLong
     group: str
     delay_level: Int
     origin_msg_id: str | None = None
@@ -169,8 +171,8 @@ class EndTransactionRequestHeader(RpcHeader, kw_only=True):
 
     topic: str | None = None
     producer_group: str
-    tran_state_table_offset: Long
-    commit_log_offset: Long
+    tran_state_table_offset: QueueOffsetLong
+    commit_log_offset: PhysicalOffsetLong
     commit_or_rollback: Int
     from_transaction_check: bool = False
     msg_id: str | None = None
@@ -181,8 +183,8 @@ class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
     """CHECK_TRANSACTION_STATE 39, broker to client."""
 
     topic: str | None = None
-    tran_state_table_offset: Long
-    commit_log_offset: Long
+    tran_state_table_offset: QueueOffsetLong
+    commit_log_offset: PhysicalOffsetLong
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import decode_host, encode_host
 from thermocline.remoting.socket_address import Host
 
@@ -37,10 +38,10 @@ class OffsetMessageId:
     """The content of an offset message id."""
 
     host: Host
-    physical_offset: int
+    physical_offset: PhysicalOffset
 
 
-def encode_message_id(host: Host | bytes, physical_offset: int) -> str:
+def encode_message_id(host: Host | bytes, physical_offset: PhysicalOffset) -> str:
     """The id of the record at `physical_offset` on the broker at `host` (text and port, or `encode_host` bytes)."""
     host_bytes = encode_host(host) if isinstance(host, tuple) else host
     return (host_bytes + _LONG.pack(physical_offset)).hex().upper()

@@ -43,6 +43,7 @@ from thermocline.remoting.errors import (
     RecordMagicError,
     RecordSizeError,
 )
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.crc32 import crc32
 from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX, PropertyName, decode_properties, find_property
 from thermocline.remoting.records.record_layout import HOST_V6_MORE_BYTES, HOSTS_V6, head_struct, position_of
@@ -117,15 +118,15 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     queue_id: int
     flag: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     sys_flag: int
     born_timestamp_ms: int
     born_host: Host
     store_timestamp_ms: int
     store_host: Host
     reconsume_times: int
-    prepared_transaction_offset: int
+    prepared_transaction_offset: PhysicalOffset
     body: bytes
     topic: str
     properties_text: bytes
@@ -158,7 +159,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.property_text(PropertyName.UNIQUE_KEY)
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """The physical offset just behind this record."""
         return self.physical_offset + self.size_bytes
 
@@ -177,8 +178,8 @@ def encode_record(
     *,
     topic: str | bytes,
     queue_id: int,
-    queue_offset: int,
-    physical_offset: int,
+    queue_offset: QueueOffset,
+    physical_offset: PhysicalOffset,
     body: bytes | memoryview,
     properties_text: bytes,
     born_timestamp_ms: int,
@@ -188,7 +189,7 @@ def encode_record(
     flag: int = 0,
     sys_flag: int = 0,
     reconsume_times: int = 0,
-    prepared_transaction_offset: int = 0,
+    prepared_transaction_offset: PhysicalOffset = LOG_START,
 ) -> bytes:
     """One whole record. The host bits of `sys_flag` are set from the hosts given, as text or as `encode_host` bytes.
 

@@ -26,7 +26,14 @@ from thermocline.remoting.errors import (
     UnsupportedRequestError,
 )
 from thermocline.spark.connector.s3a_connector import connector_error, hadoop_of, java_causes
-from thermocline.tiered.objects import Data, ObjectInfo, ObjectStoreRefusedError, ObjectSuffix, masked_url
+from thermocline.tiered.objects import (
+    Data,
+    ObjectInfo,
+    ObjectStoreRefusedError,
+    ObjectSuffix,
+    SegmentOffset,
+    masked_url,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +70,7 @@ class HadoopObjectStore:
         """See ObjectStore."""
         return await self._run(key, lambda: self._read(key, None, None))
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
         data = await self._run(key, lambda: self._read(key, start, end - start))
         if len(data) < end - start:

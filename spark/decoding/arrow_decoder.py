@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.compression import decompress
 from thermocline.remoting.records.message_record import POSITION_BORN_HOST, POSITION_STORE_HOST, decode_host
 from thermocline.remoting.records.record_heads import (
@@ -38,7 +39,7 @@ from thermocline.spark.decoding.arrow_gather import BUFFER_BYTES_MAX, gather_pie
 from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
 from thermocline.spark.decoding.key_words import rows_with_keys
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
-from thermocline.spark.decoding.offset_spans import OffsetSpans
+from thermocline.spark.decoding.offset_spans import OFFSET_MAX, OffsetSpans
 from thermocline.spark.decoding.property_columns import PropertyColumns, read_properties
 
 INT64_MAX = 2**63 - 1
@@ -59,8 +60,8 @@ class RowSelection:
     """Which rows of a frame count: half-open ranges of queue offset and store time, tags (None: any), keys (of each
     set at least one), and spans of offsets within the range (None: all of it)."""
 
-    start_offset: int = 0
-    end_offset: int = INT64_MAX
+    start_offset: QueueOffset = QUEUE_START
+    end_offset: QueueOffset = OFFSET_MAX
     start_ms: int = 0
     end_ms: int = INT64_MAX
     tags: frozenset[str] | None = None

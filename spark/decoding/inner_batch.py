@@ -9,6 +9,7 @@ Source: MessageDecoder.decodeMessage, PullAPIWrapper.processPullResult, Apache R
 from __future__ import annotations
 
 from thermocline.remoting.errors import CorruptDataError, MessageIllegalError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records import sys_flag as flags
 from thermocline.remoting.records.batch import BatchMessage, decode_batch
 from thermocline.remoting.records.compression import decompress
@@ -61,7 +62,7 @@ def _unwrap_record(heads: RecordHeads, row: int) -> list[bytes]:
     start, body_start = int(heads.starts[row]), int(heads.body_starts[row])
     body_end = body_start + int(heads.head["body_bytes"][row])
     sys_flag = int(heads.head["sys_flag"][row])
-    queue_offset = int(heads.head["queue_offset"][row])
+    queue_offset = QueueOffset(heads.head["queue_offset"][row])
     body = bytes(view[body_start:body_end])
     try:
         if flags.is_compressed(sys_flag) and body:
@@ -77,7 +78,7 @@ def _unwrap_record(heads: RecordHeads, row: int) -> list[bytes]:
     return [_message_record(fixed, topic, message, queue_offset + index) for index, message in enumerate(messages)]
 
 
-def _message_record(fixed: bytearray, topic: bytes, message: BatchMessage, queue_offset: int) -> bytes:
+def _message_record(fixed: bytearray, topic: bytes, message: BatchMessage, queue_offset: QueueOffset) -> bytes:
     """One message as a record; `fixed` is the batch's head up to its body length, patched in place."""
     tail = topic + SHORT.pack(len(message.properties_text)) + message.properties_text
     INT.pack_into(fixed, POSITION_SIZE, len(fixed) + INT.size + len(message.body) + len(tail))

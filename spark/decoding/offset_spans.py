@@ -8,21 +8,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.record_heads import Integers, Mask
 
-OFFSET_MAX = 2**63 - 1
+OFFSET_MAX = QueueOffset(2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpans:
     """See the module's header. Made by `of`."""
 
-    spans: tuple[tuple[int, int], ...]
+    spans: tuple[tuple[QueueOffset, QueueOffset], ...]
 
     @classmethod
-    def of(cls, spans: Iterable[tuple[int, int]]) -> OffsetSpans:
+    def of(cls, spans: Iterable[tuple[QueueOffset, QueueOffset]]) -> OffsetSpans:
         """The union of spans in any order; empty ones do not count."""
-        joined: list[tuple[int, int]] = []
+        joined: list[tuple[QueueOffset, QueueOffset]] = []
         for start, end in sorted(span for span in spans if span[0] < span[1]):
             if joined and start <= joined[-1][1]:
                 joined[-1] = (joined[-1][0], max(joined[-1][1], end))
@@ -31,18 +32,18 @@ class OffsetSpans:
         return cls(tuple(joined))
 
     @property
-    def start(self) -> int:
+    def start(self) -> QueueOffset:
         """The least offset; 0 of an empty set."""
-        return self.spans[0][0] if self.spans else 0
+        return self.spans[0][0] if self.spans else QUEUE_START
 
     @property
-    def end(self) -> int:
+    def end(self) -> QueueOffset:
         """The offset after the greatest; 0 of an empty set."""
-        return self.spans[-1][1] if self.spans else 0
+        return self.spans[-1][1] if self.spans else QUEUE_START
 
     def intersect(self, other: OffsetSpans) -> OffsetSpans:
         """What is in both."""
-        found: list[tuple[int, int]] = []
+        found: list[tuple[QueueOffset, QueueOffset]] = []
         mine, its = 0, 0
         while mine < len(self.spans) and its < len(other.spans):
             (start, end), (other_start, other_end) = self.spans[mine], other.spans[its]
@@ -55,10 +56,10 @@ class OffsetSpans:
 
     def complement(self) -> OffsetSpans:
         """Every offset from 0 on that is not in it."""
-        edges = [0, *(edge for span in self.spans for edge in span), OFFSET_MAX]
+        edges = [QUEUE_START, *(edge for span in self.spans for edge in span), OFFSET_MAX]
         return OffsetSpans.of(zip(edges[0::2], edges[1::2], strict=True))
 
-    def overlaps(self, start: int, end: int) -> bool:
+    def overlaps(self, start: QueueOffset, end: QueueOffset) -> bool:
         """Whether any offset of [start, end) is in it."""
         place = bisect_right(self.spans, start, key=lambda span: span[1])
         return place < len(self.spans) and self.spans[place][0] < end
@@ -70,4 +71,4 @@ class OffsetSpans:
         return inside
 
 
-EVERY_OFFSET = OffsetSpans(((0, OFFSET_MAX),))
+EVERY_OFFSET = OffsetSpans(((QUEUE_START, OFFSET_MAX),))

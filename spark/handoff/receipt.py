@@ -30,6 +30,7 @@ import msgspec
 
 from thermocline.remoting.bodies.hand_off import BEGINNING, QueueTarget, TopicTarget
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectNotFoundError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import S3_SCHEMES
@@ -55,9 +56,9 @@ class ReceiptQueue(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     broker_name: str
     queue_id: int
-    start_offset: int
-    end_offset: int
-    group_offset: int | None = None
+    start_offset: QueueOffset
+    end_offset: QueueOffset
+    group_offset: QueueOffset | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from uuid import uuid4
 
 from thermocline.remoting.bodies.hand_off import BEGINNING, NO_OFFSET
 from thermocline.remoting.errors import InvalidRequestError, TopicChangedError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.access.store_options import store_options
@@ -60,8 +61,8 @@ class SnapshotQueue:
     topic: str
     broker_name: str
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,11 +210,11 @@ class ColdSnapshot:
     ) -> None:
         self.close()
 
-    def _group_offset(self, place: Place) -> int | None:
+    def _group_offset(self, place: Place) -> QueueOffset | None:
         found = self._places.get(place)
         if found is None:
             return None
-        return NO_OFFSET if found.offset is None else found.offset
+        return NO_OFFSET if found.offset is None else QueueOffset(found.offset)
 
 
 def open(
@@ -330,9 +331,10 @@ def _queues(plan: ReadPlan, places: Mapping[Place, GroupPlace], empty: EmptyQueu
     for place, (_, end) in ranges.items():
         group_place = places.get(place)
         if group_place is not None and group_place.offset is not None and group_place.offset > end:
-            ranges[place] = (group_place.offset, group_place.offset)  # ahead of the cold tier: it stays there
+            offset = QueueOffset(group_place.offset)
+            ranges[place] = (offset, offset)  # ahead of the cold tier: it stays there
     for place, group_place in places.items():
-        offset = BEGINNING if group_place.offset is None else group_place.offset
+        offset = BEGINNING if group_place.offset is None else QueueOffset(group_place.offset)
         ranges.setdefault(place, (offset, offset))
     for place in empty.places(plan.sources):
         ranges.setdefault(place, (BEGINNING, BEGINNING))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.hadoop_options import FORMAT, read_options
 from thermocline.spark.access.store_options import HADOOP_PREFIX
 from thermocline.spark.access.store_url import S3_SCHEMES
@@ -45,8 +46,8 @@ class QueueEnd:
     topic: str
     broker_name: str
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     incarnation: int = field(default=0, repr=False)
 
     @property

@@ -20,6 +20,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
     UnsupportedRequestError,
 )
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.handoff.same_store import check_same_stores, stores_of
@@ -60,9 +61,9 @@ class QueueLag:
     topic: str
     broker_name: str
     queue_id: int
-    consumer_offset: int | None
-    cold_end_offset: int | None
-    broker_end_offset: int | None
+    consumer_offset: QueueOffset | None
+    cold_end_offset: QueueOffset | None
+    broker_end_offset: QueueOffset | None
     behind_count: int
     """What there is to consume still."""
     cold_count: int
@@ -92,7 +93,7 @@ class LagReport:
 class _Oldest:
     """The first message to consume."""
 
-    queue_offset: int
+    queue_offset: QueueOffset
     timestamp_ms: int
 
 
@@ -100,8 +101,8 @@ class _Oldest:
 class _Brokers:
     """What brokers, or the bucket for them, say: the group's positions; what each queue holds, if they were asked."""
 
-    positions: Mapping[QueuePlace, int]
-    ranges: Mapping[QueuePlace, tuple[int, int]]
+    positions: Mapping[QueuePlace, QueueOffset]
+    ranges: Mapping[QueuePlace, tuple[QueueOffset, QueueOffset]]
     as_of_ms: int
     stores: Mapping[str, str] = field(default_factory=dict)
     """The ids of their stores, by name, if they were asked."""
@@ -187,15 +188,15 @@ def _gaps(plan: ReadPlan) -> dict[QueuePlace, QueueGaps]:
     return {QueuePlace(queue.topic, queue.source.broker_name, queue.queue_id): queue.gaps for queue in plan.queues}
 
 
-def _range(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers) -> tuple[int, int]:
+def _range(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers) -> tuple[QueueOffset, QueueOffset]:
     """What the queue holds: by its broker, else by the cold tier."""
     held = brokers.ranges.get(place)
     if held is not None:
         return held
-    return (0, 0) if cold is None else (cold.start_offset, cold.end_offset)
+    return (QUEUE_START, QUEUE_START) if cold is None else (cold.start_offset, cold.end_offset)
 
 
-def _following(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers, gaps: QueueGaps) -> int:
+def _following(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers, gaps: QueueGaps) -> QueueOffset:
     """Where the group goes on."""
     start, end = _range(place, cold, brokers)
     position = brokers.positions.get(place)
@@ -208,12 +209,12 @@ def _queue_lag(
     cold: QueueEnd | None,
     brokers: _Brokers,
     gaps: QueueGaps,
-    following: int,
+    following: QueueOffset,
     oldest: _Oldest | None,
 ) -> QueueLag:
     position, held = brokers.positions.get(place), brokers.ranges.get(place)
     _, end = _range(place, cold, brokers)
-    cold_start, cold_end = (cold.start_offset, cold.end_offset) if cold is not None else (0, 0)
+    cold_start, cold_end = (cold.start_offset, cold.end_offset) if cold is not None else (QUEUE_START, QUEUE_START)
     following = min(gaps.next_offset(following), max(following, end))
     return QueueLag(
         topic=place.topic,
@@ -265,8 +266,8 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
     """Ask the brokers."""
     from thermocline.client.admin.admin_client import AdminClient
 
-    positions: dict[QueuePlace, int] = {}
-    ranges: dict[QueuePlace, tuple[int, int]] = {}
+    positions: dict[QueuePlace, QueueOffset] = {}
+    ranges: dict[QueuePlace, tuple[QueueOffset, QueueOffset]] = {}
     stores: dict[str, str] = {}
     now_ms = time.time_ns() // 1_000_000
     with AdminClient(namesrv=namesrv) as admin:
@@ -278,9 +279,9 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
                 continue
             stores |= stores_of(places)
             for place in places:
-                ranges[_queue_place(place.queue)] = (place.min_offset, place.max_offset)
+                ranges[_queue_place(place.queue)] = (QueueOffset(place.min_offset), QueueOffset(place.max_offset))
                 if place.offset is not None:
-                    positions[_queue_place(place.queue)] = place.offset
+                    positions[_queue_place(place.queue)] = QueueOffset(place.offset)
     return _Brokers(positions=positions, ranges=ranges, as_of_ms=now_ms, stores=stores)
 
 
@@ -288,20 +289,20 @@ def _ask_as_mqadmin_does(
     admin: AdminClient,
     group: str,
     topic: str,
-    positions: dict[QueuePlace, int],
-    ranges: dict[QueuePlace, tuple[int, int]],
+    positions: dict[QueuePlace, QueueOffset],
+    ranges: dict[QueuePlace, tuple[QueueOffset, QueueOffset]],
 ) -> None:
     """By RocketMQ's own requests, which say 0 of a group that has no position."""
     for stats in admin.topic_stats(topic):
-        ranges[_queue_place(stats.queue)] = (stats.min_offset, stats.max_offset)
+        ranges[_queue_place(stats.queue)] = (QueueOffset(stats.min_offset), QueueOffset(stats.max_offset))
     for progress in admin.group_progress(group, topic=topic):
         if progress.consumer_offset >= 0 and progress.queue.topic == topic:
-            positions[_queue_place(progress.queue)] = progress.consumer_offset
+            positions[_queue_place(progress.queue)] = QueueOffset(progress.consumer_offset)
 
 
 def _ask_bucket(plan: ReadPlan, chosen: ReadOptions, group: str) -> _Brokers:
     """What the brokers' newest state in the bucket says."""
-    positions: dict[QueuePlace, int] = {}
+    positions: dict[QueuePlace, QueueOffset] = {}
     as_of_ms: list[int] = []
     for source in plan.sources:
         store = blocking_store(source.url, chosen.store)
@@ -312,7 +313,7 @@ def _ask_bucket(plan: ReadPlan, chosen: ReadOptions, group: str) -> _Brokers:
         table = snapshot.documents.get(CONSUMER_OFFSETS, {}).get("offsetTable", {})
         for name in chosen.topics:
             for queue_id, offset in table.get(f"{name}@{group}", {}).items():
-                positions[QueuePlace(name, source.broker_name, int(queue_id))] = int(offset)
+                positions[QueuePlace(name, source.broker_name, int(queue_id))] = QueueOffset(int(offset))
     return _Brokers(positions=positions, ranges={}, as_of_ms=min(as_of_ms, default=0))
 
 
@@ -321,7 +322,9 @@ def _options(spark: SparkSession, url: str, topic: str, options: Mapping[str, st
     return read_options_from(read_options(spark, url) | others | {"path": url, "topic": topic})
 
 
-def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], following: Mapping[QueuePlace, int]) -> list[QueueLag]:
+def _oldest_at_brokers(
+    namesrv: str, queues: Sequence[QueueLag], following: Mapping[QueuePlace, QueueOffset]
+) -> list[QueueLag]:
     """Fill in what is not cold yet: the first message to consume is still with its broker."""
     from thermocline.client.admin.admin_client import AdminClient
 

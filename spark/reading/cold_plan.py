@@ -28,6 +28,7 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicNotFoundError,
 )
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import BlockingStore, OpenStore, blocking_store
 from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts
@@ -343,10 +344,10 @@ def _holds_visible(run: QueueRun | LostRange, visible_from_ms: int) -> bool:
 
 def _offset_range(
     options: ReadOptions, topic: str, queue: QueueName, runs: Sequence[QueueRun | LostRange]
-) -> tuple[int, int]:
+) -> tuple[QueueOffset, QueueOffset]:
     """Start and end of what is read of a queue, within what the cold tier holds of it or has lost."""
     earliest, latest = runs[0].start_offset, runs[-1].end_offset
-    bounds: list[int] = []
+    bounds: list[QueueOffset] = []
     for option, said in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         offset = said.offset_of(topic, queue)
         offset = {EARLIEST: earliest, LATEST: latest}.get(offset, offset)
@@ -371,8 +372,8 @@ def _check_coverage(
     entry: TopicEntry,
     queue: QueueName,
     runs: Sequence[QueueRun | LostRange],
-    start: int,
-    end: int,
+    start: QueueOffset,
+    end: QueueOffset,
 ) -> None:
     """Every offset of the range lies in a run or in a declared hole; anything else is data loss."""
     for run in runs:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX
 from thermocline.spark.decoding.key_words import words_of
 from thermocline.spark.decoding.offset_spans import EVERY_OFFSET, OFFSET_MAX, OffsetSpans
@@ -177,7 +178,7 @@ def _offset_spans(comparison: str, values: Sequence[int]) -> OffsetSpans | None:
             spans = [(0, value + 1)]
         case _:
             return None
-    return OffsetSpans.of((max(start, 0), min(end, OFFSET_MAX)) for start, end in spans)
+    return OffsetSpans.of((QueueOffset(max(start, 0)), QueueOffset(min(end, OFFSET_MAX))) for start, end in spans)
 
 
 def _all_of(values: Sequence[Any], kind: type) -> bool:

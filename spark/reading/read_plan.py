@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 from thermocline.tiered.segments import PartLocator, QueueRun, SegmentEntry
@@ -53,8 +54,8 @@ class QueueRange:
     topic: str
     incarnation: int
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     visible_from_ms: int
     gaps: QueueGaps = NO_GAPS
 
@@ -74,8 +75,8 @@ class SegmentSlice:
     segment_id: str
     log: PartLocator
     cq: PartLocator
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     raw_bytes: int
     selection: RowSelection
     max_store_ms: int = INT64_MAX
@@ -194,7 +195,7 @@ def _split(part: SegmentSlice, room: int) -> tuple[SegmentSlice, SegmentSlice | 
     )
 
 
-def _frames(segment: SegmentEntry, run: QueueRun, start: int, end: int) -> tuple[int, int]:
+def _frames(segment: SegmentEntry, run: QueueRun, start: QueueOffset, end: QueueOffset) -> tuple[int, int]:
     """The frames of a run that hold offsets [start, end), or a few more: the catalog knows one in several."""
     first, last = run.frame_start, run.frame_end
     for frame in segment.coarse:

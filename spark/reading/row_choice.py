@@ -7,13 +7,20 @@ tags, keys       those of the options, and of `where`
 
 from __future__ import annotations
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.spark.decoding.offset_spans import OffsetSpans
 from thermocline.spark.reading.source_options import QueueName, ReadOptions
 
 
 def row_selection(
-    options: ReadOptions, *, topic: str, queue: QueueName, start: int, end: int, visible_from_ms: int = 0
+    options: ReadOptions,
+    *,
+    topic: str,
+    queue: QueueName,
+    start: QueueOffset,
+    end: QueueOffset,
+    visible_from_ms: int = 0,
 ) -> RowSelection:
     """What is wanted of offsets [start, end) of a queue; no offset at all when the condition rules the queue out."""
     whole = OffsetSpans.of([(start, end)])
@@ -37,7 +44,7 @@ def key_sets(options: ReadOptions) -> tuple[frozenset[str], ...]:
     return options.filters.keys if options.keys is None else (options.keys, *options.filters.keys)
 
 
-def wants_offsets(selection: RowSelection, start: int, end: int) -> bool:
+def wants_offsets(selection: RowSelection, start: QueueOffset, end: QueueOffset) -> bool:
     """Whether any of the offsets [start, end) may be wanted."""
     start, end = max(start, selection.start_offset), min(end, selection.end_offset)
     return start < end and (selection.spans is None or selection.spans.overlaps(start, end))

@@ -38,13 +38,14 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.store_options import StoreOptions, is_store_option, store_options
 from thermocline.spark.decoding.key_words import words_of
 from thermocline.spark.option_names import check_option_names, known_options
 from thermocline.spark.reading.pruning_filters import PruningFilters, parse_filters
 
-EARLIEST = -2
-LATEST = -1
+EARLIEST = QueueOffset(-2)
+LATEST = QueueOffset(-1)
 
 PARTITION_BYTES_DEFAULT = 256 << 20
 FETCH_BYTES_DEFAULT = 8 << 20
@@ -70,7 +71,7 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TRUTH = {"true": True, "false": False}
 
-QueueOffsets: TypeAlias = Mapping[tuple[str, "QueueName"], int]
+QueueOffsets: TypeAlias = Mapping[tuple[str, "QueueName"], QueueOffset]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,10 +97,10 @@ class QueueName:
 class OffsetBounds:
     """Where to start or end in every queue: a default (EARLIEST or LATEST), and offsets of single queues."""
 
-    default: int
+    default: QueueOffset
     offsets: QueueOffsets
 
-    def offset_of(self, topic: str, queue: QueueName) -> int:
+    def offset_of(self, topic: str, queue: QueueName) -> QueueOffset:
         """The offset said for this queue, by its full name first; may be EARLIEST or LATEST."""
         named = self.offsets.get((topic, queue))
         if named is None:
@@ -282,19 +283,19 @@ class _Words:
         text = self.text(name)
         return None if text is None else parse_time_ms(text.strip(), option=name)
 
-    def offsets(self, name: str, *, default: int) -> OffsetBounds:
+    def offsets(self, name: str, *, default: QueueOffset) -> OffsetBounds:
         text = (self.text(name) or "").strip()
         if text.lower() in ("", "earliest", "latest"):
             return OffsetBounds(default={"earliest": EARLIEST, "latest": LATEST}.get(text.lower(), default), offsets={})
         table = _json_object(text, option=name)
-        offsets: dict[tuple[str, QueueName], int] = {}
+        offsets: dict[tuple[str, QueueName], QueueOffset] = {}
         for topic, queues in table.items():
             if not isinstance(queues, dict):
                 raise InvalidRequestError(f"topic {topic!r} needs an object of queues", option=name)
             for queue, offset in queues.items():
                 if isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST:
                     raise InvalidRequestError(f"{offset!r} is no queue offset", option=name, topic=topic, queue=queue)
-                offsets[(topic, QueueName.parse(queue, option=name))] = offset
+                offsets[(topic, QueueName.parse(queue, option=name))] = QueueOffset(offset)
         return OffsetBounds(default=default, offsets=offsets)
 
 

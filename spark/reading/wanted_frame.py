@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.tiered.objects import SegmentOffset
 from thermocline.tiered.segments import FrameInfo
 
 
@@ -18,12 +19,12 @@ class WantedFrame:
     info: FrameInfo
 
     @property
-    def start(self) -> int:
+    def start(self) -> SegmentOffset:
         """Where it starts in its object."""
         return self.part.log.start + self.info.position
 
     @property
-    def end(self) -> int:
+    def end(self) -> SegmentOffset:
         """Where it ends in its object."""
         return self.start + self.info.stored_bytes
 

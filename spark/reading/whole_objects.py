@@ -20,7 +20,7 @@ from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
-from thermocline.tiered.objects import Data, ObjectInfo, ObjectSuffix
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectSuffix, SegmentOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class _OneObject:
         """See ObjectStore."""
         return bytes(self._held(key))
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore; a view instead of bytes, which saves a copy."""
         content = self._held(key)
         if end > len(content):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import border_before
@@ -22,7 +23,7 @@ from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 
 RECORD_BYTES_GUESS = 512
 
-Targets = Mapping[tuple[str, QueueName], int]
+Targets = Mapping[tuple[str, QueueName], QueueOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,8 @@ class _Lag:
 
     source: TopicSource
     queue: QueueName
-    start: int
-    end: int
+    start: QueueOffset
+    end: QueueOffset
     gaps: QueueGaps
     count: int
     raw_bytes: int
@@ -93,7 +94,7 @@ def _lags(look: Look, start: OffsetLine, options: StreamOptions, targets: Target
         key = (source.topic, queue)
         end = source.end_offset(queue.queue_id)
         if targets is not None:
-            end = min(end, targets.get(key, 0))
+            end = min(end, targets.get(key, QUEUE_START))
         begin = start.offsets.get(key)
         if begin is None:
             begin = source.beginning(queue.queue_id, wanted_from_ms(source, options, now_ms=look.now_ms))
@@ -111,7 +112,7 @@ def wanted_from_ms(source: TopicSource, options: StreamOptions, *, now_ms: int) 
     return max(visible_from_ms, options.read.starting_ms or 0, 0)
 
 
-def _record_bytes(source: TopicSource, queue_id: int, offset: int) -> int:
+def _record_bytes(source: TopicSource, queue_id: int, offset: QueueOffset) -> int:
     """About how large the queue's records are from an offset on."""
     line, queue = source.cold_line(queue_id), source.live_queue(queue_id)
     if line is not None:
@@ -120,7 +121,7 @@ def _record_bytes(source: TopicSource, queue_id: int, offset: int) -> int:
     return queue.record_bytes or RECORD_BYTES_GUESS if queue is not None else RECORD_BYTES_GUESS
 
 
-def _end_within(lag: _Lag, bytes_max: int) -> int:
+def _end_within(lag: _Lag, bytes_max: int) -> QueueOffset:
     """How far a share of bytes goes from the queue's start."""
     queue_id = lag.queue.queue_id
     line, left = lag.source.cold_line(queue_id), bytes_max

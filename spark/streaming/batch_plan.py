@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from thermocline.remoting.errors import CorruptDataError, MQError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.decoding.arrow_decoder import RowSelection
@@ -55,12 +56,12 @@ class _QueueBatch:
 
     source: TopicSource
     queue: QueueName
-    start: int
-    end: int
+    start: QueueOffset
+    end: QueueOffset
     incarnation: int | None
     is_beginning: bool
 
-    def names(self, start: int, end: int) -> dict[str, object]:
+    def names(self, start: QueueOffset, end: QueueOffset) -> dict[str, object]:
         """What an error says of a part of it."""
         return {"topic": self.source.topic, "queue": self.queue, "offsets": f"[{start}, {end})"}
 
@@ -129,7 +130,7 @@ class BatchPlanner:
         for _, piece in pieces:
             yield piece
 
-    def _live(self, batch: _QueueBatch, line: ColdLine, start: int, end: int) -> LivePart | None:
+    def _live(self, batch: _QueueBatch, line: ColdLine, start: QueueOffset, end: QueueOffset) -> LivePart | None:
         """Offsets that no cold run covers, to be read from the broker; None when there is nothing to read."""
         source = batch.source
         queue = source.live_queue(batch.queue.queue_id)
@@ -235,14 +236,14 @@ def split(part: Part, room: int) -> tuple[Part, Part | None]:
     )
 
 
-def _expired(batch: _QueueBatch, start: int, end: int) -> OffsetOutOfRangeError:
+def _expired(batch: _QueueBatch, start: QueueOffset, end: QueueOffset) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(
         "messages have expired, or are gone, before they were read; failOnDataLoss=false goes on without them",
         **batch.names(start, end),
     )
 
 
-def _without(start: int, end: int, holes: Sequence[Span]) -> Iterator[Span]:
+def _without(start: QueueOffset, end: QueueOffset, holes: Sequence[Span]) -> Iterator[Span]:
     """[start, end) without the holes."""
     for hole_start, hole_end in holes:
         if hole_end <= start or hole_start >= end:

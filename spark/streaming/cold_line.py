@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.reading.read_plan import ColdSource, QueueRange, SegmentSlice, cut_queue
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.segments import QueueRun, SegmentEntry
 
-Span: TypeAlias = tuple[int, int]
+Span: TypeAlias = tuple[QueueOffset, QueueOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,8 @@ class ColdRun:
 class LostSpan:
     """Offsets in quarantine: no reader can have them. `max_store_ms` is their segment's."""
 
-    start: int
-    end: int
+    start: QueueOffset
+    end: QueueOffset
     max_store_ms: int
     objects: str
     """What is damaged, for people."""
@@ -54,24 +55,24 @@ class ColdLine:
         self.lost = sorted(lost, key=lambda each: each.start)
         self._ends = [each.run.end_offset for each in self.runs]
         starts = [each.run.start_offset for each in self.runs[:1]] + [each.start for each in self.lost[:1]]
-        self.start = min(starts, default=0)
+        self.start = min(starts, default=QUEUE_START)
         """The first offset here, readable or lost."""
-        self.end = max([*self._ends[-1:], *(each.end for each in self.lost)], default=0)
+        self.end = max([*self._ends[-1:], *(each.end for each in self.lost)], default=QUEUE_START)
         """The cold end: the offset behind the last one here, readable or lost."""
 
-    def runs_from(self, offset: int) -> Iterator[ColdRun]:
+    def runs_from(self, offset: QueueOffset) -> Iterator[ColdRun]:
         """The runs with an offset at or behind this one."""
         for index in range(bisect.bisect_right(self._ends, offset), len(self.runs)):
             yield self.runs[index]
 
-    def beginning(self, wanted_from_ms: int) -> int:
+    def beginning(self, wanted_from_ms: int) -> QueueOffset:
         """Where a reader begins for whom nothing counts that was stored before a time: the first run with more."""
         for each in self.runs:
             if each.run.max_store_ms >= wanted_from_ms:
                 return each.run.start_offset
         return self.end
 
-    def uncovered(self, start: int, end: int) -> list[Span]:
+    def uncovered(self, start: QueueOffset, end: QueueOffset) -> list[Span]:
         """The parts of [start, end) that no run, declared hole or quarantine covers, by rising offset."""
         covered = [(each.run.start_offset, each.run.end_offset) for each in self.runs_from(start)]
         lost = [(each.start, each.end) for each in self.lost]
@@ -88,7 +89,7 @@ class ColdLine:
         return left
 
     def slices(
-        self, source: ColdSource, entry: TopicEntry, *, start: int, end: int, selection: RowSelection
+        self, source: ColdSource, entry: TopicEntry, *, start: QueueOffset, end: QueueOffset, selection: RowSelection
     ) -> Iterator[tuple[ColdRun, SegmentSlice]]:
         """What a batch reads of each run for offsets [start, end), by rising offset."""
         queue = QueueRange(
@@ -107,7 +108,7 @@ class ColdLine:
                 yield each, part
 
 
-def border_before(offset: int, *, after: int, within: ColdRun) -> int:
+def border_before(offset: QueueOffset, *, after: QueueOffset, within: ColdRun) -> QueueOffset:
     """The last known border of a frame in (after, offset] of a run, else `offset`: cut there, no frame is decompressed
     by two batches."""
     run = within.run

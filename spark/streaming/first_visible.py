@@ -7,13 +7,16 @@ what it has lost, at the price of two requests where the cut goes through a run.
 
 from __future__ import annotations
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.streaming.cold_line import ColdLine, ColdRun
 from thermocline.tiered.segments import decode_log_footer, decompress
 
 
-def first_visible(line: ColdLine, store: BlockingStore, *, start: int, end: int, visible_from_ms: int) -> int:
+def first_visible(
+    line: ColdLine, store: BlockingStore, *, start: QueueOffset, end: QueueOffset, visible_from_ms: int
+) -> QueueOffset:
     """The first offset in [start, end) that lies in a run and has not expired; `end` when there is none.
 
     Store times do not fall along a queue.
@@ -35,7 +38,7 @@ def first_visible(line: ColdLine, store: BlockingStore, *, start: int, end: int,
     return end
 
 
-def _first_in_run(each: ColdRun, store: BlockingStore, *, start: int, visible_from_ms: int) -> int:
+def _first_in_run(each: ColdRun, store: BlockingStore, *, start: QueueOffset, visible_from_ms: int) -> QueueOffset:
     log, run = each.segment.log, each.run
     footer = decode_log_footer(store.run(store.store.get_range(log.key, start=log.footer_start, end=log.end)))
     for info in footer.frames_of(footer.run(run.queue_id), start_offset=start, end_offset=run.end_offset):
@@ -49,5 +52,5 @@ def _first_in_run(each: ColdRun, store: BlockingStore, *, start: int, visible_fr
         offsets = heads.integers("queue_offset")
         wanted = (heads.integers("store_timestamp_ms") >= visible_from_ms) & (offsets >= start)
         if bool(wanted.any()):
-            return int(offsets[wanted][0])
+            return QueueOffset(offsets[wanted][0])
     return run.end_offset

@@ -33,6 +33,7 @@ from thermocline.remoting.errors import (
     UnavailableError,
 )
 from thermocline.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -62,8 +63,8 @@ class LivePart:
     topic: str
     broker_name: str
     queue_id: int
-    start: int
-    end: int
+    start: QueueOffset
+    end: QueueOffset
     incarnation: int | None
     holes: tuple[Span, ...]
     is_beginning: bool
@@ -173,7 +174,7 @@ class LiveReader:
             case _:
                 raise answer_error(answer.code, answer.remark, address=address)
 
-    def _lose(self, part: LivePart, start: int, end: int) -> None:
+    def _lose(self, part: LivePart, start: QueueOffset, end: QueueOffset) -> None:
         """Go on without offsets, or fail."""
         for hole_start, hole_end in part.holes:
             if hole_start <= start < hole_end:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.reading.source_options import QueueName
 
 VERSION = 1
@@ -27,7 +28,7 @@ VERSION = 1
 class OffsetLine:
     """See the module's header. Keys: (topic, queue) and (topic, broker name)."""
 
-    offsets: Mapping[tuple[str, QueueName], int] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, QueueName], QueueOffset] = field(default_factory=dict)
     incarnations: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class OffsetLine:
                 raise InvalidRequestError("another version has written this checkpoint", version=version, known=VERSION)
             return cls(
                 offsets={
-                    (topic, _queue(name)): int(offset)
+                    (topic, _queue(name)): QueueOffset(int(offset))
                     for topic, queues in value["queues"].items()
                     for name, offset in queues.items()
                 },

@@ -20,6 +20,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.streaming.cold_line import Span
 
@@ -35,7 +36,7 @@ class Pulled:
 
     bodies: list[memoryview]
     missing: list[Span]
-    first_offset: int | None
+    first_offset: QueueOffset | None
     """Of the first record; None without one."""
 
 
@@ -43,19 +44,19 @@ class Pulled:
 class PullWindow:
     """Offsets [position, end) are still to be pulled; what came before `position` and was not taken is held."""
 
-    position: int
-    end: int
+    position: QueueOffset
+    end: QueueOffset
     size_bytes: int = 0
     bodies: list[memoryview] = field(default_factory=list)
     missing: list[Span] = field(default_factory=list)
-    first_offset: int | None = None
+    first_offset: QueueOffset | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether it is to be pulled on."""
         return self.position < self.end and self.size_bytes < WINDOW_BYTES_MAX
 
-    def skip_to(self, offset: int) -> None:
+    def skip_to(self, offset: QueueOffset) -> None:
         """There is nothing in front of an offset."""
         assert offset > self.position
         self.missing.append((self.position, min(offset, self.end)))
@@ -99,7 +100,7 @@ class PullWindow:
 class PullWindows:
     """See the module's header; of offsets [start, end). `record_bytes`: about how large records are, 0 if unknown."""
 
-    def __init__(self, start: int, end: int, *, record_bytes: int) -> None:
+    def __init__(self, start: QueueOffset, end: QueueOffset, *, record_bytes: int) -> None:
         self._taken = start  # everything in front of it was taken
         self._next = start
         self._end = end

@@ -19,6 +19,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     TopicNotFoundError,
 )
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.private_requests import FlushedRange
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import ColdLine
@@ -57,12 +58,12 @@ class TopicSource:
         """What the broker holds of it."""
         return None if self.live is None else self.live.queues.get(queue_id)
 
-    def end_offset(self, queue_id: int) -> int:
+    def end_offset(self, queue_id: int) -> QueueOffset:
         """The offset behind the last one that may be read now."""
         line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
-        return max(0 if line is None else line.end, 0 if queue is None else queue.end)
+        return max(QUEUE_START if line is None else line.end, QUEUE_START if queue is None else queue.end)
 
-    def beginning(self, queue_id: int, wanted_from_ms: int) -> int:
+    def beginning(self, queue_id: int, wanted_from_ms: int) -> QueueOffset:
         """Where a reader begins that has read nothing yet and wants what was stored at a time or later."""
         line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
         if line is not None and line.runs:
@@ -70,7 +71,7 @@ class TopicSource:
             if offset < line.end or queue is None:
                 return offset
             return max(offset, queue.visible_start)
-        return 0 if queue is None else queue.visible_start
+        return QUEUE_START if queue is None else queue.visible_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

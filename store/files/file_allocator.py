@@ -13,6 +13,7 @@ import os
 import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.files.disk import Disk, DiskFile
 from thermocline.store.files.mapped_file import MappedFile, file_name
 from thermocline.store.files.sync_site import SyncSite
@@ -50,12 +51,12 @@ class FileAllocator:
         for name in self._disk.list_directory(self._staging):
             self._disk.remove(f"{self._staging}/{name}")
 
-    def prepare(self, base_offset: int) -> None:
+    def prepare(self, base_offset: PhysicalOffset) -> None:
         """Start to make this file, unless that has been started. At most one is made ahead."""
         if self._prepared is None:
             self._prepared = base_offset, self._executor.submit(self._make, base_offset)
 
-    def take(self, base_offset: int) -> MappedFile:
+    def take(self, base_offset: PhysicalOffset) -> MappedFile:
         """The file, waited for when it is being made, made now when it is not.
 
         Raises:
@@ -86,7 +87,7 @@ class FileAllocator:
                 future.result().close()
                 self._disk.remove(f"{self._directory}/{file_name(base_offset)}")
 
-    def _make(self, base_offset: int) -> DiskFile:
+    def _make(self, base_offset: PhysicalOffset) -> DiskFile:
         name = file_name(base_offset)
         staged = f"{self._staging}/{name}"
         file = self._disk.open(staged, create=True)

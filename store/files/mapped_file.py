@@ -8,6 +8,7 @@ when first needed; slices of it stay valid after the file is closed and deleted.
 from __future__ import annotations
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.files.disk import Buffer, Disk, DiskFile
 
 FILE_NAME_DIGITS = 20
@@ -28,14 +29,14 @@ class MappedFile:
 
     __slots__ = ("_view", "base_offset", "end_offset", "file")
 
-    def __init__(self, file: DiskFile, *, base_offset: int, size_bytes: int) -> None:
+    def __init__(self, file: DiskFile, *, base_offset: PhysicalOffset, size_bytes: int) -> None:
         self.file = file
         self.base_offset = base_offset
         self.end_offset = base_offset + size_bytes
         self._view: memoryview | None = None
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, base_offset: int, *, size_bytes: int) -> MappedFile:
+    def open(cls, disk: Disk, directory: str, base_offset: PhysicalOffset, *, size_bytes: int) -> MappedFile:
         """Open an existing file.
 
         Raises:
@@ -63,7 +64,7 @@ class MappedFile:
             self._view = self.file.view()
         return self._view
 
-    def write(self, data: Buffer, offset: int) -> None:
+    def write(self, data: Buffer, offset: PhysicalOffset) -> None:
         """Write at an offset of the log; DiskFullError when there is no room."""
         assert self.base_offset <= offset
         assert offset + len(data) <= self.end_offset

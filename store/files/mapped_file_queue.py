@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.files.disk import Disk
 from thermocline.store.files.mapped_file import MappedFile, base_offset_of, file_name
 
@@ -32,14 +33,14 @@ class MappedFileQueue:
         return len(self._files)
 
     @property
-    def start_offset(self) -> int:
+    def start_offset(self) -> PhysicalOffset:
         """First offset of the oldest file; 0 without files."""
-        return self._files[0].base_offset if self._files else 0
+        return self._files[0].base_offset if self._files else LOG_START
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """Offset behind the newest file; 0 without files."""
-        return self._files[-1].end_offset if self._files else 0
+        return self._files[-1].end_offset if self._files else LOG_START
 
     @property
     def last(self) -> MappedFile:
@@ -87,7 +88,7 @@ class MappedFileQueue:
         assert file.end_offset - file.base_offset == self.file_bytes
         self._files.append(file)
 
-    def find(self, offset: int) -> MappedFile:
+    def find(self, offset: PhysicalOffset) -> MappedFile:
         """The file that holds the byte at `offset`; OffsetOutOfRangeError when none does."""
         files = self._files
         if files:
@@ -96,18 +97,18 @@ class MappedFileQueue:
                 return files[number]
         raise OffsetOutOfRangeError(offset=offset, start_offset=self.start_offset, end_offset=self.end_offset)
 
-    def between(self, start: int, end: int) -> list[MappedFile]:
+    def between(self, start: PhysicalOffset, end: PhysicalOffset) -> list[MappedFile]:
         """The files that hold bytes of [start, end). Any thread: the loop may take files out meanwhile."""
         return [file for file in tuple(self._files) if file.base_offset < end and start < file.end_offset]
 
-    def take_before(self, offset: int) -> list[MappedFile]:
+    def take_before(self, offset: PhysicalOffset) -> list[MappedFile]:
         """Take out, oldest first, the files that end at or before `offset`. They are still open and on disk."""
         taken = []
         while self._files and self._files[0].end_offset <= offset:
             taken.append(self._files.pop(0))
         return taken
 
-    def take_after(self, offset: int) -> list[MappedFile]:
+    def take_after(self, offset: PhysicalOffset) -> list[MappedFile]:
         """Take out, newest first, the files that start at or behind `offset`. They are still open and on disk."""
         taken = []
         while self._files and self._files[-1].base_offset >= offset:
@@ -120,10 +121,10 @@ class MappedFileQueue:
             file.close()
         self._files.clear()
 
-    def _offsets(self) -> list[int]:
+    def _offsets(self) -> list[PhysicalOffset]:
         """Base offsets of the files in the folder, ascending."""
         names = self._disk.list_directory(self.directory) if self._disk.exists(self.directory) else []
-        return [offset for offset in map(base_offset_of, names) if offset is not None]
+        return [PhysicalOffset(offset) for offset in map(base_offset_of, names) if offset is not None]
 
-    def _length(self, base_offset: int) -> int:
+    def _length(self, base_offset: PhysicalOffset) -> int:
         return self._disk.size_bytes(f"{self.directory}/{file_name(base_offset)}")

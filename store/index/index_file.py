@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.files import Disk, DiskFile, SyncSite
 from thermocline.store.index.index_keys import Hashes
 
@@ -53,8 +54,8 @@ class IndexHeader:
 
     first_timestamp_ms: int = 0
     last_timestamp_ms: int = 0
-    first_physical_offset: int = 0
-    last_physical_offset: int = 0
+    first_physical_offset: PhysicalOffset = LOG_START
+    last_physical_offset: PhysicalOffset = LOG_START
     used_slot_count: int = 0
     entry_count: int = 1
     """Counts the unused entry 0: the number that the next entry gets."""
@@ -140,10 +141,10 @@ class IndexFile:
             # Of several entries in one slot the last assignment stands: the newest.
             slots[entries["hash"].astype(np.int32) % self.slot_count] = np.arange(start, start + len(entries))
             if start == 1:
-                self.first_physical_offset = int(entries["physical_offset"][0])
+                self.first_physical_offset = PhysicalOffset(entries["physical_offset"][0])
             last = entries[-1:]
         if last is not None:
-            self.last_physical_offset = int(last["physical_offset"][0])
+            self.last_physical_offset = PhysicalOffset(last["physical_offset"][0])
             if not header_counts:
                 self.last_timestamp_ms = self.first_timestamp_ms + int(last["seconds"][0]) * 1_000
         self.entry_count = max(entry_count, 1)
@@ -163,7 +164,7 @@ class IndexFile:
         assert 0 < count <= self.room
         if self.entry_count == 1:
             self.first_timestamp_ms = int(store_timestamps_ms[0])
-            self.first_physical_offset = int(physical_offsets[0])
+            self.first_physical_offset = PhysicalOffset(physical_offsets[0])
         slots = hashes % self.slot_count
         order = np.argsort(slots, kind="stable")
         slots, numbers = slots[order], (self.entry_count + np.arange(count, dtype=np.int32))[order]
@@ -185,7 +186,7 @@ class IndexFile:
         self._slots[slots[is_last]] = numbers[is_last]
         self.used_slot_count += int(np.count_nonzero(before == 0))
         self.entry_count += count
-        self.last_physical_offset = int(physical_offsets[-1])
+        self.last_physical_offset = PhysicalOffset(physical_offsets[-1])
         self.last_timestamp_ms = int(store_timestamps_ms[-1])
 
     def write_header(self) -> None:
@@ -230,13 +231,13 @@ class IndexFile:
         """Whether the file may have records of this time, ends included."""
         return self.entry_count > 1 and self.first_timestamp_ms <= end_ms and begin_ms <= self.last_timestamp_ms + 999
 
-    def find(self, hash_value: int, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+    def find(self, hash_value: int, *, begin_ms: int, end_ms: int, count_max: int) -> list[PhysicalOffset]:
         """Physical offsets of records with a key of this hash stored within [begin, end], newest first.
 
         Entries know whole seconds only, so a record up to a second outside may be among them.
         """
         number = self._newest(hash_value % self.slot_count)
-        found: list[int] = []
+        found: list[PhysicalOffset] = []
         while 0 < number < self.entry_count and len(found) < count_max:
             data = self._file.read_at(ENTRY.size, self._entries_position + number * ENTRY.size)
             entry_hash, physical_offset, seconds, previous = ENTRY.unpack(data)

@@ -31,6 +31,7 @@ import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk, MappedFileQueue, SyncSite, make_durable_directory, replace_file
 from thermocline.store.index.index_entries import IndexEntries, entries_of
@@ -53,7 +54,7 @@ FOLIO_BYTES_MAX = 2 << 20
 class IndexCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How far the index reaches, durably."""
 
-    next_offset: int
+    next_offset: PhysicalOffset
     file_name: str | None
     entry_count: int
 
@@ -83,9 +84,9 @@ class IndexService:
     def __init__(
         self, disk: Disk, config: StoreConfig, *, log_files: MappedFileQueue, clock: Callable[[], int]
     ) -> None:
-        self.next_offset = 0
+        self.next_offset = LOG_START
         """Records below this physical offset are in the index."""
-        self.durable_offset = 0
+        self.durable_offset = LOG_START
         """Records below this are so durably."""
         self.slots_timestamp_ms = 0
         """Up to this store time Apache RocketMQ, too, would find all: `StoreCheckpoint.index_timestamp_ms`."""
@@ -94,14 +95,20 @@ class IndexService:
         self._log_files = log_files
         self._clock = clock
         self._files: list[IndexFile] = []
-        self._left_offset = 0
+        self._left_offset = LOG_START
         """Pages of the log below this one were let go of."""
         self._made_before: set[int] = set()
         """Hashes under which the record at `next_offset` is filed already."""
 
     @classmethod
     def open(
-        cls, disk: Disk, config: StoreConfig, *, log_end_offset: int, was_clean: bool, clock: Callable[[], int]
+        cls,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        log_end_offset: PhysicalOffset,
+        was_clean: bool,
+        clock: Callable[[], int],
     ) -> IndexService:
         """Open the index of a store that has been recovered.
 
@@ -138,7 +145,7 @@ class IndexService:
 
     # -- building --------------------------------------------------------------------------------------------------
 
-    def build(self, end_offset: int) -> int:
+    def build(self, end_offset: PhysicalOffset) -> int:
         """Index the next few thousand records, none that ends behind `end_offset` (the flush offset); how many.
 
         Raises:
@@ -187,7 +194,7 @@ class IndexService:
         if current is not None and write_slots:
             self.slots_timestamp_ms = current.last_timestamp_ms
 
-    def delete_before(self, log_min_offset: int) -> int:
+    def delete_before(self, log_min_offset: PhysicalOffset) -> int:
         """Remove files whose records have all left the log, never the last one; how many."""
         count = 0
         while len(self._files) > 1 and self._files[0].last_physical_offset < log_min_offset:
@@ -205,20 +212,20 @@ class IndexService:
         return self._files[-1].last_timestamp_ms if self._files else 0
 
     @property
-    def last_physical_offset(self) -> int:
+    def last_physical_offset(self) -> PhysicalOffset:
         """The physical offset of the last indexed record; 0 for an empty index."""
-        return self._files[-1].last_physical_offset if self._files else 0
+        return self._files[-1].last_physical_offset if self._files else LOG_START
 
     def query(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int, index_type: str = "K"
-    ) -> list[int]:
+    ) -> list[PhysicalOffset]:
         """Physical offsets of records of a topic with a key, stored within [begin, end], newest first, each once.
 
         `index_type`: `T` for a tag; keys and unique ids are filed alike. Other keys with the same hash, records of an
         earlier topic of that name and records up to a second outside the time may be among them: look at each.
         """
         hash_value = key_hash(query_text(topic, key, is_tag=index_type == TAG_INDEX_TYPE))
-        found: dict[int, None] = {}
+        found: dict[PhysicalOffset, None] = {}
         for file in reversed(self._files):
             if file.overlaps(begin_ms, end_ms):
                 # A record may be filed under one hash twice, as its unique id and as a key.
@@ -230,7 +237,7 @@ class IndexService:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _leave_pages(self, end_offset: int) -> None:
+    def _leave_pages(self, end_offset: PhysicalOffset) -> None:
         """Drop the log's pages below this offset, now and then."""
         files = self._log_files.between(self._left_offset, end_offset)
         if end_offset - self._left_offset < LEAVE_BYTES and len(files) == 1:
@@ -328,7 +335,7 @@ class IndexService:
             logger.warning("index is made anew: files are missing")
             self._drop_files(0)
             kept = []
-            self.next_offset = 0
+            self.next_offset = LOG_START
         else:
             self.next_offset = checkpoint.next_offset
             if self._files:
@@ -356,7 +363,7 @@ class IndexService:
         newest = last.entries(max(1, last.entry_count - 1_024), last.entry_count)
         self._made_before = set(newest["hash"][newest["physical_offset"] == self.next_offset].tolist())
 
-    def _cut(self, log_end_offset: int) -> None:
+    def _cut(self, log_end_offset: PhysicalOffset) -> None:
         """Drop entries of records that the log does not have any more."""
         if self.next_offset <= log_end_offset:
             return

@@ -36,6 +36,7 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     StoreClosedError,
 )
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.records.message_record import (
     BLANK,
     MAGIC_BLANK,
@@ -61,14 +62,14 @@ class CommitLog:
     def __init__(self, disk: Disk, files: MappedFileQueue, allocator: FileAllocator) -> None:
         self.files = files
         self.file_bytes = files.file_bytes
-        self.append_offset = 0
-        self.flush_offset = 0
-        self.min_offset = 0
+        self.append_offset = LOG_START
+        self.flush_offset = LOG_START
+        self.min_offset = LOG_START
         self.room_bytes = 0
         self._disk = disk
         self._allocator = allocator
         self._tail: MappedFile | None = None
-        self._tail_base_offset = 0
+        self._tail_base_offset = LOG_START
         self._torn_end = 0
         self._loaded_offset = self._load_at = 0
         self._refusal: str | None = "not open"
@@ -77,7 +78,7 @@ class CommitLog:
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
-    def start(self, append_offset: int) -> None:
+    def start(self, append_offset: PhysicalOffset) -> None:
         """Begin to append at `append_offset`, which recovery found, with everything below it durable.
 
         Raises:
@@ -154,7 +155,7 @@ class CommitLog:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def append(self, data: Buffer) -> int:
+    def append(self, data: Buffer) -> PhysicalOffset:
         """Append whole encoded records, at most `room_bytes` of them; the offset that they were written at.
 
         The records carry their physical offsets already, so the caller reads `append_offset` before encoding. Durable
@@ -189,7 +190,7 @@ class CommitLog:
             self._load_ahead(tail)
         return physical_offset
 
-    def fit(self, size_bytes: int) -> int:
+    def fit(self, size_bytes: int) -> PhysicalOffset:
         """Make sure that the next `size_bytes` fit the tail file, rolling when needed; the offset they will have.
 
         Raises:
@@ -233,7 +234,7 @@ class CommitLog:
         if self._tail is not None and self.room_bytes < self.file_bytes // 2:
             self._allocator.prepare(self._tail.end_offset)
 
-    def flush(self) -> int:
+    def flush(self) -> PhysicalOffset:
         """Make durable what was appended before the call; the new flush offset. Any thread.
 
         Raises:
@@ -273,7 +274,7 @@ class CommitLog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def record_view(self, physical_offset: int, size_bytes: int) -> memoryview:
+    def record_view(self, physical_offset: PhysicalOffset, size_bytes: int) -> memoryview:
         """Bytes of the log in one file: a record, or a run of adjacent ones. Valid as long as it is held.
 
         Raises:
@@ -284,7 +285,7 @@ class CommitLog:
         assert position + size_bytes <= self.file_bytes, "a record is in one file"
         return file.view[position : position + size_bytes]
 
-    def record_at(self, physical_offset: int) -> memoryview:
+    def record_at(self, physical_offset: PhysicalOffset) -> memoryview:
         """The bytes of the record that starts at `physical_offset`.
 
         Raises:
@@ -307,7 +308,7 @@ class CommitLog:
             raise RecordSizeError("impossible record size", physical_offset=physical_offset, size_bytes=size_bytes)
         return view[position : position + size_bytes]
 
-    def read_record(self, physical_offset: int) -> MessageRecord:
+    def read_record(self, physical_offset: PhysicalOffset) -> MessageRecord:
         """Decode the record that starts at `physical_offset`.
 
         Raises:
@@ -319,7 +320,7 @@ class CommitLog:
             raise RecordMagicError("the record names another offset", physical_offset=physical_offset)
         return record
 
-    def store_timestamp_ms(self, physical_offset: int) -> int:
+    def store_timestamp_ms(self, physical_offset: PhysicalOffset) -> int:
         """The store time of the record that a queue unit points at; no checks beyond the offset's range."""
         file = self.files.find(physical_offset)
         position = physical_offset - file.base_offset
@@ -327,7 +328,7 @@ class CommitLog:
 
     # -- deleting --------------------------------------------------------------------------------------------------
 
-    def raise_minimum(self, min_offset: int) -> list[MappedFile]:
+    def raise_minimum(self, min_offset: PhysicalOffset) -> list[MappedFile]:
         """Forget the files below `min_offset`, a file border; `delete_file` removes them afterwards."""
         assert min_offset % self.file_bytes == 0
         assert min_offset <= self.flush_offset

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.log.commit_log import CommitLog
 from thermocline.store.log.message_draft import PutStatus
 
@@ -43,7 +44,7 @@ class FlushGate:
     def __init__(self, log: CommitLog, run_in_thread: RunInThread = run_inline) -> None:
         self._log = log
         self._run_in_thread = run_in_thread
-        self._waiting: deque[tuple[int, int, FlushCallback]] = deque()
+        self._waiting: deque[tuple[PhysicalOffset, int, FlushCallback]] = deque()
         self._in_flight = False
 
     def use(self, run_in_thread: RunInThread) -> None:
@@ -56,7 +57,7 @@ class FlushGate:
         """How many wait."""
         return len(self._waiting)
 
-    def wait(self, offset: int, callback: FlushCallback, *, deadline_ms: int = 1 << 62) -> None:
+    def wait(self, offset: PhysicalOffset, callback: FlushCallback, *, deadline_ms: int = 1 << 62) -> None:
         """Call back once the log is durable up to `offset`, at once if it is. In order of offsets."""
         if offset <= self._log.flush_offset:
             callback(PutStatus.PUT_OK)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from thermocline.remoting.records.record_heads import Bytes, Integers, RecordHeads, read_heads_at
 from thermocline.store.files import MappedFile, MappedFileQueue
@@ -28,14 +29,16 @@ class LogColumns:
     """Positions in `heads` count from the start of the log file, which is `heads.data`."""
 
     heads: RecordHeads
-    end_offset: int
+    end_offset: PhysicalOffset
     """Behind the last record; with no record, how far blanks led."""
 
     def __len__(self) -> int:
         return len(self.heads)
 
 
-def read_columns(files: MappedFileQueue, start_offset: int, *, end_offset: int, count_max: int) -> LogColumns:
+def read_columns(
+    files: MappedFileQueue, start_offset: PhysicalOffset, *, end_offset: PhysicalOffset, count_max: int
+) -> LogColumns:
     """The next records from `start_offset` (a record's border, or a file's) on, none that ends behind `end_offset`.
 
     Without a record the log is not sound at `LogColumns.end_offset`, or that is at `end_offset`.
@@ -54,7 +57,9 @@ def read_columns(files: MappedFileQueue, start_offset: int, *, end_offset: int, 
             return replace(columns, end_offset=start_offset)
 
 
-def _of_file(file: MappedFile, start_offset: int, *, end_offset: int, count_max: int) -> LogColumns:
+def _of_file(
+    file: MappedFile, start_offset: PhysicalOffset, *, end_offset: PhysicalOffset, count_max: int
+) -> LogColumns:
     """Records of one file."""
     base_offset = file.base_offset
     positions = _walk(file.view, start_offset - base_offset, end_offset - base_offset, count_max)

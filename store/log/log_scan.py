@@ -17,6 +17,7 @@ from zlib import crc32
 
 import msgspec
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import (
     BLANK,
     CHECKSUM_MASK,
@@ -52,17 +53,17 @@ _SCAN_HEADS = {hosts: head_struct(hosts, fields=_SCAN_FIELDS) for hosts in (0, B
 class ScannedRecord(msgspec.Struct, gc=False):
     """The fields of a record that dispatch needs."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     size_bytes: int
     queue_id: int
-    queue_offset: int
+    queue_offset: QueueOffset
     sys_flag: int
     store_timestamp_ms: int
     topic: str
     properties_text: bytes
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """The physical offset just behind it."""
         return self.physical_offset + self.size_bytes
 
@@ -70,7 +71,7 @@ class ScannedRecord(msgspec.Struct, gc=False):
 class LogScan:
     """One walk. Iterate it once; afterwards `end_offset` says how far the log is sound."""
 
-    def __init__(self, files: MappedFileQueue, start_offset: int, *, check_tears: bool = False) -> None:
+    def __init__(self, files: MappedFileQueue, start_offset: PhysicalOffset, *, check_tears: bool = False) -> None:
         """`start_offset` is a record's border, or a file's."""
         self.end_offset = start_offset
         self._files = files
@@ -85,7 +86,7 @@ class LogScan:
                 return
             self.end_offset = file.end_offset
 
-    def _records(self, view: memoryview, base_offset: int) -> Iterator[ScannedRecord]:
+    def _records(self, view: memoryview, base_offset: PhysicalOffset) -> Iterator[ScannedRecord]:
         """Sound records from `end_offset` on in one file."""
         stop = len(view)
         position = self.end_offset - base_offset
@@ -101,7 +102,9 @@ class LogScan:
             yield record
             position = end
 
-    def _record(self, view: memoryview, position: int, end: int, physical_offset: int) -> ScannedRecord | None:
+    def _record(
+        self, view: memoryview, position: int, end: int, physical_offset: PhysicalOffset
+    ) -> ScannedRecord | None:
         """The record at `position`, if it is sound."""
         (sys_flag,) = INT.unpack_from(view, position + POSITION_SYS_FLAG)
         head = _SCAN_HEADS[sys_flag & HOSTS_V6]

@@ -6,6 +6,7 @@ from enum import Enum
 
 import msgspec
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.socket_address import Host
 
 
@@ -62,7 +63,7 @@ class MessageDraft(msgspec.Struct, frozen=True, kw_only=True):
     flag: int = 0
     sys_flag: int = 0
     reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
+    prepared_transaction_offset: PhysicalOffset = LOG_START
     tags_code: int | None = None
     """The tags code of the queue unit; None: computed from the properties, as recovery does."""
 
@@ -71,13 +72,13 @@ class PutResult(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message was put. The offset message id is the store host with `physical_offset`."""
 
     status: PutStatus
-    physical_offset: int
-    queue_offset: int
+    physical_offset: PhysicalOffset
+    queue_offset: QueueOffset
     size_bytes: int
     store_timestamp_ms: int
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """The physical offset behind the record: durable when the flush offset has reached it."""
         return self.physical_offset + self.size_bytes
 
@@ -86,9 +87,9 @@ class GetResult(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of one queue as they lie in the log: whole records, adjacent ones as one buffer."""
 
     status: GetStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    next_begin_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
     buffers: list[memoryview] = []
     message_count: int = 0
     size_bytes: int = 0

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     from thermocline.store.queues.consume_queue_files import ConsumeQueueFiles
@@ -50,7 +51,7 @@ _pack_unit = UNIT.pack
 class ConsumeQueueUnit:
     """One message's place in the commit log, as one queue sees it."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     size_bytes: int
     tags_code: int
 
@@ -66,7 +67,13 @@ class ConsumeQueue:
     __slots__ = ("_files", "_min_log_offset", "_min_offset", "next_offset", "queue_id", "tail", "topic")
 
     def __init__(
-        self, topic: str, queue_id: int, files: ConsumeQueueFiles, *, next_offset: int = 0, min_offset: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        files: ConsumeQueueFiles,
+        *,
+        next_offset: QueueOffset = QUEUE_START,
+        min_offset: QueueOffset = QUEUE_START,
     ) -> None:
         """`next_offset`: the queue's end; `min_offset`: no unit below it is of use, those above may not be either."""
         assert 0 <= min_offset <= next_offset
@@ -83,7 +90,7 @@ class ConsumeQueue:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def append_unit(self, physical_offset: int, size_bytes: int, tags_code: int) -> None:
+    def append_unit(self, physical_offset: PhysicalOffset, size_bytes: int, tags_code: int) -> None:
         """Give the message that was just appended to the log the next queue offset."""
         tail = self.tail
         if not tail:
@@ -107,23 +114,23 @@ class ConsumeQueue:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     @property
-    def tail_offset(self) -> int:
+    def tail_offset(self) -> QueueOffset:
         """The queue offset of the first unit that no file has yet."""
         return self.next_offset - len(self.tail) // _UNIT_BYTES
 
     @property
-    def min_offset(self) -> int:
+    def min_offset(self) -> QueueOffset:
         """The first queue offset whose record the local log still has; `next_offset` when it has none."""
         if self._min_log_offset != self._files.log_min_offset:
             self._raise_minimum()
         return self._min_offset
 
     @property
-    def known_min_offset(self) -> int:
+    def known_min_offset(self) -> QueueOffset:
         """The last computed `min_offset`: never above the present one, and costs nothing."""
         return self._min_offset
 
-    def units(self, start: int, count: int) -> bytes:
+    def units(self, start: QueueOffset, count: int) -> bytes:
         """Units of queue offsets [start, start + count), fewer at the queue's end; `start` >= `min_offset`."""
         end = min(start + count, self.next_offset)
         if start >= end:
@@ -137,13 +144,13 @@ class ConsumeQueue:
             data += self.tail[: (end - tail_offset) * _UNIT_BYTES]
         return data
 
-    def unit(self, offset: int) -> ConsumeQueueUnit:
+    def unit(self, offset: QueueOffset) -> ConsumeQueueUnit:
         """The unit of one queue offset, which is below `next_offset`."""
         assert offset < self.next_offset
         physical_offset, size_bytes, tags_code = UNIT.unpack(self.units(offset, 1))
         return ConsumeQueueUnit(physical_offset=physical_offset, size_bytes=size_bytes, tags_code=tags_code)
 
-    def skip_empty(self, offset: int) -> int:
+    def skip_empty(self, offset: QueueOffset) -> QueueOffset:
         """The first queue offset from `offset` on that has a message; the queue's end when none has."""
         while offset < self.next_offset:
             units = self.units(offset, _UNITS_LOOKED_AT)
@@ -153,11 +160,11 @@ class ConsumeQueue:
                 offset += 1
         return offset
 
-    def first_at_or_behind(self, physical_offset: int, *, start: int) -> int:
+    def first_at_or_behind(self, physical_offset: PhysicalOffset, *, start: QueueOffset) -> QueueOffset:
         """The first queue offset from `start` whose record is at or behind `physical_offset`, else the end."""
         low, high = start, self.next_offset
         while low < high:
-            middle = (low + high) // 2
+            middle = low + (high - low) // 2
             unit = self.unit(middle)
             if unit.is_empty or unit.physical_offset < physical_offset:
                 low = middle + 1
@@ -175,7 +182,7 @@ class ConsumeQueue:
         assert self._min_offset <= self.next_offset
         self._min_log_offset = log_min_offset
 
-    def _has_record(self, offset: int, log_min_offset: int) -> bool:
+    def _has_record(self, offset: QueueOffset, log_min_offset: PhysicalOffset) -> bool:
         """Whether there is a unit at `offset`, of a record at or behind the log's minimum."""
         if offset >= self.next_offset:
             return True  # nothing to look for: the queue's minimum is its end
@@ -185,7 +192,7 @@ class ConsumeQueue:
             return False  # the file has gone with the records that it was for
         return not unit.is_empty and unit.physical_offset >= log_min_offset
 
-    def restart_at(self, next_offset: int, *, min_offset: int | None = None) -> None:
+    def restart_at(self, next_offset: QueueOffset, *, min_offset: QueueOffset | None = None) -> None:
         """Forget the units at or behind `next_offset`, tail included; recovery only. Files are not touched."""
         keep_bytes = max(0, next_offset - self.tail_offset) * _UNIT_BYTES
         if self.tail:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 from thermocline.store.files import Disk, DiskFile, SyncSite, base_offset_of, file_name, parent_of
 from thermocline.store.queues.consume_queue import FILLER, UNIT, ConsumeQueue
 
@@ -109,7 +110,7 @@ class ConsumeQueueFiles:
     def __init__(self, disk: Disk, directory: str, *, file_bytes: int, open_files_max: int) -> None:
         assert file_bytes % UNIT.size == 0
         self.dirty = DirtyQueues()
-        self.log_min_offset = 0
+        self.log_min_offset = LOG_START
         self.directory = directory
         self.units_per_file = file_bytes // UNIT.size
         self.file_bytes = file_bytes
@@ -134,12 +135,12 @@ class ConsumeQueueFiles:
             return []
         return [position for position in map(base_offset_of, names) if position is not None]
 
-    def first_offset(self, queue: ConsumeQueue) -> int:
+    def first_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue offset at which its oldest file starts; its tail's start when there is no file."""
         positions = self.base_positions(queue.topic, queue.queue_id)
-        return positions[0] // UNIT.size if positions else queue.tail_offset
+        return QueueOffset(positions[0] // UNIT.size) if positions else queue.tail_offset
 
-    def read(self, queue: ConsumeQueue, start: int, end: int) -> bytes:
+    def read(self, queue: ConsumeQueue, start: QueueOffset, end: QueueOffset) -> bytes:
         """Units [start, end), all of them.
 
         Raises:
@@ -158,7 +159,7 @@ class ConsumeQueueFiles:
             position = stop
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def write(self, queue: ConsumeQueue, start: int, units: bytes) -> None:
+    def write(self, queue: ConsumeQueue, start: QueueOffset, units: bytes) -> None:
         """Write units from queue offset `start` on, making files as needed.
 
         Raises:
@@ -176,14 +177,14 @@ class ConsumeQueueFiles:
             position += len(piece)
             done += len(piece)
 
-    def fill(self, queue: ConsumeQueue, start: int, end: int) -> None:
+    def fill(self, queue: ConsumeQueue, start: QueueOffset, end: QueueOffset) -> None:
         """Write filler units for the offsets [start, end)."""
         while start < end:
             stop = min(end, start + self.units_per_file)
             self.write(queue, start, FILLER * (stop - start))
             start = stop
 
-    def cut(self, queue: ConsumeQueue, end: int, positions: Sequence[int]) -> None:
+    def cut(self, queue: ConsumeQueue, end: QueueOffset, positions: Sequence[int]) -> None:
         """Make sure that the files at `positions` hold nothing at or behind queue offset `end`; recovery only."""
         end_position = end * UNIT.size
         for base_position in positions:
@@ -204,7 +205,7 @@ class ConsumeQueueFiles:
         path = self.path_of(queue)
         self._unsynced.directories |= dict.fromkeys((path, parent_of(path), self.directory))
 
-    def delete_before(self, queue: ConsumeQueue, offset: int) -> list[str]:
+    def delete_before(self, queue: ConsumeQueue, offset: QueueOffset) -> list[str]:
         """Paths of files whose units all lie below `offset`, never the newest file; forgets their descriptors."""
         positions = self.base_positions(queue.topic, queue.queue_id)
         paths = []

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from thermocline.remoting.errors import DiskFullError
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.log import CommitLog
 from thermocline.store.queues.consume_queue import ConsumeQueue
 from thermocline.store.queues.consume_queue_files import ConsumeQueueFiles
@@ -31,7 +32,7 @@ class ConsumeQueueTable:
         self.dirty = files.dirty
         self.on_written: Callable[[ConsumeQueue], None] = _nobody_follows
         """Called with each queue after `write_dirty` has written its units: other processes find them in its file."""
-        self.first_offset: Callable[[str], int] = _at_zero
+        self.first_offset: Callable[[str], QueueOffset] = _at_zero
         """Where a queue of a topic begins that has none of this id yet."""
         self._log = log
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
@@ -69,7 +70,14 @@ class ConsumeQueueTable:
             assert queue.min_offset == start  # asked while nothing is in it, so that no file is looked into later
         return queue
 
-    def create(self, topic: str, queue_id: int, *, next_offset: int = 0, min_offset: int = 0) -> ConsumeQueue:
+    def create(
+        self,
+        topic: str,
+        queue_id: int,
+        *,
+        next_offset: QueueOffset = QUEUE_START,
+        min_offset: QueueOffset = QUEUE_START,
+    ) -> ConsumeQueue:
         """Make a queue that is not there yet, with its end where it is known to be."""
         queues = self.of_topic(topic)
         assert queue_id not in queues
@@ -92,7 +100,7 @@ class ConsumeQueueTable:
         self.files.forget(queue)
 
     @property
-    def written_offset(self) -> int:
+    def written_offset(self) -> PhysicalOffset:
         """Every unit of a record below this physical offset is in its file."""
         first = self.dirty.first()
         return self._log.append_offset if first is None else first.unit(first.tail_offset).physical_offset
@@ -127,6 +135,6 @@ def _nobody_follows(queue: ConsumeQueue) -> None:
     """What a table without other processes does with the news."""
 
 
-def _at_zero(topic: str) -> int:
+def _at_zero(topic: str) -> QueueOffset:
     """Where queues begin in a store that began empty."""
-    return 0
+    return QUEUE_START

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import read_properties_text
 from thermocline.store.log import CommitLog
 from thermocline.store.queues.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
@@ -57,11 +58,11 @@ class FilteredRuns:
         queue: ConsumeQueue,
         *,
         matches: Callable[[bytes], bool],
-        start: int,
-        end: int,
+        start: QueueOffset,
+        end: QueueOffset,
         count_max: int,
         bytes_max: int,
-        far_offset: int = 0,
+        far_offset: PhysicalOffset = LOG_START,
         far_limits: RunLimits | None = None,
     ) -> None:
         """`matches(property text)` says whether a message is wanted; it must not raise."""
@@ -111,14 +112,14 @@ class FilteredRuns:
         self._end_run()
         return self._buffers
 
-    def _is_wanted(self, physical_offset: int) -> bool:
+    def _is_wanted(self, physical_offset: PhysicalOffset) -> bool:
         if not self._file_start <= physical_offset < self._file_end:
             self._end_run()
             file = self._log.files.find(physical_offset)
             self._view, self._file_start, self._file_end = file.view, file.base_offset, file.end_offset
         return self._matches(read_properties_text(self._view, physical_offset - self._file_start))
 
-    def _add_record(self, physical_offset: int, record_bytes: int) -> bool:
+    def _add_record(self, physical_offset: PhysicalOffset, record_bytes: int) -> bool:
         """Add a record to the runs; False when there is no room for it."""
         if not self.message_count:
             if self._far_limits is not None and physical_offset < self._far_offset:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.log import CommitLog
 from thermocline.store.queues.consume_queue import FILLER_SIZE_BYTES, UNIT
 
@@ -48,7 +49,7 @@ def read_runs(
     codes: frozenset[int] | None,
     count_max: int,
     bytes_max: int,
-    far_offset: int = 0,
+    far_offset: PhysicalOffset = LOG_START,
     far_limits: RunLimits | None = None,
 ) -> MessageRuns:
     """Slices of the messages that `units` stand for, as far as their tags code is among `codes` (None or empty: all).

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.files import Disk, SyncSite, read_with_backup, replace_file
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class TopicEnds:
     topic: str
     incarnation_id: int
     expired_before_ms: int
-    queues: tuple[tuple[int, int, int, int], ...]
+    queues: tuple[tuple[int, QueueOffset, QueueOffset, QueueOffset], ...]
     """Queue id, end, filed end, minimum."""
 
     def encode(self) -> bytes:
@@ -76,8 +77,8 @@ class TopicEnds:
 class QueueEnds:
     """The content of the file."""
 
-    recovery_offset: int
-    capture_offset: int
+    recovery_offset: PhysicalOffset
+    capture_offset: PhysicalOffset
     store_timestamp_ms: int
     topics: dict[str, TopicEnds] = field(default_factory=dict)
 
@@ -119,7 +120,7 @@ class QueueEnds:
 
 
 def encode_queue_ends(
-    topics: Iterable[bytes], *, recovery_offset: int, capture_offset: int, store_timestamp_ms: int
+    topics: Iterable[bytes], *, recovery_offset: PhysicalOffset, capture_offset: PhysicalOffset, store_timestamp_ms: int
 ) -> bytes:
     """The file's content from encoded topics, which the hot loop makes in small slices."""
     parts = list(topics)

@@ -18,6 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.batch import HEAD as BATCH_HEAD
 from thermocline.remoting.records.crc32 import crc32
 from thermocline.remoting.records.message_record import (
@@ -56,8 +57,8 @@ class BatchPlace:
     """Where a batch goes, and what all of its records have in common."""
 
     queue_id: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     sys_flag: int
     born_timestamp_ms: int
     chunk_fields: bytes
@@ -72,7 +73,7 @@ class BatchRecords:
     parts: list[bytes]
     units: bytes
     physical_offsets: Sequence[int]
-    append_end: int
+    append_end: PhysicalOffset
 
 
 def make_records(data: bytes, start: int, end: int, place: BatchPlace) -> BatchRecords | None:

@@ -37,6 +37,7 @@ from typing import Protocol
 from thermocline.remoting.command import FLAG_ONEWAY
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.frames import FRAME_HEAD, LENGTH
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.crc32 import crc32
 from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.records.message_record import CHECKSUM_MASK, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
@@ -145,7 +146,7 @@ class FeedResult:
         "run_target",
     )
 
-    def __init__(self, *, append_start: int, limit: int, now_ms: int) -> None:
+    def __init__(self, *, append_start: PhysicalOffset, limit: PhysicalOffset, now_ms: int) -> None:
         self.append_start = append_start
         self.append_end = append_start
         self.limit = limit

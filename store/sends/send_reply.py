@@ -23,13 +23,14 @@ from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand
 from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.send import SendMessageResponseHeader
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.sends.send_properties import reply_properties
 
 MESSAGE_IDS_PER_RUN = 64
 """How many message ids of a batch are written in one step."""
 
 MESSAGE_ID, UNIQUE_KEY = "MESSAGE-ID", "UNIQUE-KEY"
-QUEUE_ID, QUEUE_OFFSET, OPAQUE = 2_000_000_001, 2_000_000_002, 2_000_000_004
+QUEUE_ID, QUEUE_OFFSET, OPAQUE = 2_000_000_001, QueueOffset(2_000_000_002), 2_000_000_004
 
 _pack_frame_head = FRAME_HEAD.pack  # the serialisation of JSON is 0
 _pack_opaque = struct.Struct(">i").pack
@@ -60,7 +61,13 @@ class SendReplies:
         self._binary_keyless = binary_template(without_key, sentinels)
 
     def single(
-        self, physical_offset: int, queue_id: int, queue_offset: int, unique_key: bytes, opaque: int, is_binary: bool
+        self,
+        physical_offset: PhysicalOffset,
+        queue_id: int,
+        queue_offset: QueueOffset,
+        unique_key: bytes,
+        opaque: int,
+        is_binary: bool,
     ) -> bytes:
         """The answer to one message."""
         if is_binary:
@@ -93,7 +100,7 @@ class SendReplies:
         self,
         physical_offsets: Sequence[int],
         queue_id: int,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         unique_key: bytes,
         opaque: int,
         is_binary: bool,
@@ -109,7 +116,7 @@ class SendReplies:
         return _pack_frame_head(len(header) + LENGTH.size, len(header)) + header
 
     def _binary_frame(
-        self, message_ids: bytes, queue_id: int, queue_offset: int, unique_key: bytes, opaque: int
+        self, message_ids: bytes, queue_id: int, queue_offset: QueueOffset, unique_key: bytes, opaque: int
     ) -> bytes:
         values = sized_text(message_ids), sized_number(queue_id), sized_number(queue_offset)
         if unique_key:

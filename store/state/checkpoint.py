@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.files import Disk, SyncSite, parent_of
 
 CHECKPOINT = struct.Struct(
@@ -36,8 +37,8 @@ class StoreCheckpoint:
     log_timestamp_ms: int = 0
     queue_timestamp_ms: int = 0
     index_timestamp_ms: int = 0
-    master_flush_offset: int = 0
-    confirm_offset: int = 0
+    master_flush_offset: PhysicalOffset = LOG_START
+    confirm_offset: PhysicalOffset = LOG_START
 
     @property
     def recovery_timestamp_ms(self) -> int:

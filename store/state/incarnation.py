@@ -22,6 +22,7 @@ from __future__ import annotations
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.files import Disk, SyncSite, read_with_backup, replace_file
 
 
@@ -29,7 +30,7 @@ class Incarnation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One life of a topic name."""
 
     id: int = 0
-    start_offset: int = 0
+    start_offset: PhysicalOffset = LOG_START
     """Physical offset at which it began."""
     deleted: bool = False
     expired_before_ms: int = 0
@@ -95,7 +96,7 @@ class TopicIncarnations:
         """The topic's present incarnation, or its last one when it is deleted."""
         return self._table.get(topic, FROM_THE_START)
 
-    def is_live(self, topic: str, physical_offset: int) -> bool:
+    def is_live(self, topic: str, physical_offset: PhysicalOffset) -> bool:
         """Whether a record at this offset belongs to the topic as it is now."""
         incarnation = self._table.get(topic)
         return incarnation is None or (not incarnation.deleted and incarnation.start_offset <= physical_offset)
@@ -110,7 +111,7 @@ class TopicIncarnations:
         """Topics that were deleted and not made again."""
         return [topic for topic, incarnation in self._table.items() if incarnation.deleted]
 
-    def create(self, topic: str, *, start_offset: int) -> Incarnation:
+    def create(self, topic: str, *, start_offset: PhysicalOffset) -> Incarnation:
         """Begin a new life of this name at the log's append offset. One that is live by an entry goes on."""
         present = self._table.get(topic)
         if present is not None and not present.deleted:
@@ -131,7 +132,7 @@ class TopicIncarnations:
         self._table[topic] = deleted
         return deleted
 
-    def begin_at_latest(self, append_offset: int) -> bool:
+    def begin_at_latest(self, append_offset: PhysicalOffset) -> bool:
         """Lower the start of incarnations to the log's end; True if one was above it, and the table must be saved.
 
         A creation is durable at once, the log before it perhaps not: after a power cut new messages may get offsets

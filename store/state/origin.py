@@ -17,6 +17,7 @@ from enum import StrEnum
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.store.files import Disk, replace_file
 
@@ -37,13 +38,13 @@ class StoreOrigin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     store_id: str
     root: str
-    new_queue_offset: int
+    new_queue_offset: QueueOffset
     recovered_ms: int
     format_version: int = FORMAT_VERSION
 
-    def first_offset(self, topic: str) -> int:
+    def first_offset(self, topic: str) -> QueueOffset:
         """Where a queue begins that the recovery did not know."""
-        return 0 if is_internal_topic(topic) else self.new_queue_offset
+        return QUEUE_START if is_internal_topic(topic) else self.new_queue_offset
 
 
 def load_origin(disk: Disk, path: str) -> StoreOrigin | None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
 from thermocline.tiered.catalog import topic_visible_from_ms
@@ -27,8 +28,8 @@ class WantedMessages:
 
     topic: str
     queue_id: int | None = None
-    start_offset: int = 0
-    end_offset: int | None = None
+    start_offset: QueueOffset = QUEUE_START
+    end_offset: QueueOffset | None = None
     start_ms: int = 0
     end_ms: int | None = None
     count_max: int | None = None

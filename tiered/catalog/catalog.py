@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.catalog.ledger_entry import (
     CatalogSettings,
     CheckpointMark,
@@ -58,11 +59,11 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     segments: SegmentList = NO_SEGMENTS
     quarantine: tuple[Quarantine, ...] = ()
 
-    def queue_ends(self) -> dict[int, int]:
+    def queue_ends(self) -> dict[int, QueueOffset]:
         """The cold end of each queue: the offset after its last record, readable or lost."""
         return {queue_id: end for queue_id, (_, end) in self.queue_bounds().items()}
 
-    def queue_bounds(self) -> dict[int, tuple[int, int]]:
+    def queue_bounds(self) -> dict[int, tuple[QueueOffset, QueueOffset]]:
         """Queue id -> [start, end) of the offsets held, readable or lost."""
         bounds = self.segments.queue_bounds()
         for kept in self.quarantine:
@@ -101,7 +102,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     packs: dict[str, PackEntry] = {}
     packed: dict[str, PackedTopic] = {}
     indexes: dict[str, IndexEntry] = {}
-    indexed_to: int = 0
+    indexed_to: PhysicalOffset = LOG_START
     state_version: int = 0
     only_topics: frozenset[str] | None = None
 
@@ -135,7 +136,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return self.checkpoints[-1].version if self.checkpoints else 0
 
     @property
-    def end_physical_offset(self) -> int:
+    def end_physical_offset(self) -> PhysicalOffset:
         """The log offset behind every record held here, or formerly held and indexed; 0 without any. No new record may
         be added before it."""
         ends = (topic.segments.end_physical_offset for topic in self.topics.values())
@@ -160,16 +161,16 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         shared = {pack.key for pack in self.packs.values()} | {index.key for index in self.indexes.values()}
         return live | kept | shared
 
-    def queue_ends(self, topic: str) -> dict[int, int]:
+    def queue_ends(self, topic: str) -> dict[int, QueueOffset]:
         """Queue id -> the offset after its last record, in segments and packs of the topic's present life."""
         entry, packed = self.topics.get(topic), self.packed.get(topic)
         ends = entry.queue_ends() if entry is not None else {}
         if packed is not None:
             for queue in packed.queues:
-                ends[queue.queue_id] = max(queue.end_offset, ends.get(queue.queue_id, 0))
+                ends[queue.queue_id] = max(queue.end_offset, ends.get(queue.queue_id, queue.end_offset))
         return ends
 
-    def queue_bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+    def queue_bounds(self, topic: str) -> dict[int, tuple[QueueOffset, QueueOffset]]:
         """Queue id -> [start, end) of the offsets held, readable or lost, in segments and packs; the start may be too
         low."""
         entry, packed = self.topics.get(topic), self.packed.get(topic)
@@ -183,7 +184,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     def queue_gaps(self, topic: str) -> dict[int, QueueGaps]:
         """Queue id -> the declared holes of the topic's present life; queues without one are left out."""
         entry = self.topics.get(topic)
-        spans: dict[int, list[tuple[int, int]]] = {}
+        spans: dict[int, list[tuple[QueueOffset, QueueOffset]]] = {}
         for hole in entry.holes if entry is not None else ():
             spans.setdefault(hole.queue_id, []).append((hole.start_offset, hole.end_offset))
         return {queue_id: QueueGaps.of(found) for queue_id, found in spans.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.index_format import IndexEntry
 from thermocline.tiered.objects import LedgerCorruptError, check_json, dec_hook, enc_hook, seal_json
 from thermocline.tiered.packs import PackEntry
@@ -37,8 +38,8 @@ class QueueHole(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start_offset, end_offset) that no tier holds and that a reader skips."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
 
 
 class SegmentOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -94,8 +95,8 @@ class LostRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start_offset, end_offset) that no source could supply; `frame_index` -1 when no frame is known."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     frame_index: int = -1
 
 
@@ -132,7 +133,7 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
     quarantine_out: tuple[SegmentOut, ...] = ()
     indexes_out: tuple[str, ...] = ()
     indexes_in: tuple[IndexEntry, ...] = ()
-    indexed_to: int = 0
+    indexed_to: PhysicalOffset = LOG_START
     state: bytes = b""
 
     @property
@@ -168,7 +169,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     quarantine_out: tuple[SegmentOut, ...] = ()
     indexes_out: tuple[str, ...] = ()
     indexes_in: tuple[IndexEntry, ...] = ()
-    indexed_to: int = 0
+    indexed_to: PhysicalOffset = LOG_START
     state: bytes = b""
 
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 import msgspec
 
 from thermocline.tiered.catalog.catalog import Catalog, TopicEntry
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError, run_all
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError, SegmentOffset, run_all
 from thermocline.tiered.packs import (
     PACK_MAGIC,
     SECTION_PIECES,
@@ -85,7 +85,7 @@ class PackPieces:
 
     async def all_of(self, pack: PackEntry) -> Section:
         """Every piece of the pack, by one request; not cached."""
-        tail = await self._store.get_range(pack.key, start=pack.footer_start, end=pack.object_bytes)
+        tail = await self._store.get_range(pack.key, start=pack.footer_start, end=SegmentOffset(pack.object_bytes))
         return self.in_tail(pack, memoryview(tail))
 
     @staticmethod

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.pack_pieces import PackPieces
-from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.objects import ObjectStore, SegmentOffset
 from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.segments import QueueRun, SegmentEntry, decode_columns_footer
 
@@ -26,11 +27,11 @@ class FoundRecord:
 
     segment: SegmentEntry
     run: QueueRun
-    queue_offset: int
+    queue_offset: QueueOffset
 
 
 async def find_in_pack(
-    pieces: PackPieces, store: ObjectStore, catalog: Catalog, pack: PackEntry, physical_offset: int
+    pieces: PackPieces, store: ObjectStore, catalog: Catalog, pack: PackEntry, physical_offset: PhysicalOffset
 ) -> FoundRecord | None:
     """The record stored at `physical_offset`, within the pack's range, if the pack holds it for a live topic.
 
@@ -69,4 +70,4 @@ async def _tail(store: ObjectStore, pack: PackEntry) -> memoryview | None:
     """The bytes behind the `.log` parts; None when their start is not known, or when they are large."""
     if not pack.columns_start or pack.object_bytes - pack.columns_start > TAIL_BYTES_MAX:
         return None
-    return memoryview(await store.get_range(pack.key, start=pack.columns_start, end=pack.object_bytes))
+    return memoryview(await store.get_range(pack.key, start=pack.columns_start, end=SegmentOffset(pack.object_bytes)))

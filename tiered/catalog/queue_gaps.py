@@ -10,7 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-Span = tuple[int, int]
+from thermocline.remoting.offsets import QueueOffset
+
+Span = tuple[QueueOffset, QueueOffset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +32,23 @@ class QueueGaps:
                 merged.append((start, end))
         return cls(tuple(merged))
 
-    def within(self, start: int, end: int) -> QueueGaps:
+    def within(self, start: QueueOffset, end: QueueOffset) -> QueueGaps:
         """The parts of the gaps in [start, end)."""
         if not self.spans:
             return self
         return QueueGaps.of((max(start, first), min(end, last)) for first, last in self.spans)
 
-    def next_offset(self, offset: int) -> int:
+    def next_offset(self, offset: QueueOffset) -> QueueOffset:
         """The first offset from `offset` on that is outside every gap."""
         position = bisect_right(self.spans, offset, key=lambda span: span[0]) - 1
         return max(offset, self.spans[position][1]) if position >= 0 else offset
 
-    def count(self, start: int, end: int) -> int:
+    def count(self, start: QueueOffset, end: QueueOffset) -> int:
         """How many offsets of [start, end) are outside every gap."""
         missing = sum(max(0, min(end, last) - max(start, first)) for first, last in self.spans)
         return max(0, end - start) - missing
 
-    def advance(self, start: int, count: int) -> int:
+    def advance(self, start: QueueOffset, count: int) -> QueueOffset:
         """The offset behind the first `count` offsets outside of gaps, from `start` on; 0 only skips a gap."""
         assert count >= 0
         position = self.next_offset(start)

@@ -18,6 +18,7 @@ from typing import ClassVar, TypeAlias, overload
 import msgspec
 import numpy as np
 
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.tiered.catalog.catalog import TopicEntry
 from thermocline.tiered.catalog.ledger_entry import LostRange, Quarantine, QueueHole
 from thermocline.tiered.objects import QuarantinedError, QueueGapError
@@ -36,7 +37,7 @@ class QueueSpan:
     quarantine: Quarantine | None = None
     frame_index: int = -1
 
-    def lost_error(self, *, queue_offset: int) -> QuarantinedError:
+    def lost_error(self, *, queue_offset: QueueOffset) -> QuarantinedError:
         """The error for a read of the record at `queue_offset`."""
         assert self.quarantine is not None
         damage = self.quarantine.damage
@@ -165,16 +166,16 @@ class QueueIndex:
         self._holes = sorted(own, key=lambda hole: hole.start_offset)
 
     @property
-    def start_offset(self) -> int:
+    def start_offset(self) -> QueueOffset:
         """The first offset held."""
-        return int(self.spans.starts[0])
+        return QueueOffset(self.spans.starts[0])
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> QueueOffset:
         """The offset after the last one held; see TopicIndex.end_offset."""
-        return int(self.spans.ends[-1])
+        return QueueOffset(self.spans.ends[-1])
 
-    def position_of(self, queue_offset: int) -> int:
+    def position_of(self, queue_offset: QueueOffset) -> int:
         """The position of the span that holds the offset, or the first one behind it; `len(spans)` without one."""
         position = int(np.searchsorted(self.spans.starts, queue_offset, side="right")) - 1
         if position >= 0 and queue_offset < self.spans.ends[position]:
@@ -191,13 +192,13 @@ class QueueIndex:
         found = np.flatnonzero(self.spans.min_store_ms[:end] <= timestamp_ms)
         return int(found[-1]) if len(found) else None
 
-    def count_from(self, queue_offset: int) -> int:
+    def count_from(self, queue_offset: QueueOffset) -> int:
         """How many records are held from an offset on, without those in quarantine."""
         spans = self.spans
         counts = np.maximum(0, spans.ends - np.maximum(spans.starts, queue_offset))
         return int(counts[~spans.lost].sum())
 
-    def check_hole(self, start_offset: int, end_offset: int) -> None:
+    def check_hole(self, start_offset: QueueOffset, end_offset: QueueOffset) -> None:
         """QueueGapError unless every offset of [start_offset, end_offset) is declared lost."""
         position = start_offset
         for hole in self._holes:
@@ -250,14 +251,15 @@ class TopicIndex:
         """Spans of all queues."""
         return self._span_count
 
-    def end_offset(self, queue_id: int) -> int:
+    def end_offset(self, queue_id: int) -> QueueOffset:
         """The offset after the last one ever held; 0 without any.
 
         A pack that has expired completely is removed before an older one with unexpired records of other topics: then
         this offset is behind the last one held.
         """
         queue = self.queues.get(queue_id)
-        return max(queue.end_offset if queue is not None else 0, self._packed_ends.get(queue_id, 0))
+        nothing = QUEUE_START
+        return max(queue.end_offset if queue is not None else nothing, self._packed_ends.get(queue_id, nothing))
 
 
 def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[PackedSpan]:

@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.finding import Finding, failed, noted, passed, skipped, warned
+from thermocline.tiered.objects import SegmentOffset
 from thermocline.tiered.s3 import S3ObjectStore, translated
 
 MIB = 1024 * 1024
@@ -98,7 +99,7 @@ class S3Probes:
         upload = await self._upload(key, data)
         with translated(key):
             await self._complete(upload)
-        start, end = PART_BYTES - 100, PART_BYTES + 100
+        start, end = SegmentOffset(PART_BYTES - 100), SegmentOffset(PART_BYTES + 100)
         if await self._bench.get_range(key, start=start, end=end) != data[start:end]:
             findings.append(failed("multipart", "a range across two parts is not what was put"))
         else:

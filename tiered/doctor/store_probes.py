@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
 from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.finding import Finding, failed, noted, passed, warned
-from thermocline.tiered.objects import ObjectStoreRefusedError, UntrustedStoreError
+from thermocline.tiered.objects import ObjectStoreRefusedError, SegmentOffset, UntrustedStoreError
 
 MIB = 1024 * 1024
 RANGES = "ranges"
@@ -97,7 +97,7 @@ async def probe_ranges(bench: Bench) -> Finding:
     wrong = []
     for start, end in ((0, 1), (0, len(data)), (4_096, 65_536), (len(data) - 1, len(data))):
         try:
-            if await bench.get_range(key, start=start, end=end) != data[start:end]:
+            if await bench.get_range(key, start=SegmentOffset(start), end=SegmentOffset(end)) != data[start:end]:
                 wrong.append(f"[{start}, {end})")
         except SegmentSizeError:
             wrong.append(f"[{start}, {end})")
@@ -107,7 +107,7 @@ async def probe_ranges(bench: Bench) -> Finding:
             wrong.append(f"the last {size_bytes} bytes")
     for start, end in ((len(data) - 5, len(data) + 5), (len(data), len(data) + 5)):
         try:
-            await bench.get_range(key, start=start, end=end)
+            await bench.get_range(key, start=SegmentOffset(start), end=SegmentOffset(end))
         except SegmentSizeError:
             continue
         wrong.append(f"[{start}, {end}), past the end")
@@ -129,7 +129,7 @@ async def probe_throughput(bench: Bench, *, size_bytes: int, monotonic: Callable
         return failed(name, f"an object of {size_bytes} bytes does not come back as it was")
     waits_ms = []
     for number in range(FIRST_BYTE_COUNT):
-        start = number * (size_bytes - FIRST_BYTE_RANGE) // FIRST_BYTE_COUNT
+        start = SegmentOffset(number * (size_bytes - FIRST_BYTE_RANGE) // FIRST_BYTE_COUNT)
         started = monotonic()
         await bench.get_range(key, start=start, end=start + FIRST_BYTE_RANGE)
         waits_ms.append((monotonic() - started) * 1_000)

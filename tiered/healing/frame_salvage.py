@@ -19,9 +19,10 @@ import numpy as np
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.record_heads import find_records
 from thermocline.tiered.healing.log_parts import LogParts
-from thermocline.tiered.objects import FormatTooNewError, ObjectStore
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentOffset
 from thermocline.tiered.scrub import check_records, read_frame
 from thermocline.tiered.segments import (
     FRAME_RAW_BYTES_MAX,
@@ -39,7 +40,7 @@ class SalvagedFrame:
     """A frame that was read and checked; `key` is the object, `start` the part's position in it."""
 
     key: str
-    start: int
+    start: SegmentOffset
     info: FrameInfo
     run: QueueRun
 
@@ -55,7 +56,7 @@ class FrameSalvage:
         """By queue id and first offset."""
         self.footer: LogFooter | None = None
 
-    async def look(self, key: str, *, start: int, end: int) -> None:
+    async def look(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> None:
         """Search bytes [start, end) of an object, as far as they exist; adds to `frames`.
 
         ObjectStoreUnavailableError when the store gives no answer: then no record counts as lost.
@@ -64,7 +65,7 @@ class FrameSalvage:
             size_bytes = (await self._store.head(key)).size_bytes
         except ObjectNotFoundError:
             return
-        end = min(end, size_bytes)
+        end = min(end, SegmentOffset(size_bytes))
         footer = await self._footer_of(key, start=start, end=end)
         if footer is not None:
             self.footer = footer
@@ -74,7 +75,7 @@ class FrameSalvage:
         else:
             await self._walk(key, start, end)
 
-    async def _footer_of(self, key: str, *, start: int, end: int) -> LogFooter | None:
+    async def _footer_of(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> LogFooter | None:
         """The footer at the end of the part, if it is this segment's."""
         segment = self._segment
         tail_bytes = segment.log.end - segment.log.footer_start
@@ -89,7 +90,7 @@ class FrameSalvage:
         is_ours = str(footer.segment_id) == segment.segment_id and footer.runs == segment.runs
         return footer if is_ours else None
 
-    async def _look_at_all(self, key: str, start: int, footer: LogFooter) -> None:
+    async def _look_at_all(self, key: str, start: SegmentOffset, footer: LogFooter) -> None:
         for run in footer.runs:
             for index in range(run.frame_start, run.frame_end):
                 await self._look_at(key, start, footer.frame(index), run)
@@ -100,7 +101,7 @@ class FrameSalvage:
             if (part.topic, part.incarnation) == (segment.topic, segment.incarnation):
                 await self._look_at_all(key, part.start, await self._parts.footer(key, part))
 
-    async def _look_at(self, key: str, start: int, info: FrameInfo, run: QueueRun) -> None:
+    async def _look_at(self, key: str, start: SegmentOffset, info: FrameInfo, run: QueueRun) -> None:
         name = run.queue_id, info.start_offset
         if name in self.frames:
             return
@@ -113,7 +114,7 @@ class FrameSalvage:
 
     # -- without a footer ----------------------------------------------------------------------------------------------
 
-    async def _walk(self, key: str, start: int, end: int) -> None:
+    async def _walk(self, key: str, start: SegmentOffset, end: SegmentOffset) -> None:
         segment = self._segment
         coarse = segment.coarse
         body_end = segment.log.footer_start - segment.log.start
@@ -149,7 +150,7 @@ def is_unknown(segment: SegmentEntry) -> bool:
 
 
 def walk_frames(
-    data: bytes, *, run: QueueRun, topic: str, index: int, frame_end: int, position: int, start_offset: int
+    data: bytes, *, run: QueueRun, topic: str, index: int, frame_end: int, position: int, start_offset: QueueOffset
 ) -> list[FrameInfo]:
     """The frames at the front of `data` that hold records of `run` from `start_offset` on."""
     found: list[FrameInfo] = []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.sealing import UNIT, LocalLog, LocalQueues, SealBacklog, Units
 from thermocline.tiered.segments import SegmentEntry
@@ -16,14 +17,16 @@ class HotRecords:
     """Belongs to the tier process. Files deleted meanwhile are no error: their records are no longer hot."""
 
     def __init__(
-        self, *, backlog: SealBacklog, queues: LocalQueues, log: LocalLog, log_min_offset: Callable[[], int]
+        self, *, backlog: SealBacklog, queues: LocalQueues, log: LocalLog, log_min_offset: Callable[[], PhysicalOffset]
     ) -> None:
         self._backlog = backlog
         self._queues = queues
         self._log = log
         self._log_min_offset = log_min_offset
 
-    def find(self, segment: SegmentEntry, queue_id: int, *, start_offset: int, end_offset: int) -> tuple[int, Units]:
+    def find(
+        self, segment: SegmentEntry, queue_id: int, *, start_offset: QueueOffset, end_offset: QueueOffset
+    ) -> tuple[QueueOffset, Units]:
         """The last records of [start_offset, end_offset) that the local log holds intact: first offset and units.
 
         Without any: `end_offset` and no unit. Each record is checked, with its body's checksum.
@@ -50,7 +53,7 @@ class HotRecords:
         places = zip(units["physical_offset"].tolist(), units["size_bytes"].tolist(), strict=True)
         return [self._log.record(physical_offset, size_bytes) for physical_offset, size_bytes in places]
 
-    def _units(self, topic: str, queue_id: int, start: int, end: int) -> tuple[int, Units]:
+    def _units(self, topic: str, queue_id: int, start: QueueOffset, end: QueueOffset) -> tuple[QueueOffset, Units]:
         try:
             return start, self._queues.units(topic, queue_id, start=start, end=end)
         except ObjectNotFoundError:
@@ -59,7 +62,7 @@ class HotRecords:
                 raise
             return first_offset, self._queues.units(topic, queue_id, start=first_offset, end=end)
 
-    def _is_whole(self, segment: SegmentEntry, queue_id: int, queue_offset: int, unit: np.void) -> bool:
+    def _is_whole(self, segment: SegmentEntry, queue_id: int, queue_offset: QueueOffset, unit: np.void) -> bool:
         physical_offset, size_bytes = int(unit["physical_offset"]), int(unit["size_bytes"])
         try:
             record = decode_record(self._log.record(physical_offset, size_bytes), check_crc=True)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.tiered.objects import FormatTooNewError, ObjectStore
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentOffset
 from thermocline.tiered.segments import LOG_MAGIC, MAGIC_BYTES, TRAILER, LogFooter, decode_log_footer, decode_trailer
 
 FETCH_BYTES = 8 * 1024 * 1024
@@ -24,8 +24,8 @@ class LogPart:
 
     topic: str
     incarnation: int
-    start: int
-    end: int
+    start: SegmentOffset
+    end: SegmentOffset
     tail_bytes: int
 
 
@@ -48,8 +48,8 @@ class LogParts:
 
     async def _search(self, key: str, size_bytes: int) -> AsyncIterator[LogPart]:
         try:
-            for start in range(0, size_bytes, FETCH_BYTES):
-                end = min(size_bytes, start + FETCH_BYTES + MAGIC_BYTES - 1)
+            for start in map(SegmentOffset, range(0, size_bytes, FETCH_BYTES)):
+                end = SegmentOffset(min(size_bytes, start + FETCH_BYTES + MAGIC_BYTES - 1))
                 data = await self._store.get_range(key, start=start, end=end)
                 for match in _MAGIC.finditer(data):
                     part = await self._part_ending_at(key, start + match.end())
@@ -60,7 +60,7 @@ class LogParts:
         except (ObjectNotFoundError, CorruptDataError):
             return
 
-    async def _part_ending_at(self, key: str, end: int) -> LogPart | None:
+    async def _part_ending_at(self, key: str, end: SegmentOffset) -> LogPart | None:
         """The part whose trailer ends there; None if the magic is at a part's front, or chance, or damaged."""
         if end < TRAILER.size:
             return None

@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.catalog import Catalog, DamagedPart, LedgerChanges, LostRange, Quarantine
 from thermocline.tiered.findings import Finding, Outcome
 from thermocline.tiered.healing.segment_recovery import SegmentRecovery
 from thermocline.tiered.ledger import LedgerWriter
-from thermocline.tiered.objects import FormatTooNewError, SegmentFormatError
+from thermocline.tiered.objects import OBJECT_START, FormatTooNewError, SegmentFormatError, SegmentOffset
 from thermocline.tiered.packs import (
     SECTION_PIECES,
     PackEntry,
@@ -216,8 +217,8 @@ def _ranges(entry: SegmentEntry, extents: Iterable[PieceExtent] | None) -> tuple
 
 def _unknown_pieces(pack: PackEntry, topic: str, extents: list[PieceExtent]) -> SegmentEntry:
     """One entry for all of a topic's pieces of which only the offsets are known: it has no frames."""
-    whole = PartLocator(pack.key, 0, pack.object_bytes, pack.footer_start, pack.crc32)
-    bounds: dict[int, tuple[int, int]] = {}
+    whole = PartLocator(pack.key, OBJECT_START, SegmentOffset(pack.object_bytes), pack.footer_start, pack.crc32)
+    bounds: dict[int, tuple[QueueOffset, QueueOffset]] = {}
     for extent in extents:
         for queue in extent.queues:
             start, end = bounds.get(queue.queue_id, (queue.start_offset, queue.end_offset))

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.catalog import LostRange
 from thermocline.tiered.healing.frame_salvage import FrameSalvage, SalvagedFrame
 from thermocline.tiered.healing.hot_records import HotRecords
 from thermocline.tiered.healing.log_parts import LogParts
-from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import OBJECT_START, FormatTooNewError, ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.sealing import Units
 from thermocline.tiered.segments import (
     FinishedSegment,
@@ -44,8 +45,8 @@ class Stretch:
     """Offsets [start_offset, end_offset) of a queue, all from one source: local units, or a frame."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     units: Units | None = None
     frame: SalvagedFrame | None = None
 
@@ -102,7 +103,7 @@ class SegmentRecovery:
         ObjectStoreUnavailableError when the store gives no answer: then there is no plan.
         """
         wanted = list(wanted)
-        hot: dict[LostRange, tuple[int, Units]] = {}
+        hot: dict[LostRange, tuple[QueueOffset, Units]] = {}
         for part in wanted:
             hot[part] = await asyncio.to_thread(
                 self._hot.find, segment, part.queue_id, start_offset=part.start_offset, end_offset=part.end_offset
@@ -111,7 +112,7 @@ class SegmentRecovery:
         if any(start > part.start_offset for part, (start, _) in hot.items()):
             await salvage.look(segment.log.key, start=segment.log.start, end=segment.log.end)
             for key in other_keys:
-                await salvage.look(key, start=0, end=segment.log.size_bytes)
+                await salvage.look(key, start=OBJECT_START, end=SegmentOffset(segment.log.size_bytes))
         plan = RecoveryPlan(segment=segment)
         rows: dict[int, list[list[Stretch]]] = {}
         for part in wanted:
@@ -222,7 +223,7 @@ async def _tags_codes(columns: SegmentReader, stretch: Stretch, records: list[me
     return codes
 
 
-def _cold_stretches(frames: Iterable[SalvagedFrame], part: LostRange, *, end_offset: int) -> list[Stretch]:
+def _cold_stretches(frames: Iterable[SalvagedFrame], part: LostRange, *, end_offset: QueueOffset) -> list[Stretch]:
     """The stretches of a range that frames supply, up to the first hot record."""
     found: list[Stretch] = []
     for frame in sorted(frames, key=lambda frame: frame.info.start_offset):
@@ -253,7 +254,7 @@ def _islands(
 
 
 def _lost(
-    queue_id: int, start_offset: int, end_offset: int, footer: LogFooter | None, run: QueueRun | None
+    queue_id: int, start_offset: QueueOffset, end_offset: QueueOffset, footer: LogFooter | None, run: QueueRun | None
 ) -> list[LostRange]:
     """Lost ranges by frame, where the footer lists frames."""
     if footer is None or run is None:

@@ -3,7 +3,7 @@
 from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, Life, PlaceRows
 from thermocline.tiered.index_format.index_directory import directory_of
 from thermocline.tiered.index_format.index_entry import PLACES, IndexEntry, IndexGap, encode_checksums, encode_topics
-from thermocline.tiered.index_format.index_object import IndexedPlace, IndexObject, QueueOffset
+from thermocline.tiered.index_format.index_object import IndexedPlace, IndexObject, QueuePlace
 from thermocline.tiered.index_format.index_writer import FinishedIndex, IndexRange, IndexWriter, decode_index_footer
 from thermocline.tiered.index_format.key_pages import (
     BLOOM_BITS_PER_KEY,
@@ -29,7 +29,7 @@ __all__ = [
     "Life",
     "PageShape",
     "PlaceRows",
-    "QueueOffset",
+    "QueuePlace",
     "decode_index_footer",
     "directory_of",
     "encode_checksums",

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.index_format.index_entry import IndexEntry
-from thermocline.tiered.objects import LedgerCorruptError
+from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset
 from thermocline.tiered.segments import MAGIC_BYTES, from_planes, to_planes
 
 Longs = npt.NDArray[np.int64]
@@ -36,10 +37,10 @@ _PAGE_BYTES, _FRAME_BYTES, _CHAPTER_BYTES = 2, 8, 24
 class ChapterRow:
     """One chapter: bytes [start, end) of the object, its first record's place, and when its newest was stored."""
 
-    start: int
-    end: int
+    start: SegmentOffset
+    end: SegmentOffset
     record_count: int
-    first_place: int
+    first_place: PhysicalOffset
     max_store_ms: int
 
 
@@ -93,26 +94,26 @@ class IndexDirectory:
         end = frames.start + int(np.searchsorted(first, hash_value, side="right")) + 1
         return range(start, end)
 
-    def frame_range(self, frames: range) -> tuple[int, int]:
+    def frame_range(self, frames: range) -> tuple[SegmentOffset, SegmentOffset]:
         """[start, end) in the object of frames that follow one another."""
-        return int(self.frame_ends[frames.start]), int(self.frame_ends[frames.stop])
+        return SegmentOffset(self.frame_ends[frames.start]), SegmentOffset(self.frame_ends[frames.stop])
 
-    def chapter(self, index: int, *, chapters_start: int) -> ChapterRow:
+    def chapter(self, index: int, *, chapters_start: SegmentOffset) -> ChapterRow:
         """Chapter number `index`."""
         return ChapterRow(
             start=chapters_start + int(self._chapter_ends[index]),
             end=chapters_start + int(self._chapter_ends[index + 1]),
             record_count=int(self._chapter_records[index]),
-            first_place=int(self._chapter_places[index]),
+            first_place=PhysicalOffset(self._chapter_places[index]),
             max_store_ms=int(self._chapter_newest[index]),
         )
 
-    def chapter_at(self, place: int) -> int | None:
+    def chapter_at(self, place: PhysicalOffset) -> int | None:
         """Which chapter may hold the record at a place."""
         index = int(np.searchsorted(self._chapter_places, place, side="right")) - 1
         return index if index >= 0 else None
 
-    def chapters_end(self, *, chapters_start: int) -> int:
+    def chapters_end(self, *, chapters_start: SegmentOffset) -> SegmentOffset:
         """Where in the object the last chapter ends."""
         return chapters_start + int(self._chapter_ends[-1])
 

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 import zstandard
 
-from thermocline.tiered.objects import LedgerCorruptError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset
 from thermocline.tiered.segments import SegmentId, from_planes, to_planes
 
 PLACES = "places"
@@ -35,8 +36,8 @@ class IndexGap(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topic: str
     incarnation: int
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
 
 
 class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -49,8 +50,8 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     key: str
     object_bytes: int
     crc32: int
-    start: int
-    end: int
+    start: PhysicalOffset
+    end: PhysicalOffset
     topics: bytes
     min_store_ms: int
     max_store_ms: int
@@ -58,9 +59,9 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     key_count: int
     page_bytes: int
     page_count: int
-    blooms_start: int
-    chapters_start: int
-    footer_start: int
+    blooms_start: SegmentOffset
+    chapters_start: SegmentOffset
+    footer_start: SegmentOffset
     directory: bytes
     created_ms: int
     level: int = 0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.index_format.chapters import Life, PlaceRows, decode_chapter
 from thermocline.tiered.index_format.index_directory import ChapterRow, directory_of
 from thermocline.tiered.index_format.index_entry import IndexEntry
@@ -20,7 +21,7 @@ from thermocline.tiered.objects import ObjectStore, SegmentFormatError
 
 FRAMES_AT_ONCE = 8
 
-QueueOffset = tuple[int, int]
+QueuePlace = tuple[int, QueueOffset]
 """Queue id and queue offset."""
 
 
@@ -41,7 +42,7 @@ class IndexedPlace:
 
     life: Life
     queue_id: int
-    offset: int
+    offset: QueueOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class IndexObject:
         INDEX.decoder(entry.format_version)
         return await self.store.get_range(entry.key, start=entry.blooms_start, end=entry.chapters_start)
 
-    async def find_key(self, hash_value: int) -> AsyncIterator[list[QueueOffset]]:
+    async def find_key(self, hash_value: int) -> AsyncIterator[list[QueuePlace]]:
         """Queue and offset of each record that may have a key of the hash, newest first, a few at a time."""
         if not self.entry.page_count:
             return
@@ -93,7 +94,7 @@ class IndexObject:
             parts.append(decode(stored[first - start : last - start]))
         return KeyEntries.joined(parts)
 
-    async def find_place(self, place: int) -> IndexedPlace | None:
+    async def find_place(self, place: PhysicalOffset) -> IndexedPlace | None:
         """The record stored at a place, by one request."""
         directory = directory_of(self.entry)
         index = directory.chapter_at(place)
@@ -103,7 +104,9 @@ class IndexObject:
         found = int(np.searchsorted(rows.places, place))
         if found == len(rows) or int(rows.places[found]) != place:
             return None
-        return IndexedPlace(rows.lives[int(rows.life[found])], int(rows.queue_ids[found]), int(rows.offsets[found]))
+        return IndexedPlace(
+            rows.lives[int(rows.life[found])], int(rows.queue_ids[found]), QueueOffset(rows.offsets[found])
+        )
 
     async def chapter(self, row: ChapterRow) -> PlaceRows:
         """The records of one chapter, by one request."""

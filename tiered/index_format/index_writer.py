@@ -18,11 +18,12 @@ from types import TracebackType
 
 import msgspec
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, PlaceRows, encode_chapter
 from thermocline.tiered.index_format.index_directory import DirectoryRows, encode_directory
 from thermocline.tiered.index_format.index_entry import IndexEntry, IndexGap
 from thermocline.tiered.index_format.key_pages import KeyEntries, PageShape, encode_pages
-from thermocline.tiered.objects import SegmentFormatError, Spool
+from thermocline.tiered.objects import SegmentFormatError, SegmentOffset, Spool
 from thermocline.tiered.segments import PartKind, SegmentId, decode_footer, encode_footer
 
 INDEX_MAGIC = b"THERMKEY"
@@ -38,8 +39,8 @@ class IndexRange:
     index_id: SegmentId
     ttl_class: str
     key: str
-    start: int
-    end: int
+    start: PhysicalOffset
+    end: PhysicalOffset
     topics: bytes
     min_store_ms: int
     max_store_ms: int
@@ -134,9 +135,9 @@ class IndexWriter:
             key_count=self._key_count,
             page_bytes=self._shape.page_bytes,
             page_count=self._shape.page_count,
-            blooms_start=self._blooms_start,
-            chapters_start=self._chapters_start,
-            footer_start=spool.size_bytes,
+            blooms_start=SegmentOffset(self._blooms_start),
+            chapters_start=SegmentOffset(self._chapters_start),
+            footer_start=SegmentOffset(spool.size_bytes),
             directory=encode_directory(rows, start=wanted.start, min_store_ms=wanted.min_store_ms),
             created_ms=created_ms,
             level=wanted.level,

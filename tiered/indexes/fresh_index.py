@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.index_format import IndexedPlace
 from thermocline.tiered.indexes.fresh_records import RECORD_BYTES, FreshRecords
@@ -49,7 +50,7 @@ class FreshIndex:
         self._kept: dict[str, _Kept] = {}
         self._sizes: dict[str, int] = {}
         self._catalog: Catalog | None = None
-        self._indexed_to = 0
+        self._indexed_to = LOG_START
         self.unindexed = Unindexed()
         """Also used by the search for records to index."""
         self.size_bytes = 0
@@ -64,7 +65,7 @@ class FreshIndex:
         kept = self._kept.get(item_id(item))
         return kept.records if kept is not None else None
 
-    def find_place(self, place: int) -> IndexedPlace | None:
+    def find_place(self, place: PhysicalOffset) -> IndexedPlace | None:
         """The record stored at a place, if a cached segment or pack has it."""
         for kept in self._kept.values():
             if kept.item.min_physical_offset <= place < kept.item.end_physical_offset:

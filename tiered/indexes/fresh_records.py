@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.tiered.index_format import IndexedPlace, Life, QueueOffset, index_hash, salt_of, salted
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
+from thermocline.tiered.index_format import IndexedPlace, Life, QueuePlace, index_hash, salt_of, salted
 from thermocline.tiered.indexes.indexed_parts import PartBytes, columns_footer_of, decode_all_keys
 
 RECORD_BYTES = 24
@@ -37,20 +38,20 @@ Longs = npt.NDArray[np.int64]
 class FreshRecords:
     """See the module's header. Does not contain records below the place `start`."""
 
-    start: int
+    start: PhysicalOffset
     lives: Sequence[Life]
     run_lives: Words
     run_queues: Words
     run_offsets: Longs
     run_rows: Longs
-    first_place: int
+    first_place: PhysicalOffset
     places: Places
     place_rows: Words
     hashes: Words
     key_rows: Words
 
     @classmethod
-    def of_stored(cls, stored: Iterable[PartBytes], *, start: int) -> FreshRecords:
+    def of_stored(cls, stored: Iterable[PartBytes], *, start: PhysicalOffset) -> FreshRecords:
         """The records at or behind `start` in stored parts, perhaps none. CorruptDataError when damaged."""
         parts = [_Part.of(each) for each in stored if each.entry.end_physical_offset > start]
         return _joined(parts or [_Part.empty()], start)
@@ -70,7 +71,7 @@ class FreshRecords:
         )
         return sum(column.nbytes + 100 for column in columns) + _LIFE_BYTES * len(self.lives)
 
-    def find_key(self, life: Life, key: str) -> list[QueueOffset]:
+    def find_key(self, life: Life, key: str) -> list[QueuePlace]:
         """Queue and offset of each record of this incarnation of a topic that may have the key, newest first; records
         with another key are rare."""
         wanted = np.uint32(index_hash(*life, key))
@@ -78,7 +79,7 @@ class FreshRecords:
         found = [self._record(int(row)) for row in self.key_rows[first:last]]
         return [(queue_id, offset) for of, queue_id, offset in found if of == life]
 
-    def find_place(self, place: int) -> IndexedPlace | None:
+    def find_place(self, place: PhysicalOffset) -> IndexedPlace | None:
         """The record stored at a place."""
         step = place - self.first_place
         if not len(self.places) or not 0 <= step <= int(self.places[-1]):
@@ -88,9 +89,9 @@ class FreshRecords:
             return None
         return IndexedPlace(*self._record(int(self.place_rows[at])))
 
-    def _record(self, row: int) -> tuple[Life, int, int]:
+    def _record(self, row: int) -> tuple[Life, int, QueueOffset]:
         run = int(np.searchsorted(self.run_rows, row, "right")) - 1
-        offset = int(self.run_offsets[run]) + row - int(self.run_rows[run])
+        offset = QueueOffset(self.run_offsets[run]) + row - int(self.run_rows[run])
         return self.lives[int(self.run_lives[run])], int(self.run_queues[run]), offset
 
 
@@ -133,7 +134,7 @@ class _Part:
         )
 
 
-def _joined(parts: Sequence[_Part], start: int) -> FreshRecords:
+def _joined(parts: Sequence[_Part], start: PhysicalOffset) -> FreshRecords:
     lives: dict[Life, int] = {}
     numbers = [lives.setdefault(part.life, len(lives)) for part in parts]
     bases = np.cumsum([0, *(len(part.places) for part in parts[:-1])])
@@ -151,7 +152,7 @@ def _joined(parts: Sequence[_Part], start: int) -> FreshRecords:
     fresh_rows = np.flatnonzero(is_fresh)
     place_rows: Words = fresh_rows[np.argsort(places[fresh_rows], kind="stable")].astype(np.uint32)
     steps = places[place_rows]
-    first_place = int(steps[0]) if len(steps) else 0
+    first_place = PhysicalOffset(steps[0]) if len(steps) else LOG_START
     steps -= first_place
     narrow: Places = steps if len(steps) and int(steps[-1]) >= _NARROW else steps.astype(np.uint32)
     return FreshRecords(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.index_format import (
     CHAPTER_RECORDS,
@@ -107,8 +108,8 @@ class IndexBuilder:
         catalog: Catalog,
         items: LogItems,
         *,
-        start: int,
-        end: int,
+        start: PhysicalOffset,
+        end: PhysicalOffset,
         class_of: Callable[[str], str] = lambda topic: FOREVER,
         wants: Callable[[str], bool] = lambda topic: True,
         only: str | None = None,
@@ -145,8 +146,8 @@ class IndexBuilder:
         self,
         by_class: dict[str, list[IndexedPart]],
         *,
-        start: int,
-        end: int,
+        start: PhysicalOffset,
+        end: PhysicalOffset,
         gaps: Mapping[str, Sequence[KeptGap]],
     ) -> IndexResult:
         """Write an object for each class, of parts that lie in [start, end); `by_class` is used up.
@@ -177,7 +178,9 @@ class IndexBuilder:
             if self._writer.is_under_way(entry.id):
                 self._writer.abandon(entry.id, (entry.key,))
 
-    def _write(self, wanted: _Wanted, start: int, end: int, gaps: Sequence[KeptGap]) -> FinishedIndex:
+    def _write(
+        self, wanted: _Wanted, start: PhysicalOffset, end: PhysicalOffset, gaps: Sequence[KeptGap]
+    ) -> FinishedIndex:
         parts = wanted.parts
         is_of_places = wanted.ttl_class == PLACES
         topics = {part.topic for part in parts} | {kept.gap.topic for kept in gaps}
@@ -218,7 +221,7 @@ class KeptGap:
     newest_ms: int
 
 
-def gaps_between(catalog: Catalog, *, start: int, end: int) -> list[KeptGap]:
+def gaps_between(catalog: Catalog, *, start: PhysicalOffset, end: PhysicalOffset) -> list[KeptGap]:
     """The quarantined offsets of the range; their keys are unknown."""
     gaps: list[KeptGap] = []
     for topic in catalog.topics.values():
@@ -238,7 +241,7 @@ def topic_filter(entry: IndexEntry) -> Callable[[str], bool]:
     return lambda topic: zlib.crc32(topic.encode()) in checksums
 
 
-def _decode_all(stored: Iterable[PartBytes], start: int, end: int) -> list[IndexedPart]:
+def _decode_all(stored: Iterable[PartBytes], start: PhysicalOffset, end: PhysicalOffset) -> list[IndexedPart]:
     decoded = [decode_part(part, start=start, end=end) for part in stored]
     return [part for part in decoded if part is not None]
 

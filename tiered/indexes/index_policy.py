@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.index_format import PLACES, IndexEntry
 from thermocline.tiered.indexes.log_items import LogItems
@@ -33,7 +34,7 @@ SLOTS = 12
 OBJECTS_MAX = 28
 
 
-def is_range_due(unindexed: LogItems, *, start: int, gate: int) -> bool:
+def is_range_due(unindexed: LogItems, *, start: PhysicalOffset, gate: PhysicalOffset) -> bool:
     """Whether the unindexed records from `start` to the gate are worth an object."""
     below = unindexed.where((unindexed.ends > start) & (unindexed.ends <= gate))
     if (below.densities * (below.ends - np.maximum(below.starts, start))).sum() >= RECORDS_MAX:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog, PackPieces
 from thermocline.tiered.index_format import salt_of, salted
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.segments import (
     ColumnsFooter,
@@ -87,7 +88,7 @@ async def _parts_of_pack(
 ) -> list[PartBytes]:
     if pack.columns_start:
         start = pack.columns_start
-        tail = memoryview(await store.get_range(pack.key, start=start, end=pack.object_bytes))
+        tail = memoryview(await store.get_range(pack.key, start=start, end=SegmentOffset(pack.object_bytes)))
         pieces = PackPieces.in_tail(pack, tail)
     else:
         pieces = await PackPieces(store).all_of(pack)
@@ -107,7 +108,7 @@ async def _parts_of_pack(
     ]
 
 
-def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
+def decode_part(part: PartBytes, *, start: PhysicalOffset, end: PhysicalOffset) -> IndexedPart | None:
     """The records with places in [start, end); None without any. CorruptDataError when a part is damaged."""
     entry = part.entry
     if entry.min_physical_offset >= end or entry.end_physical_offset <= start:

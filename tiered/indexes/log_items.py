@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.segments import SegmentEntry, SegmentList
@@ -20,7 +21,7 @@ from thermocline.tiered.segments import SegmentEntry, SegmentList
 Item = SegmentEntry | PackEntry
 Longs = npt.NDArray[np.int64]
 
-END_OF_LOG = 1 << 62
+END_OF_LOG = PhysicalOffset(1 << 62)
 
 
 def item_id(item: Item) -> str:
@@ -46,7 +47,7 @@ class LogItems:
         return cls(there, starts, ends, counts)
 
     @classmethod
-    def between_of(cls, segments: SegmentList, start: int, end: int) -> LogItems:
+    def between_of(cls, segments: SegmentList, start: PhysicalOffset, end: PhysicalOffset) -> LogItems:
         """The segments with places in [start, end)."""
         items, columns = segments.columns_between(start, end)
         return cls(items, *columns)
@@ -82,7 +83,7 @@ class LogItems:
             [self.items[row] for row in rows.tolist()], self.starts[rows], self.ends[rows], self.record_counts[rows]
         )
 
-    def between(self, start: int, end: int) -> LogItems:
+    def between(self, start: PhysicalOffset, end: PhysicalOffset) -> LogItems:
         """The items with places in [start, end)."""
         return self.where((self.starts < end) & (self.ends > start))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.indexes.log_items import Item, LogItems
 
 RECORDS_MAX = 1 << 19
@@ -14,7 +15,9 @@ RECORDS_MAX = 1 << 19
 that come at 1 MiB/s holds 117 000, and four packs are one range."""
 
 
-def cut(items: LogItems, *, start: int, end: int, records_max: int = RECORDS_MAX) -> int:
+def cut(
+    items: LogItems, *, start: PhysicalOffset, end: PhysicalOffset, records_max: int = RECORDS_MAX
+) -> PhysicalOffset:
     """The end of a range from `start` with at most about `records_max` records; at most `end`, and not behind the last
     record: places behind it may not be durable in the log, and be assigned again.
     """
@@ -25,7 +28,7 @@ def cut(items: LogItems, *, start: int, end: int, records_max: int = RECORDS_MAX
     changes = np.concatenate([densities, -densities])
     last_end, at, records, density = start, start, 0.0, 0.0
     for row in np.lexsort((changes, places)).tolist():
-        place, change = int(places[row]), float(changes[row])
+        place, change = PhysicalOffset(places[row]), float(changes[row])
         if records + density * (place - at) > records_max:
             break
         records, at = records + density * (place - at), place
@@ -37,7 +40,7 @@ def cut(items: LogItems, *, start: int, end: int, records_max: int = RECORDS_MAX
     return max(start + 1, at + int((records_max - records) / density))
 
 
-def records_behind(item: Item, start: int) -> float:
+def records_behind(item: Item, start: PhysicalOffset) -> float:
     """The approximate number of records of a segment or pack at or behind a place."""
     first, end = item.min_physical_offset, item.end_physical_offset
     return item.record_count / max(1, end - first) * max(0, end - max(start, first))

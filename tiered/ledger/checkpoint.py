@@ -28,6 +28,7 @@ import msgspec
 import zstandard
 
 from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.tiered.catalog import (
     LEDGER_FORMAT,
     Catalog,
@@ -118,7 +119,7 @@ class PacksContent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     packs: list[PackEntry]
     packed: list[PackedTopic]
     indexes: list[IndexEntry] = []
-    indexed_to: int = 0
+    indexed_to: PhysicalOffset = LOG_START
 
 
 _encoder = msgspec.json.Encoder(enc_hook=encode_catalog_value)
@@ -256,7 +257,7 @@ def catalog_of(
         topics = {name: topic for name, topic in topics.items() if name in only_topics}
         removed = [segment for segment in removed if segment.topic in only_topics]
     packs, packed = dict[str, PackEntry](), dict[str, PackedTopic]()
-    indexes, indexed_to = dict[str, IndexEntry](), 0
+    indexes, indexed_to = dict[str, IndexEntry](), LOG_START
     for content in contents:
         if isinstance(content, PacksContent):
             loaded = content.packed

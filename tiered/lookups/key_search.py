@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, PackPieces, TopicEntry
-from thermocline.tiered.index_format import IndexEntry, IndexObject, QueueOffset
+from thermocline.tiered.index_format import IndexEntry, IndexObject, QueuePlace
 from thermocline.tiered.indexes import END_OF_LOG
 from thermocline.tiered.lookups.birth_windows import SOON_MS, Window, birth_windows, soon_after
 from thermocline.tiered.lookups.key_sources import (
@@ -55,7 +56,7 @@ class KeyWanted:
     count_max: int
 
 
-RecordAt = Callable[[KeyWanted, QueueOffset], Awaitable[memoryview | None]]
+RecordAt = Callable[[KeyWanted, QueuePlace], Awaitable[memoryview | None]]
 """Returns the record at a queue offset; None when it is not held, or outside the wanted time by its segment."""
 
 
@@ -125,7 +126,9 @@ class KeySearch:
         """The sources that replace an unreadable index object."""
         return await self._between(catalog, entry, index.start, index.end)
 
-    async def _between(self, catalog: Catalog, entry: TopicEntry, start: int, end: int) -> list[KeySource]:
+    async def _between(
+        self, catalog: Catalog, entry: TopicEntry, start: PhysicalOffset, end: PhysicalOffset
+    ) -> list[KeySource]:
         return await sources_between(
             catalog,
             entry,
@@ -169,7 +172,7 @@ class _Search:
         self._record_at = record_at
         self._asked: set[str] = set()
         self._looked_into: set[str] = set()
-        self._seen: set[QueueOffset] = set()
+        self._seen: set[QueuePlace] = set()
         self.found: Found = []
 
     def not_asked(self, sources: list[KeySource]) -> list[KeySource]:
@@ -219,7 +222,7 @@ class _Search:
             await self._look_at(batch, answer.found)
         return answer
 
-    async def _look_at(self, candidates: list[QueueOffset], found: Found) -> None:
+    async def _look_at(self, candidates: list[QueuePlace], found: Found) -> None:
         wanted = self._wanted
         for candidate in candidates:
             if candidate in self._seen:

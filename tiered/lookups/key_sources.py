@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Iterable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog, PackPieces, TopicEntry
-from thermocline.tiered.index_format import IndexEntry, IndexObject, Life, QueueOffset, index_hash
+from thermocline.tiered.index_format import IndexEntry, IndexObject, Life, QueuePlace, index_hash
 from thermocline.tiered.indexes import FreshRecords, Item, item_id
 from thermocline.tiered.lookups.lookup_memory import LookupMemory
-from thermocline.tiered.objects import ObjectStore
+from thermocline.tiered.objects import ObjectStore, SegmentOffset
 from thermocline.tiered.packs import PackEntry
 from thermocline.tiered.segments import SegmentEntry, SegmentReaders, decode_key_index_footer, key_hash
 
@@ -36,14 +37,14 @@ class KeySource(Protocol):
         """See the class."""
 
     @property
-    def end_place(self) -> int:
+    def end_place(self) -> PhysicalOffset:
         """See the class."""
 
     @property
     def store_times(self) -> tuple[int, int]:
         """Bounds of its records' store times, inclusive."""
 
-    def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
+    def find(self, key: str) -> AsyncIterator[list[QueuePlace]]:
         """Queue and offset of each record that may have the key, newest first, a few at a time."""
 
 
@@ -62,7 +63,7 @@ class IndexSource:
         return self.index.index_id
 
     @property
-    def end_place(self) -> int:
+    def end_place(self) -> PhysicalOffset:
         """See KeySource."""
         return self.index.end
 
@@ -75,7 +76,7 @@ class IndexSource:
         """The hash of the key in this index object."""
         return index_hash(self.topic, self.incarnation, key)
 
-    def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
+    def find(self, key: str) -> AsyncIterator[list[QueuePlace]]:
         """See KeySource."""
         return IndexObject(self.store, self.index).find_key(self.hash_of(key))
 
@@ -85,12 +86,12 @@ class FreshSource:
     """One segment or pack, by its records in memory: perhaps not all of them, so it has another name."""
 
     name: str
-    end_place: int
+    end_place: PhysicalOffset
     store_times: tuple[int, int]
     life: Life
     records: FreshRecords
 
-    async def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
+    async def find(self, key: str) -> AsyncIterator[list[QueuePlace]]:
         """See KeySource."""
         yield self.records.find_key(self.life, key)
 
@@ -109,7 +110,7 @@ class SegmentSource:
         return self.segment.segment_id
 
     @property
-    def end_place(self) -> int:
+    def end_place(self) -> PhysicalOffset:
         """See KeySource."""
         return self.segment.end_physical_offset
 
@@ -118,7 +119,7 @@ class SegmentSource:
         """See KeySource."""
         return self.segment.min_store_ms, self.segment.max_store_ms
 
-    async def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
+    async def find(self, key: str) -> AsyncIterator[list[QueuePlace]]:
         """See KeySource."""
         reader = self.readers.of(self.segment)
         found = await reader.find_key(key.encode(), reads_whole=self.reads_whole)
@@ -139,7 +140,7 @@ class PackSource:
         return self.pack.pack_id
 
     @property
-    def end_place(self) -> int:
+    def end_place(self) -> PhysicalOffset:
         """See KeySource."""
         return self.pack.end_physical_offset
 
@@ -148,7 +149,7 @@ class PackSource:
         """See KeySource."""
         return self.tails.pieces.times(self.pack, self.topic)
 
-    async def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
+    async def find(self, key: str) -> AsyncIterator[list[QueuePlace]]:
         """See KeySource."""
         hash_value = key_hash(key.encode())
         parts = await self.tails.keys_of(self.pack, self.topic)
@@ -192,7 +193,7 @@ class PackTails:
             self._kept.move_to_end(name)
             return cached
         start = pack.columns_start
-        tail = memoryview(await self._store.get_range(pack.key, start=start, end=pack.object_bytes))
+        tail = memoryview(await self._store.get_range(pack.key, start=start, end=SegmentOffset(pack.object_bytes)))
         everything = self.pieces.in_tail(pack, tail)
         self.pieces.keep(pack, everything, topic)
         found = [
@@ -217,8 +218,8 @@ async def sources_between(
     catalog: Catalog,
     entry: TopicEntry,
     *,
-    start: int,
-    end: int,
+    start: PhysicalOffset,
+    end: PhysicalOffset,
     readers: SegmentReaders,
     tails: PackTails,
     memory: LookupMemory,

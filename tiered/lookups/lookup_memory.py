@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.index_format import IndexedPlace, IndexEntry, IndexObject
 from thermocline.tiered.indexes import BloomCache, FreshIndex, FreshRecords, Item, stored_parts
@@ -53,7 +54,7 @@ class LookupMemory:
             self.load_soon()
         return pages
 
-    def records_of(self, item: Item, *, start: int) -> FreshRecords | None:
+    def records_of(self, item: Item, *, start: PhysicalOffset) -> FreshRecords | None:
         """The records of a segment or pack at or behind the place `start`, if all of them are cached."""
         if self._fresh is None:
             return None
@@ -65,7 +66,7 @@ class LookupMemory:
             return None
         return records if records.start <= max(start, item.min_physical_offset) else None
 
-    def find_place(self, place: int) -> IndexedPlace | None:
+    def find_place(self, place: PhysicalOffset) -> IndexedPlace | None:
         """The record stored at a place, if cached."""
         if self._fresh is None:
             return None

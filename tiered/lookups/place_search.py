@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.index_format import IndexedPlace, IndexObject
 from thermocline.tiered.objects import ObjectStore
@@ -20,7 +21,9 @@ class PlaceAnswer:
     place: IndexedPlace | None
 
 
-async def find_indexed_place(store: ObjectStore, catalog: Catalog, physical_offset: int) -> PlaceAnswer | None:
+async def find_indexed_place(
+    store: ObjectStore, catalog: Catalog, physical_offset: PhysicalOffset
+) -> PlaceAnswer | None:
     """Search a place in the object that covers it; None when no object can answer, and segments must be searched.
 
     ObjectStoreUnavailableError when the store gives no answer.

@@ -23,11 +23,13 @@ from thermocline.tiered.objects.masked_urls import MASK, SHOWN_OPTIONS, is_maske
 from thermocline.tiered.objects.object_store import Data, ObjectInfo, ObjectStore, ObjectSuffix, check_key
 from thermocline.tiered.objects.packed_rows import NUMBER_BYTES, PackedRows, dec_hook, enc_hook
 from thermocline.tiered.objects.parallel import run_all
+from thermocline.tiered.objects.segment_offset import OBJECT_START, SegmentOffset
 from thermocline.tiered.objects.spool import Spool
 
 __all__ = [
     "MASK",
     "NUMBER_BYTES",
+    "OBJECT_START",
     "SHOWN_OPTIONS",
     "AlreadyExistsError",
     "ByteBudget",
@@ -45,6 +47,7 @@ __all__ = [
     "QuarantinedError",
     "QueueGapError",
     "SegmentFormatError",
+    "SegmentOffset",
     "Spool",
     "StateCorruptError",
     "StateTooNewError",

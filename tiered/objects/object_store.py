@@ -26,6 +26,7 @@ from typing import Protocol, TypeAlias
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError
+from thermocline.tiered.objects.segment_offset import SegmentOffset
 
 __all__ = [
     "AlreadyExistsError",
@@ -60,9 +61,9 @@ class ObjectSuffix:
     size_bytes: int
 
     @property
-    def start(self) -> int:
+    def start(self) -> SegmentOffset:
         """Position of `data` in the object."""
-        return self.size_bytes - len(self.data)
+        return SegmentOffset(self.size_bytes - len(self.data))
 
 
 class ObjectStore(Protocol):
@@ -71,7 +72,7 @@ class ObjectStore(Protocol):
     async def get(self, key: str) -> bytes:
         """Return the whole object. ObjectNotFoundError when there is none."""
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """Return bytes [start, end) of the object, all of them; the range is not empty.
 
         Raises:

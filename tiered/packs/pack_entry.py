@@ -20,6 +20,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.tiered.objects import OBJECT_START, SegmentOffset
 from thermocline.tiered.packs.piece_table import PieceTable, QueueRange, decode_piece_table
 from thermocline.tiered.packs.piece_times import PieceTimes, decode_piece_times
 from thermocline.tiered.segments import SegmentId
@@ -48,8 +50,8 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     ttl_class: str
     key: str
     object_bytes: int
-    footer_start: int
-    section_ends: tuple[int, ...]
+    footer_start: SegmentOffset
+    section_ends: tuple[SegmentOffset, ...]
     crc32: int
     topics: tuple[str, ...]
     pieces: bytes
@@ -57,13 +59,13 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     raw_bytes: int
     min_store_ms: int
     max_store_ms: int
-    min_physical_offset: int
-    end_physical_offset: int
+    min_physical_offset: PhysicalOffset
+    end_physical_offset: PhysicalOffset
     created_ms: int
     level: int = 0
     depth: int = 0
     times: bytes = b""
-    columns_start: int = 0
+    columns_start: SegmentOffset = OBJECT_START
     logs: bytes = b""
     groups: bytes = b""
     format_version: int = 1
@@ -109,7 +111,7 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
             if piece.incarnation == incarnation:
                 yield from piece.queues
 
-    def sections(self) -> list[tuple[int, int]]:
+    def sections(self) -> list[tuple[SegmentOffset, SegmentOffset]]:
         """[start, end) in the object of each section of the footer."""
         return list(zip((self.footer_start, *self.section_ends[:-1]), self.section_ends, strict=True))
 
@@ -118,8 +120,8 @@ class QueueBounds(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The packed offsets of a queue are within [start_offset, end_offset); the end is exact."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
 
 
 class PackedTopic(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import msgspec
 
-from thermocline.tiered.objects import Spool
+from thermocline.tiered.objects import SegmentOffset, Spool
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_format import PACK, PACK_MAGIC, encode_sections, encode_trailer
 from thermocline.tiered.packs.piece_groups import encode_piece_groups
@@ -99,7 +99,7 @@ class PackWriter:
         """Complete the pack, which has at least one piece: its entry, and its bytes."""
         assert self._pieces
         spool, pieces = self._spool, self._pieces
-        columns_start = spool.size_bytes
+        columns_start = SegmentOffset(spool.size_bytes)
         for piece in pieces:
             position = spool.size_bytes
             spool.write(piece.cq)
@@ -109,12 +109,12 @@ class PackWriter:
             spool.write(piece.idx)
             piece.entry = msgspec.structs.replace(piece.entry, idx=_moved(piece.entry.idx, position))
         entries = [piece.entry for piece in pieces]
-        footer_start = spool.size_bytes
+        footer_start = SegmentOffset(spool.size_bytes)
         sections = encode_sections(entries)
-        section_ends: list[int] = []
+        section_ends: list[SegmentOffset] = []
         for section in sections:
             spool.write(section)
-            section_ends.append(spool.size_bytes)
+            section_ends.append(SegmentOffset(spool.size_bytes))
         spool.write(encode_trailer(sections, body_end=footer_start))
         pack = PackEntry(
             pack_id=str(self.pack_id),

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
-from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.piece_logs import PART_BYTES_MAX, piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
@@ -40,9 +41,9 @@ Longs = npt.NDArray[np.int64]
 class FrameGroup:
     """Bytes [start, end) of the pack, the first record at `start_offset`."""
 
-    start: int
-    end: int
-    start_offset: int
+    start: SegmentOffset
+    end: SegmentOffset
+    start_offset: QueueOffset
 
 
 class PieceGroups:
@@ -140,7 +141,9 @@ def piece_groups_of(data: bytes) -> PieceGroups:
     return PieceGroups(*columns)
 
 
-def group_in_pack(pack: PackEntry, index: int, piece: PieceExtent, *, queue_id: int, offset: int) -> FrameGroup | None:
+def group_in_pack(
+    pack: PackEntry, index: int, piece: PieceExtent, *, queue_id: int, offset: QueueOffset
+) -> FrameGroup | None:
     """The group of frames that holds a record of piece `index`; None when the ledger has none."""
     if not pack.groups or not pack.logs:
         return None
@@ -156,12 +159,12 @@ def group_in_pack(pack: PackEntry, index: int, piece: PieceExtent, *, queue_id: 
     if found is None:
         return None
     start, end, first = found
-    base = int(piece_log_starts(pack.logs, len(pack.topics))[index]) + MAGIC_BYTES
+    base = SegmentOffset(piece_log_starts(pack.logs, len(pack.topics))[index]) + MAGIC_BYTES
     return FrameGroup(base + start, base + end, queue.start_offset + first - ordinal)
 
 
 async def record_in_group(
-    store: ObjectStore, pack: PackEntry, group: FrameGroup, *, topic: str, queue_id: int, queue_offset: int
+    store: ObjectStore, pack: PackEntry, group: FrameGroup, *, topic: str, queue_id: int, queue_offset: QueueOffset
 ) -> memoryview:
     """A record of a piece, by one request for its group.
 

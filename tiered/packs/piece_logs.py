@@ -15,7 +15,14 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
-from thermocline.tiered.objects import FrameChecksumError, LedgerCorruptError, ObjectStore, SegmentFormatError
+from thermocline.remoting.offsets import QueueOffset
+from thermocline.tiered.objects import (
+    FrameChecksumError,
+    LedgerCorruptError,
+    ObjectStore,
+    SegmentFormatError,
+    SegmentOffset,
+)
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segments import (
     MAGIC_BYTES,
@@ -52,17 +59,23 @@ def piece_log_starts(logs: bytes, piece_count: int) -> Longs:
     return starts
 
 
-def small_part(pack: PackEntry, index: int) -> tuple[int, int] | None:
+def small_part(pack: PackEntry, index: int) -> tuple[SegmentOffset, SegmentOffset] | None:
     """[start, end) of a piece's `.log` part in the pack; None when it is large, or not in the ledger."""
     if not pack.logs:
         return None
     starts = piece_log_starts(pack.logs, len(pack.topics))
-    start, end = int(starts[index]), int(starts[index + 1])
+    start, end = SegmentOffset(starts[index]), SegmentOffset(starts[index + 1])
     return (start, end) if end - start <= PART_BYTES_MAX else None
 
 
 async def record_in_part(
-    store: ObjectStore, pack: PackEntry, part: tuple[int, int], *, topic: str, queue_id: int, queue_offset: int
+    store: ObjectStore,
+    pack: PackEntry,
+    part: tuple[SegmentOffset, SegmentOffset],
+    *,
+    topic: str,
+    queue_id: int,
+    queue_offset: QueueOffset,
 ) -> memoryview:
     """A record of a piece, by one request for its `.log` part.
 

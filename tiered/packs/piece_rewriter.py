@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from thermocline.remoting.offsets import offset_range
 from thermocline.tiered.objects import SegmentFormatError
 from thermocline.tiered.segments import (
     FinishedSegment,
@@ -67,7 +68,7 @@ def rewrite(
                     start = info.start_offset
                     if info.min_store_ms < cut_ms:
                         # Store times rise along a queue.
-                        start += bisect_left(range(start, info.end_offset), cut_ms, key=frame.store_timestamp_ms)
+                        start += bisect_left(offset_range(start, info.end_offset), cut_ms, key=frame.store_timestamp_ms)
                     records = frame.records(start, info.end_offset)
                     writer.append(queue_id, start, records, codes[start - info.start_offset :])
         return writer.finish()

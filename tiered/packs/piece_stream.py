@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import OBJECT_START, ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_format import check_footer, decode_section
 from thermocline.tiered.segments import PartLocator, SegmentEntry
@@ -38,13 +38,15 @@ class PieceStream:
         self._store = store
         self._logs = _ForwardBuffer(store, pack.key, buffer_bytes)
         self._columns = _ForwardBuffer(store, pack.key, COLUMNS_BUFFER_BYTES)
-        self._logs_end = 0
-        self._columns_end = 0
+        self._logs_end = OBJECT_START
+        self._columns_end = OBJECT_START
 
     async def pieces(self, is_wanted: Callable[[SegmentEntry], bool]) -> AsyncIterator[PiecePlace]:
         """The wanted pieces in their order. Raises the store's errors and CorruptDataError."""
         pack = self.pack
-        tail = memoryview(await self._store.get_range(pack.key, start=pack.footer_start, end=pack.object_bytes))
+        tail = memoryview(
+            await self._store.get_range(pack.key, start=pack.footer_start, end=SegmentOffset(pack.object_bytes))
+        )
         check_footer(tail)
         sections = [tail[start - pack.footer_start : end - pack.footer_start] for start, end in pack.sections()]
         version = pack.format_version
@@ -76,7 +78,7 @@ class _ForwardBuffer:
         self._data = memoryview(b"")
         self._start = 0
 
-    async def read(self, start: int, end: int, *, behind: int) -> memoryview:
+    async def read(self, start: SegmentOffset, end: SegmentOffset, *, behind: SegmentOffset) -> memoryview:
         """Bytes [start, end); no more is read than up to `behind`."""
         if not self._start <= start <= end <= behind:
             raise SegmentFormatError("the parts of a pack are not in order", key=self._key, start=start, end=end)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.objects import LedgerCorruptError
 from thermocline.tiered.packs.piece_times import PieceTimes
 from thermocline.tiered.segments import from_planes, to_planes
@@ -39,8 +40,8 @@ class QueueRange(msgspec.Struct, frozen=True, gc=False):
     """Offsets [start_offset, end_offset) of one queue."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
 
 
 class PieceExtent(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.segments import DecodedFrame
 
 MATCH_RECORDS_AT_ONCE = 256
@@ -36,7 +37,7 @@ class ColdPull:
 
     topic: str
     queue_id: int
-    offset: int
+    offset: QueueOffset
     count_max: int
     bytes_max: int
     cut_ms: int
@@ -51,8 +52,8 @@ class ColdPullResult:
     """`buffers` are runs of whole records in order; `end_offset` is the queue's end in the cold tier."""
 
     status: ColdPullStatus
-    next_offset: int
-    end_offset: int
+    next_offset: QueueOffset
+    end_offset: QueueOffset
     buffers: tuple[memoryview, ...] = ()
     message_count: int = 0
     size_bytes: int = 0
@@ -72,9 +73,9 @@ class TakenRecords:
         self.buffers: list[memoryview] = []
         self.message_count = 0
         self.size_bytes = 0
-        self._last: tuple[DecodedFrame, int, int] | None = None
+        self._last: tuple[DecodedFrame, QueueOffset, QueueOffset] | None = None
 
-    def take(self, frame: DecodedFrame, end_offset: int) -> None:
+    def take(self, frame: DecodedFrame, end_offset: QueueOffset) -> None:
         """Take the visible records of [next_offset, end_offset), all in `frame`, as far as there is room."""
         while self.has_room and self.next_offset < end_offset:
             start = self.next_offset
@@ -94,7 +95,7 @@ class TakenRecords:
             if self.message_count >= self._count_max or self.size_bytes >= self._bytes_max:
                 self.has_room = False
 
-    def _add(self, frame: DecodedFrame, start: int, stop: int) -> None:
+    def _add(self, frame: DecodedFrame, start: QueueOffset, stop: QueueOffset) -> None:
         """Add records [start, stop), joined to the buffer before if they follow it in the same frame."""
         if self._last is not None and self._last[0] is frame and self._last[2] == start:
             start_of_buffer = self._last[1]
@@ -109,7 +110,7 @@ class TakenRecords:
 
 
 async def take_wanted(
-    taken: TakenRecords, frame: DecodedFrame, end_offset: int, matches: Callable[[bytes], bool]
+    taken: TakenRecords, frame: DecodedFrame, end_offset: QueueOffset, matches: Callable[[bytes], bool]
 ) -> None:
     """Take the records of [next offset, end_offset) whose properties match, a few at a time."""
     looked_at = 0

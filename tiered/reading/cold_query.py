@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thermocline.remoting.errors import QueryNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.catalog import Catalog, PackPieces, Quarantine, TopicEntry, find_in_pack
 from thermocline.tiered.lookups import LookupMemory
 from thermocline.tiered.objects import QuarantinedError, run_all
@@ -20,7 +21,7 @@ async def find_by_physical_offset(
     readers: SegmentReaders,
     cache: FrameCache,
     *,
-    physical_offset: int,
+    physical_offset: PhysicalOffset,
     cut_ms: Callable[[str], int],
     pieces: PackPieces,
     memory: LookupMemory,
@@ -65,7 +66,7 @@ async def find_by_physical_offset(
     raise not_there(catalog, physical_offset)
 
 
-def not_there(catalog: Catalog, physical_offset: int) -> QueryNotFoundError | QuarantinedError:
+def not_there(catalog: Catalog, physical_offset: PhysicalOffset) -> QueryNotFoundError | QuarantinedError:
     """The error for a physical offset without a record: not found, or perhaps lost."""
     for topic in catalog.topics.values():
         for kept in topic.quarantine:
@@ -94,7 +95,7 @@ def _may_be_lost(kept: Quarantine, **wanted: object) -> QuarantinedError:
 
 
 async def _record(
-    segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
+    segment: SegmentEntry, run: QueueRun, queue_offset: QueueOffset, readers: SegmentReaders, cache: FrameCache
 ) -> tuple[int, memoryview]:
     """Store time and bytes of one record."""
     frame = await frame_at(segment, run, queue_offset, readers, cache)
@@ -102,7 +103,7 @@ async def _record(
 
 
 async def frame_at(
-    segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
+    segment: SegmentEntry, run: QueueRun, queue_offset: QueueOffset, readers: SegmentReaders, cache: FrameCache
 ) -> DecodedFrame:
     """The frame with one record: one request if the catalog has the frame's position, else two; none if cached."""
     reader = readers.of(segment)

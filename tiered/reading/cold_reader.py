@@ -28,6 +28,7 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset, offset_range
 from thermocline.tiered.catalog import Catalog, PackedSpan, PackPieces, QueueIndex, QueueSpan, TopicEntry, TopicIndex
 from thermocline.tiered.indexes import BloomCache, FreshIndex
 from thermocline.tiered.lookups import KeyWanted, LookupMemory
@@ -95,10 +96,10 @@ class ColdReader:
         """Return records from an offset on. The buffers stay valid as long as they are referenced."""
         return await self._checked(request.topic, lambda: self._pull(request))
 
-    async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
+    async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> QueueOffset | None:
         """The least visible offset; None when the cold tier holds no visible record of the queue."""
 
-        async def find() -> int | None:
+        async def find() -> QueueOffset | None:
             queue = self._queue(topic, queue_id)
             return None if queue is None else await self._first_at_or_after(queue, cut_ms)
 
@@ -119,7 +120,7 @@ class ColdReader:
 
         return await self._checked(topic, count)
 
-    def end_offset(self, topic: str, queue_id: int) -> int | None:
+    def end_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
         """The offset after the last one held, visible or not; None when there is none. Sends no request."""
         return self._end_offset(topic, queue_id) or None
 
@@ -142,10 +143,10 @@ class ColdReader:
 
     async def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, boundary: Boundary, cut_ms: int
-    ) -> int | None:
+    ) -> QueueOffset | None:
         """LOWER: the first visible offset at or after the time; UPPER: the last at or before it; None without one."""
 
-        async def find() -> int | None:
+        async def find() -> QueueOffset | None:
             queue = self._queue(topic, queue_id)
             if queue is None:
                 return None
@@ -155,7 +156,7 @@ class ColdReader:
 
         return await self._checked(topic, find)
 
-    async def message_time(self, topic: str, queue_id: int, queue_offset: int, *, cut_ms: int) -> int | None:
+    async def message_time(self, topic: str, queue_id: int, queue_offset: QueueOffset, *, cut_ms: int) -> int | None:
         """The store time of one record; None when it is not held or not visible."""
 
         async def find() -> int | None:
@@ -170,7 +171,7 @@ class ColdReader:
 
         return await self._checked(topic, find)
 
-    async def view(self, physical_offset: int, *, cut_ms: Callable[[str], int]) -> memoryview:
+    async def view(self, physical_offset: PhysicalOffset, *, cut_ms: Callable[[str], int]) -> memoryview:
         """The record stored at `physical_offset` of the log; `cut_ms` returns a topic's cut.
 
         Raises:
@@ -237,9 +238,9 @@ class ColdReader:
         index = self._index(topic)
         return None if index is None else index.queues.get(queue_id)
 
-    def _end_offset(self, topic: str, queue_id: int) -> int:
+    def _end_offset(self, topic: str, queue_id: int) -> QueueOffset:
         index = self._index(topic)
-        return 0 if index is None else index.end_offset(queue_id)
+        return QUEUE_START if index is None else index.end_offset(queue_id)
 
     def _index(self, topic: str) -> TopicIndex | None:
         entry, packed = self._catalog_entry(topic)
@@ -284,7 +285,7 @@ class ColdReader:
         queue = self._queue(request.topic, request.queue_id)
         end = self._end_offset(request.topic, request.queue_id)
 
-        def nothing(status: ColdPullStatus, next_offset: int) -> ColdPullResult:
+        def nothing(status: ColdPullStatus, next_offset: QueueOffset) -> ColdPullResult:
             return ColdPullResult(status=status, next_offset=next_offset, end_offset=end)
 
         if queue is None:
@@ -341,12 +342,12 @@ class ColdReader:
         frame = await self._taker.frame_of(span, request.offset, owner=request.reader)
         return frame.store_timestamp_ms(request.offset) >= request.cut_ms
 
-    async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
+    async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> QueueOffset | None:
         """The first offset stored at or after a time: with the cut, the least visible one. None when all are older."""
         position = queue.first_reaching(timestamp_ms, start=0)
         while position is not None:
             if queue.spans.min_store_ms[position] >= timestamp_ms:
-                return int(queue.spans.starts[position])
+                return QueueOffset(queue.spans.starts[position])
             span = await self._span(queue, position)  # its own times, where they were the piece's
             if span.run.min_store_ms >= timestamp_ms:
                 return span.run.start_offset
@@ -355,7 +356,7 @@ class ColdReader:
             position = queue.first_reaching(timestamp_ms, start=position + 1)
         return None
 
-    async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
+    async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> QueueOffset:
         """The first record of a run at or after a time, which the run's last one is. If the records are lost, the first
         offset is returned."""
         run = span.run
@@ -368,10 +369,10 @@ class ColdReader:
         if info.min_store_ms >= timestamp_ms:
             return info.start_offset
         frame = await self._cache.get(reader, info)
-        offsets = range(frame.start_offset, frame.end_offset)
+        offsets = offset_range(frame.start_offset, frame.end_offset)
         return frame.start_offset + bisect_left(offsets, timestamp_ms, key=frame.store_timestamp_ms)
 
-    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int, *, cut_ms: int) -> int | None:
+    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int, *, cut_ms: int) -> QueueOffset | None:
         """The last offset stored at or before a time; None when all are newer, or the cut hides that one."""
         end = len(queue.spans)
         while (position := queue.last_reaching(timestamp_ms, end=end)) is not None:
@@ -391,18 +392,18 @@ class ColdReader:
             return found if found_ms >= cut_ms else None
         return None
 
-    async def _last_in_span(self, span: QueueSpan, timestamp_ms: int) -> tuple[int, int]:
+    async def _last_in_span(self, span: QueueSpan, timestamp_ms: int) -> tuple[QueueOffset, int]:
         """The last record of a run at or before a time, which the run's first one is, and its store time."""
         run, reader = span.run, self._readers.of(span.segment)
         footer = await reader.frame_table()
         oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
         info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
         frame = await self._cache.get(reader, info)
-        offsets = range(frame.start_offset, frame.end_offset)
+        offsets = offset_range(frame.start_offset, frame.end_offset)
         found = frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
         return found, frame.store_timestamp_ms(found)
 
-    async def _frame_at(self, span: QueueSpan, queue_offset: int) -> DecodedFrame:
+    async def _frame_at(self, span: QueueSpan, queue_offset: QueueOffset) -> DecodedFrame:
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=queue_offset)
         reader = self._readers.of(span.segment)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
+
 CURSOR_COUNT_MAX = 4096
 WINDOW_FRAMES_MAX = 16
 
@@ -20,7 +22,7 @@ CursorKey = tuple[str, str, int, int]
 class Cursor:
     """The reader's next offset after its last read, and its window in frames."""
 
-    next_offset: int = -1
+    next_offset: QueueOffset = NO_QUEUE_OFFSET
     frame_key: tuple[str, int] | None = None
     window_frames: int = 0
 
@@ -33,7 +35,7 @@ class ReadAhead:
         self._cursor_count_max = cursor_count_max
         self._cursors: OrderedDict[CursorKey, Cursor] = OrderedDict()
 
-    def start(self, key: CursorKey, offset: int) -> Cursor:
+    def start(self, key: CursorKey, offset: QueueOffset) -> Cursor:
         """The cursor for a read at `offset`."""
         cursor = self._cursors.get(key)
         if cursor is None:

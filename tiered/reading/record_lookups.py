@@ -19,9 +19,10 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     QueryNotFoundError,
 )
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import store_timestamp_at
 from thermocline.tiered.catalog import Catalog, PackedSpan, PackPieces, QueueIndex, QueueSpan
-from thermocline.tiered.index_format import IndexedPlace, QueueOffset
+from thermocline.tiered.index_format import IndexedPlace, QueuePlace
 from thermocline.tiered.lookups import KeySearch, KeyWanted, LookupMemory, PlaceAnswer, find_indexed_place
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.packs import group_in_pack, record_in_group, record_in_part, small_part
@@ -60,7 +61,7 @@ class RecordLookups:
         self._span_at = span_at
         self._key_search = KeySearch(store, readers=readers, pieces=pieces, memory=memory)
 
-    async def view(self, physical_offset: int, *, cut_ms: Callable[[str], int]) -> memoryview:
+    async def view(self, physical_offset: PhysicalOffset, *, cut_ms: Callable[[str], int]) -> memoryview:
         """See ColdReader."""
         catalog = self._catalog()
         try:
@@ -102,7 +103,7 @@ class RecordLookups:
         """Drop the cached content of these objects."""
         self._key_search.forget(keys)
 
-    async def _record_at(self, wanted: KeyWanted, at: QueueOffset) -> memoryview | None:
+    async def _record_at(self, wanted: KeyWanted, at: QueuePlace) -> memoryview | None:
         """The record at a queue offset; None when it is not held, lost, or outside the wanted time by its segment."""
         queue_id, offset = at
         queue = self._queue_of(wanted.topic, queue_id)
@@ -127,7 +128,7 @@ class RecordLookups:
         frame = await frame_at(span.segment, span.run, offset, self._readers, self._cache)
         return frame.slice(offset, offset + 1)
 
-    async def _record_in_pack(self, span: PackedSpan, offset: int) -> memoryview | None:
+    async def _record_in_pack(self, span: PackedSpan, offset: QueueOffset) -> memoryview | None:
         """A record by the piece's position in the ledger; None when the ledger does not have it or the data there is
         damaged: the caller then reads by the piece's entry and the cache, which retries a damaged frame."""
         pack, topic, queue_id = span.pack, span.topic, span.run.queue_id

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import numpy as np
 
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.catalog import QueueIndex, QueueSpan
 from thermocline.tiered.reading.cold_pull import ColdPull, TakenRecords, take_wanted
 from thermocline.tiered.reading.frame_cache import FrameCache
@@ -62,7 +64,7 @@ class SpanTaker:
             await self._take_matching(taken, span, request)
         cursor.next_offset = taken.next_offset
 
-    async def frame_of(self, span: QueueSpan, queue_offset: int, *, owner: str) -> DecodedFrame:
+    async def frame_of(self, span: QueueSpan, queue_offset: QueueOffset, *, owner: str) -> DecodedFrame:
         """The frame that contains a record, without reading ahead."""
         reader = self._readers.of(span.segment)
         footer = await reader.frames_for_records()
@@ -125,7 +127,7 @@ class SpanTaker:
         # A unit of a consume queue holds 64 bits, a subscription compares the lower 32.
         codes = np.array(sorted(request.tags_codes), np.int32)
         matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), codes))
-        offsets = (matching + taken.next_offset).tolist()
+        offsets = cast(list[QueueOffset], (matching + taken.next_offset).tolist())
         footer = await reader.frames_for_records() if offsets else None
         frame: DecodedFrame | None = None
         for queue_offset in offsets:

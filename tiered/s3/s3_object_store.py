@@ -31,7 +31,15 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     SegmentSizeError,
 )
-from thermocline.tiered.objects import Data, ObjectInfo, ObjectStoreRefusedError, ObjectSuffix, check_key, run_all
+from thermocline.tiered.objects import (
+    Data,
+    ObjectInfo,
+    ObjectStoreRefusedError,
+    ObjectSuffix,
+    SegmentOffset,
+    check_key,
+    run_all,
+)
 from thermocline.tiered.s3.orphaned_writes import pass_over_orphaned_writes
 from thermocline.tiered.s3.s3_credentials import credentials_for, shared_session
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
@@ -126,7 +134,7 @@ class S3ObjectStore:
             data, _size_bytes = await self._get(key)
             return data
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
         assert 0 <= start < end
         with self._translated(key):

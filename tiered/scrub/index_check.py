@@ -18,7 +18,7 @@ import numpy as np
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
 from thermocline.tiered.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.index_format import IndexEntry, IndexObject, decode_index_footer, directory_of
-from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError
+from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
 from thermocline.tiered.wrappers import SpooledObject
 
@@ -52,7 +52,7 @@ class IndexCheck:
             raise OtherSegmentError("another index object is stored here", expected=index.key, found=owner)
         if spooled.size_bytes != index.object_bytes:
             raise SegmentSizeError("another size", size_bytes=spooled.size_bytes, expected=index.object_bytes)
-        tail = await spooled.get_range(index.key, start=index.footer_start, end=index.object_bytes)
+        tail = await spooled.get_range(index.key, start=index.footer_start, end=SegmentOffset(index.object_bytes))
         stated = decode_index_footer(tail)
         if msgspec.structs.replace(stated, object_bytes=index.object_bytes, crc32=index.crc32) != index:
             raise SegmentFormatError("the footer says another thing than the ledger", key=index.key)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.record_heads import RecordHeads, read_heads
 from thermocline.tiered.findings import Finding, ObjectKind
 from thermocline.tiered.objects import ObjectStore, SegmentFormatError
@@ -51,7 +52,7 @@ FRAMES_NAMED_MAX = 8
 class _Columns:
     """Sizes and places of a run's records, filled from `.log`; -1 where a frame could not be read."""
 
-    start_offset: int
+    start_offset: QueueOffset
     sizes: npt.NDArray[np.int64]
     physical_offsets: npt.NDArray[np.int64]
 
@@ -225,7 +226,7 @@ def read_frame(stored: bytes | memoryview, info: FrameInfo, run: QueueRun, *, to
     return check_records(decompress(stored, raw_bytes=info.raw_bytes), info.start_offset, info.end_offset, run, topic)
 
 
-def check_records(data: bytes, start_offset: int, end_offset: int, run: QueueRun, topic: str) -> RecordHeads:
+def check_records(data: bytes, start_offset: QueueOffset, end_offset: int, run: QueueRun, topic: str) -> RecordHeads:
     """The heads of the records in `data`. CorruptDataError unless they are those of these offsets of the run."""
     heads = read_heads(data)
     if len(heads) != end_offset - start_offset:

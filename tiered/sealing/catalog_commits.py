@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.remoting.offsets import LOG_START
 from thermocline.tiered.catalog import Catalog, LedgerChanges
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import EarlierCommitUnsettledError
@@ -136,7 +137,7 @@ class CatalogCommits:
         if own is None or own.is_empty:
             joining.is_in.set_result(False)
             return None, changes
-        rest = msgspec.structs.replace(own, indexes_in=(), indexes_out=(), indexed_to=0)
+        rest = msgspec.structs.replace(own, indexes_in=(), indexes_out=(), indexed_to=LOG_START)
         assert rest.is_empty, "index objects alone"
         return joining, msgspec.structs.replace(
             changes, indexes_in=own.indexes_in, indexes_out=own.indexes_out, indexed_to=own.indexed_to

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import (
     NEVER_EXPIRES,
@@ -184,7 +185,7 @@ class DueChanges:
         topic, incarnation = report.topic, report.incarnation
         self._holes.forget_before(topic, incarnation)
 
-        def held() -> Iterator[tuple[int, int, int]]:
+        def held() -> Iterator[tuple[int, QueueOffset, QueueOffset]]:
             catalog = self._writer.catalog
             packed = catalog.packed.get(topic) if entry is not None else None
             packs = [catalog.packs[pack_id] for pack_id in packed.packs] if packed is not None else []

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.store.files import Disk, DiskFile, base_offset_of
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
@@ -42,7 +43,7 @@ class LocalQueues:
         self._path = path
         self._file_bytes = file_bytes
 
-    def units(self, topic: str, queue_id: int, *, start: int, end: int) -> Units:
+    def units(self, topic: str, queue_id: int, *, start: QueueOffset, end: QueueOffset) -> Units:
         """Return the units of queue offsets [start, end), all of them.
 
         Raises:
@@ -70,14 +71,14 @@ class LocalQueues:
             raise CorruptDataError("empty unit below the queue's end", topic=topic, queue_id=queue_id, start=start)
         return units
 
-    def first_offset(self, topic: str, queue_id: int) -> int | None:
+    def first_offset(self, topic: str, queue_id: int) -> QueueOffset | None:
         """Return the queue offset at which the queue's oldest file starts; None when it has none."""
         try:
             names = self._disk.list_directory(f"{self._path}/{topic}/{queue_id}")
         except FileNotFoundError:
             return None
         positions = [position for position in map(base_offset_of, names) if position is not None]
-        return min(positions) // UNIT.itemsize if positions else None
+        return QueueOffset(min(positions) // UNIT.itemsize) if positions else None
 
 
 class LocalLog:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.catalog import QueueHole
+
+Span = tuple[QueueOffset, QueueOffset]
 
 
 class PendingHoles:
@@ -34,7 +37,9 @@ class PendingHoles:
         for key in [key for key in self._holes if key[0] == topic and key[1] < incarnation]:
             del self._holes[key]
 
-    def take(self, topic: str, incarnation: int, held: Iterable[tuple[int, int, int]]) -> tuple[QueueHole, ...]:
+    def take(
+        self, topic: str, incarnation: int, held: Iterable[tuple[int, QueueOffset, QueueOffset]]
+    ) -> tuple[QueueHole, ...]:
         """Remove and return the holes that the next entry declares for a topic.
 
         `held`: queue id, start and end of offsets that segments hold or earlier entries have declared.
@@ -42,7 +47,7 @@ class PendingHoles:
         dropped = self._holes.pop((topic, incarnation), None)
         if dropped is None:
             return ()
-        of_queue: dict[int, list[tuple[int, int]]] = {}
+        of_queue: dict[int, list[Span]] = {}
         for queue_id, start_offset, end_offset in held:
             of_queue.setdefault(queue_id, []).append((start_offset, end_offset))
         return tuple(
@@ -53,7 +58,7 @@ class PendingHoles:
         )
 
 
-def _without(hole: QueueHole, held: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def _without(hole: QueueHole, held: list[Span]) -> Iterable[Span]:
     """The parts of the hole outside the `held` ranges."""
     position = hole.start_offset
     for start_offset, end_offset in held:

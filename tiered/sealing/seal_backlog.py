@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.sealing.local_files import LocalLog, LocalQueues, Units
 from thermocline.tiered.sealing.traffic_record import TrafficRecord
 
@@ -48,11 +49,11 @@ class SealRun:
     """One queue's part of a plan: the units of queue offsets [start_offset, start_offset + len(units))."""
 
     queue_id: int
-    start_offset: int
+    start_offset: QueueOffset
     units: Units
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> QueueOffset:
         """Queue offset after the last unit."""
         return self.start_offset + len(self.units)
 
@@ -64,7 +65,7 @@ class SealPlan:
     topic: str
     incarnation: int
     runs: tuple[SealRun, ...]
-    skipped_to: dict[int, int]
+    skipped_to: dict[int, QueueOffset]
     raw_bytes: int
 
     @property
@@ -77,18 +78,18 @@ class SealPlan:
 class QueueProgress:
     """One queue; offsets in messages, `accounted_offset` is how far `waiting_bytes` has been counted."""
 
-    min_offset: int = 0
-    end_offset: int = 0
-    cold_end: int = 0
-    accounted_offset: int = 0
+    min_offset: QueueOffset = QUEUE_START
+    end_offset: QueueOffset = QUEUE_START
+    cold_end: QueueOffset = QUEUE_START
+    accounted_offset: QueueOffset = QUEUE_START
     waiting_bytes: int = 0
     first_waiting_ms: int | None = None
-    first_waiting_physical_offset: int | None = None
-    noted_offset: int | None = None
+    first_waiting_physical_offset: PhysicalOffset | None = None
+    noted_offset: QueueOffset | None = None
     """The traffic record counts the queue's units below this offset; None before the first count."""
 
     @property
-    def first_waiting_offset(self) -> int:
+    def first_waiting_offset(self) -> QueueOffset:
         """Queue offset at which the next run starts."""
         return max(self.cold_end, self.min_offset)
 
@@ -128,7 +129,7 @@ class SealBacklog:
         queues: LocalQueues,
         log: LocalLog,
         policy: SealPolicy,
-        log_min_offset: Callable[[], int],
+        log_min_offset: Callable[[], PhysicalOffset],
         traffic: TrafficRecord | None = None,
     ) -> None:
         """`log_min_offset`: the local log below it is deleted, or about to be. `traffic` counts incoming records."""
@@ -140,7 +141,7 @@ class SealBacklog:
         self._topics: dict[str, TopicProgress] = {}
         self._changed: set[tuple[str, int]] = set()
         self._unreadable: set[tuple[str, int]] = set()
-        self._reported_offset = 0
+        self._reported_offset = LOG_START
 
     @property
     def topics(self) -> dict[str, TopicProgress]:
@@ -148,7 +149,7 @@ class SealBacklog:
         return self._topics
 
     @property
-    def reported_offset(self) -> int:
+    def reported_offset(self) -> PhysicalOffset:
         """Every record below this log offset is within the ends reported so far."""
         return self._reported_offset
 
@@ -159,7 +160,7 @@ class SealBacklog:
         incarnation: int,
         cut_ms: int,
         tiered: bool,
-        cold_ends: dict[int, int],
+        cold_ends: dict[int, QueueOffset],
     ) -> None:
         """Add or update a topic; a new incarnation starts without queues. `cold_ends`: queue id -> cataloged end."""
         progress = self._topics.get(topic)
@@ -174,7 +175,7 @@ class SealBacklog:
         """Forget a topic and its waiting records."""
         self._topics.pop(topic, None)
 
-    def set_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
+    def set_queue(self, topic: str, queue_id: int, *, min_offset: QueueOffset, end_offset: QueueOffset) -> None:
         """Add or update a queue as the hot process reports it; its file is written up to `end_offset`."""
         progress = self._topics[topic]
         queue = progress.queues.setdefault(queue_id, QueueProgress())
@@ -183,7 +184,7 @@ class SealBacklog:
         if progress.tiered and queue.is_waiting:
             self._changed.add((topic, queue_id))
 
-    def raise_minimum(self, topic: str, queue_id: int, min_offset: int) -> None:
+    def raise_minimum(self, topic: str, queue_id: int, min_offset: QueueOffset) -> None:
         """Units below `min_offset` are deleted although they waited: count the remaining ones again."""
         queue = self._topics[topic].queues.get(queue_id)
         if queue is None or min_offset <= queue.first_waiting_offset:
@@ -194,7 +195,7 @@ class SealBacklog:
         if self._topics[topic].tiered and queue.is_waiting:
             self._changed.add((topic, queue_id))
 
-    def set_reported_offset(self, log_offset: int) -> None:
+    def set_reported_offset(self, log_offset: PhysicalOffset) -> None:
         """Every record below `log_offset` is within the ends reported so far."""
         assert log_offset >= self._reported_offset
         self._reported_offset = log_offset
@@ -222,7 +223,7 @@ class SealBacklog:
             return
         units = self._waiting_units(topic, queue_id, queue, start=start, end=queue.end_offset)
         if len(units) and queue.first_waiting_physical_offset is None:
-            first = int(units["physical_offset"][0])
+            first = PhysicalOffset(units["physical_offset"][0])
             queue.first_waiting_ms = self._log.store_timestamp_ms(first)
             queue.first_waiting_physical_offset = first
         queue.waiting_bytes += int(units["size_bytes"].sum(dtype=np.int64))
@@ -240,7 +241,9 @@ class SealBacklog:
         if len(units):
             traffic.note(topic, messages=len(units), raw_bytes=int(units["size_bytes"].sum(dtype=np.int64)))
 
-    def _waiting_units(self, topic: str, queue_id: int, queue: QueueProgress, *, start: int, end: int) -> Units:
+    def _waiting_units(
+        self, topic: str, queue_id: int, queue: QueueProgress, *, start: QueueOffset, end: QueueOffset
+    ) -> Units:
         """Return the last units of [start, end), without those at the front whose local files are gone.
 
         Raises:
@@ -290,7 +293,7 @@ class SealBacklog:
         ]
         return min(times, default=None)
 
-    def plan(self, topic: str, *, flush_offset: int, bytes_max: int | None = None) -> SealPlan | None:
+    def plan(self, topic: str, *, flush_offset: PhysicalOffset, bytes_max: int | None = None) -> SealPlan | None:
         """Return the plan of the topic's next segment, or None when no flushed record waits. `bytes_max`: the most raw
         bytes instead of a segment's.
 
@@ -301,8 +304,8 @@ class SealBacklog:
         waiting = {queue_id: queue for queue_id, queue in progress.queues.items() if queue.is_waiting}
         units_max = max(PLAN_UNITS_PER_QUEUE_MIN, PLAN_UNITS_MAX // max(1, len(waiting)))
         log_end = flush_offset
-        candidates: dict[int, tuple[int, Units]] = {}
-        skipped_to: dict[int, int] = {}
+        candidates: dict[int, tuple[QueueOffset, Units]] = {}
+        skipped_to: dict[int, QueueOffset] = {}
         for queue_id, queue in sorted(waiting.items()):
             start, end = queue.first_waiting_offset, queue.end_offset
             read_end = min(end, start + units_max)
@@ -316,7 +319,7 @@ class SealBacklog:
                 if not len(units):
                     continue  # all units read have expired; the next plan reads further
                 # Other queues' records must not pass this queue's records that were not read.
-                log_end = min(log_end, int(units["physical_offset"][-1]) + int(units["size_bytes"][-1]))
+                log_end = min(log_end, PhysicalOffset(units["physical_offset"][-1]) + int(units["size_bytes"][-1]))
             candidates[queue_id] = (start, units)
         log_end = min(log_end, self._log_end_of_segment(candidates.values(), log_end, bytes_max))
         runs: list[SealRun] = []
@@ -346,7 +349,7 @@ class SealBacklog:
         for queue_id, end in ends.items():
             self._move_cold_end(plan.topic, queue_id, end)
 
-    def set_cold_ends(self, topic: str, cold_ends: dict[int, int]) -> None:
+    def set_cold_ends(self, topic: str, cold_ends: dict[int, QueueOffset]) -> None:
         """Move cold ends to where the catalog has them; none of them moves back."""
         progress = self._topics[topic]
         for queue_id, cold_end in cold_ends.items():
@@ -354,7 +357,7 @@ class SealBacklog:
             if cold_end > queue.cold_end:
                 self._move_cold_end(topic, queue_id, cold_end)
 
-    def _move_cold_end(self, topic: str, queue_id: int, cold_end: int) -> None:
+    def _move_cold_end(self, topic: str, queue_id: int, cold_end: QueueOffset) -> None:
         queue = self._topics[topic].queues[queue_id]
         assert cold_end >= queue.cold_end
         queue.cold_end = cold_end
@@ -373,7 +376,7 @@ class SealBacklog:
                     first = place, topic
         return first[1] if first is not None else None
 
-    def committed_offset(self) -> int:
+    def committed_offset(self) -> PhysicalOffset:
         """Return the log offset below which no record waits; call `account` first."""
         waiting = [
             queue.first_waiting_physical_offset
@@ -384,7 +387,7 @@ class SealBacklog:
         ]
         assert not self._changed, "reported records are counted first"
         if self._unreadable:
-            return 0
+            return LOG_START
         return min(min(waiting, default=self._reported_offset), self._reported_offset)
 
     def _expired_count(self, units: Units, cut_ms: int) -> int:
@@ -392,15 +395,15 @@ class SealBacklog:
         low, high = 0, len(units)
         while low < high:
             middle = (low + high) // 2
-            if self._log.store_timestamp_ms(int(units["physical_offset"][middle])) < cut_ms:
+            if self._log.store_timestamp_ms(PhysicalOffset(units["physical_offset"][middle])) < cut_ms:
                 low = middle + 1
             else:
                 high = middle
         return low
 
     def _log_end_of_segment(
-        self, candidates: Iterable[tuple[int, Units]], log_end: int, bytes_max: int | None = None
-    ) -> int:
+        self, candidates: Iterable[tuple[QueueOffset, Units]], log_end: PhysicalOffset, bytes_max: int | None = None
+    ) -> PhysicalOffset:
         """Return where in the log a segment of `segment_bytes` ends; at least one record fits."""
         bytes_max = self._policy.segment_bytes if bytes_max is None else bytes_max
         arrays = [units for _, units in candidates if len(units)]
@@ -412,4 +415,4 @@ class SealBacklog:
         if total[-1] <= bytes_max:
             return log_end
         last = max(0, int(np.searchsorted(total, bytes_max, side="right")) - 1)
-        return int(units["physical_offset"][last]) + int(units["size_bytes"][last])
+        return PhysicalOffset(units["physical_offset"][last]) + int(units["size_bytes"][last])

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.sealing.catalog_commits import CatalogCommits
 from thermocline.tiered.sealing.due_changes import DueChanges, changed_topics
@@ -75,7 +76,9 @@ class SealRounds:
         self._on_sealed = on_sealed
         self._carry = carry
 
-    async def run(self, demands: TakenDemands, *, flush_offset: int, now_ms: int, pressure: Callable[[], bool]) -> None:
+    async def run(
+        self, demands: TakenDemands, *, flush_offset: PhysicalOffset, now_ms: int, pressure: Callable[[], bool]
+    ) -> None:
         """Seal the flushed records of due and demanded topics; all of them are committed on return. `pressure`:
         whether local files must be deleted."""
         wanted = demands.waited_for()
@@ -129,7 +132,7 @@ class SealRounds:
         return topics
 
     async def _seal_and_commit(
-        self, topics: list[str], demands: TakenDemands, *, flush_offset: int, now_ms: int, admitted: Admitted
+        self, topics: list[str], demands: TakenDemands, *, flush_offset: PhysicalOffset, now_ms: int, admitted: Admitted
     ) -> list[str]:
         """Take one plan of each topic all the way; returns the topics that got further. `admitted`: what the request
         budget says of it."""
@@ -139,7 +142,7 @@ class SealRounds:
             return await self._take_turn(topics, demands, flush_offset, now_ms, is_packed=admitted.is_packed)
 
     async def _take_turn(
-        self, topics: list[str], demands: TakenDemands, flush_offset: int, now_ms: int, *, is_packed: bool
+        self, topics: list[str], demands: TakenDemands, flush_offset: PhysicalOffset, now_ms: int, *, is_packed: bool
     ) -> list[str]:
         bytes_max = self._costs.piece_bytes if is_packed and self._uploads.has_packs else None
         plans = await self._plans_of(topics, flush_offset=flush_offset, bytes_max=bytes_max)
@@ -164,7 +167,9 @@ class SealRounds:
             raise failure
         return sorted(advanced)
 
-    async def _plans_of(self, topics: list[str], *, flush_offset: int, bytes_max: int | None) -> list[SealPlan]:
+    async def _plans_of(
+        self, topics: list[str], *, flush_offset: PhysicalOffset, bytes_max: int | None
+    ) -> list[SealPlan]:
         """One plan of each topic that has one; yields to the event loop now and then."""
         plans: list[SealPlan] = []
         for number, topic in enumerate(topics):

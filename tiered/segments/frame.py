@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import zstandard
 
+from thermocline.remoting.offsets import QueueOffset, offset_range
 from thermocline.remoting.records.message_record import (
     LONG,
     POSITION_QUEUE_OFFSET,
@@ -25,13 +26,13 @@ class DecodedFrame:
     """Records [start_offset, start_offset + count) in `data`; record i is data[positions[i]:positions[i + 1]]."""
 
     data: bytes
-    start_offset: int
+    start_offset: QueueOffset
     positions: array[int]
     min_store_ms: int
     """No record is older than this."""
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> QueueOffset:
         """Queue offset after the last record."""
         return self.start_offset + len(self.positions) - 1
 
@@ -40,26 +41,26 @@ class DecodedFrame:
         """About what keeping this frame costs."""
         return len(self.data) + 4 * len(self.positions) + 300
 
-    def position(self, queue_offset: int) -> int:
+    def position(self, queue_offset: QueueOffset) -> int:
         """Where the record at `queue_offset` starts; for `end_offset`, where the last one ends."""
         assert self.start_offset <= queue_offset <= self.end_offset
         return self.positions[queue_offset - self.start_offset]
 
-    def slice(self, start_offset: int, end_offset: int) -> memoryview:
+    def slice(self, start_offset: QueueOffset, end_offset: QueueOffset) -> memoryview:
         """The records of offsets [start_offset, end_offset), uncopied."""
         return memoryview(self.data)[self.position(start_offset) : self.position(end_offset)]
 
-    def records(self, start_offset: int, end_offset: int) -> Iterator[memoryview]:
+    def records(self, start_offset: QueueOffset, end_offset: QueueOffset) -> Iterator[memoryview]:
         """Each record of offsets [start_offset, end_offset)."""
         view = memoryview(self.data)
-        for queue_offset in range(start_offset, end_offset):
+        for queue_offset in offset_range(start_offset, end_offset):
             yield view[self.position(queue_offset) : self.position(queue_offset + 1)]
 
-    def properties_text(self, queue_offset: int) -> bytes:
+    def properties_text(self, queue_offset: QueueOffset) -> bytes:
         """The property text of one record; RecordSizeError when the record is damaged."""
         return read_properties_text(self.data, self.position(queue_offset))
 
-    def store_timestamp_ms(self, queue_offset: int) -> int:
+    def store_timestamp_ms(self, queue_offset: QueueOffset) -> int:
         """The store time of one record."""
         return store_timestamp_at(self.data, self.position(queue_offset))
 
@@ -78,7 +79,7 @@ def decode_frame(stored: bytes | memoryview, info: FrameInfo) -> DecodedFrame:
     return frame
 
 
-def decode_next_frame(stored: memoryview, *, start_offset: int) -> tuple[DecodedFrame, int]:
+def decode_next_frame(stored: memoryview, *, start_offset: QueueOffset) -> tuple[DecodedFrame, int]:
     """The frame that `stored` begins with, whatever follows it, and how many bytes it takes there; raises as above."""
     try:
         raw_bytes = zstandard.frame_content_size(stored)
@@ -94,7 +95,7 @@ def decode_next_frame(stored: memoryview, *, start_offset: int) -> tuple[Decoded
     return frame, len(stored) - len(walker.unused_data)
 
 
-def _frame_of(data: bytes, *, start_offset: int, min_store_ms: int) -> DecodedFrame:
+def _frame_of(data: bytes, *, start_offset: QueueOffset, min_store_ms: int) -> DecodedFrame:
     starts, _ = find_records(np.frombuffer(data, np.uint8))
     positions = array("I", starts.astype(np.uint32).tobytes())
     positions.append(len(data))

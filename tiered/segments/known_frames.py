@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.segments.segment_entry import SegmentEntry
 from thermocline.tiered.segments.segment_format import FRAME, MAGIC_BYTES, LogFooter, QueueRun
 
@@ -52,11 +53,11 @@ class FrameGroup:
 
     start: int
     end: int
-    start_offset: int
+    start_offset: QueueOffset
     frame_count: int
 
 
-def group_of(entry: SegmentEntry, run: QueueRun, queue_offset: int) -> FrameGroup | None:
+def group_of(entry: SegmentEntry, run: QueueRun, queue_offset: QueueOffset) -> FrameGroup | None:
     """The smallest group of frames that holds the record by the catalog entry; None when that lists no frames."""
     assert run.start_offset <= queue_offset < run.end_offset
     coarse = tuple(entry.coarse)

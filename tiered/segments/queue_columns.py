@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.objects import SegmentFormatError
 from thermocline.tiered.segments.part_kind import PartKind
 from thermocline.tiered.segments.segment_format import (
@@ -79,17 +80,17 @@ class QueueColumns:
     """Columns of consecutive records of one queue, the first at `start_offset`."""
 
     queue_id: int
-    start_offset: int
+    start_offset: QueueOffset
     sizes: Sizes
     physical_offsets: Longs
     tags_codes: Longs
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> QueueOffset:
         """Queue offset after the last record."""
         return self.start_offset + len(self.sizes)
 
-    def slice(self, start_offset: int, end_offset: int) -> QueueColumns:
+    def slice(self, start_offset: QueueOffset, end_offset: QueueOffset) -> QueueColumns:
         """The columns of [start_offset, end_offset), which must be within these."""
         assert self.start_offset <= start_offset <= end_offset <= self.end_offset
         part = slice(start_offset - self.start_offset, end_offset - self.start_offset)
@@ -118,7 +119,7 @@ def join_columns(parts: list[QueueColumns]) -> QueueColumns:
 class BlockDecoder(Protocol):
     """Decodes the content of a block of one version."""
 
-    def __call__(self, content: bytes, *, queue_id: int, start_offset: int) -> QueueColumns: ...
+    def __call__(self, content: bytes, *, queue_id: int, start_offset: QueueOffset) -> QueueColumns: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,19 +135,21 @@ class ColumnsFooter:
     def decode_block(self, stored: bytes | memoryview, block: np.void) -> QueueColumns:
         """The columns in a stored block, whose row in `blocks` is `block`. CorruptDataError leaves when damaged."""
         content = decompress(stored, raw_bytes=int(block["raw_bytes"]))
-        columns = self.decode_content(content, queue_id=int(block["queue_id"]), start_offset=int(block["start_offset"]))
+        columns = self.decode_content(
+            content, queue_id=int(block["queue_id"]), start_offset=QueueOffset(block["start_offset"])
+        )
         if columns.end_offset != int(block["end_offset"]):
             raise SegmentFormatError("the block holds another number of records", end_offset=columns.end_offset)
         return columns
 
-    def blocks_of(self, queue_id: int, *, start_offset: int, end_offset: int) -> Table:
+    def blocks_of(self, queue_id: int, *, start_offset: QueueOffset, end_offset: QueueOffset) -> Table:
         """The blocks that hold any of [start_offset, end_offset) of the queue; they lie end to end."""
         blocks = self.blocks
         hits = (blocks["queue_id"] == queue_id) & (blocks["start_offset"] < end_offset)
         found: Table = blocks[hits & (blocks["end_offset"] > start_offset)]
         return found
 
-    def blocks_at(self, physical_offset: int) -> Table:
+    def blocks_at(self, physical_offset: PhysicalOffset) -> Table:
         """The blocks that may hold the record at `physical_offset`: at most one a queue."""
         blocks = self.blocks
         hits = (blocks["min_physical_offset"] <= physical_offset) & (physical_offset < blocks["end_physical_offset"])
@@ -236,7 +239,7 @@ def encode_columns(columns: QueueColumns) -> bytes:
     )
 
 
-def decode_columns(content: bytes, *, queue_id: int, start_offset: int) -> QueueColumns:
+def decode_columns(content: bytes, *, queue_id: int, start_offset: QueueOffset) -> QueueColumns:
     """The columns in a block's content. SegmentFormatError when it is none."""
     if len(content) < BLOCK_HEAD.size:
         raise SegmentFormatError("the block is too short", size_bytes=len(content))

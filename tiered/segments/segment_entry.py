@@ -10,7 +10,8 @@ import sys
 
 import msgspec
 
-from thermocline.tiered.objects import PackedRows
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.tiered.objects import PackedRows, SegmentOffset
 from thermocline.tiered.segments.key_index import BloomShape
 from thermocline.tiered.segments.segment_format import QueueRun, SegmentId
 
@@ -25,9 +26,9 @@ class PartLocator(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The place of a part: bytes [start, end) of the object `key`; its footer and trailer are [footer_start, end)."""
 
     key: str
-    start: int
-    end: int
-    footer_start: int
+    start: SegmentOffset
+    end: SegmentOffset
+    footer_start: SegmentOffset
     crc32: int
 
     def __post_init__(self) -> None:
@@ -43,7 +44,7 @@ class CoarseFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first frame of each run and every few after it: from which byte of the part to read for an offset."""
 
     frame_index: int
-    start_offset: int
+    start_offset: QueueOffset
     position: int
     raw_position: int
     min_store_ms: int
@@ -117,14 +118,14 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return max(self.runs.column(RUN_MAX_STORE_MS))
 
     @property
-    def min_physical_offset(self) -> int:
+    def min_physical_offset(self) -> PhysicalOffset:
         """Physical offset of the first record in the log."""
-        return min(self.runs.column(RUN_MIN_PHYSICAL_OFFSET))
+        return PhysicalOffset(min(self.runs.column(RUN_MIN_PHYSICAL_OFFSET)))
 
     @property
-    def end_physical_offset(self) -> int:
+    def end_physical_offset(self) -> PhysicalOffset:
         """Physical offset after the last record in the log."""
-        return max(self.runs.column(RUN_END_PHYSICAL_OFFSET))
+        return PhysicalOffset(max(self.runs.column(RUN_END_PHYSICAL_OFFSET)))
 
     def run(self, queue_id: int) -> QueueRun | None:
         """The run of a queue, if the segment has one."""
@@ -133,7 +134,7 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 return run
         return None
 
-    def place_of_ordinal(self, ordinal: int) -> tuple[QueueRun, int]:
+    def place_of_ordinal(self, ordinal: int) -> tuple[QueueRun, QueueOffset]:
         """Run and queue offset of the segment's record number `ordinal`, runs counted one after another."""
         assert 0 <= ordinal < self.record_count
         for run in self.runs:

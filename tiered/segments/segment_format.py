@@ -34,6 +34,7 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.segments.part_kind import PartKind
 
@@ -125,14 +126,14 @@ class QueueRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One queue's share of a segment: offsets [start_offset, end_offset), in frames [frame_start, frame_end)."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     min_store_ms: int
     max_store_ms: int
     frame_start: int
     frame_end: int
-    min_physical_offset: int
-    end_physical_offset: int
+    min_physical_offset: PhysicalOffset
+    end_physical_offset: PhysicalOffset
 
     @property
     def record_count(self) -> int:
@@ -148,8 +149,8 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
     stored_bytes: int
     raw_position: int
     raw_bytes: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     min_store_ms: int
     max_store_ms: int
 
@@ -187,19 +188,19 @@ class LogFooter:
             stored_bytes=int(row["stored_bytes"]),
             raw_position=int(row["raw_position"]),
             raw_bytes=int(row["raw_bytes"]),
-            start_offset=int(row["start_offset"]),
-            end_offset=int(row["end_offset"]),
+            start_offset=QueueOffset(row["start_offset"]),
+            end_offset=QueueOffset(row["end_offset"]),
             min_store_ms=int(row["min_store_ms"]),
             max_store_ms=int(row["max_store_ms"]),
         )
 
-    def frame_of(self, run: QueueRun, queue_offset: int) -> FrameInfo:
+    def frame_of(self, run: QueueRun, queue_offset: QueueOffset) -> FrameInfo:
         """The frame of `run` that holds `queue_offset`."""
         assert run.start_offset <= queue_offset < run.end_offset
         ends = self.frames["end_offset"][run.frame_start : run.frame_end]
         return self.frame(run.frame_start + int(np.searchsorted(ends, queue_offset, side="right")))
 
-    def frames_of(self, run: QueueRun, *, start_offset: int, end_offset: int) -> Iterator[FrameInfo]:
+    def frames_of(self, run: QueueRun, *, start_offset: QueueOffset, end_offset: QueueOffset) -> Iterator[FrameInfo]:
         """The frames of `run` that hold any of offsets [start_offset, end_offset), in order."""
         start, end = max(start_offset, run.start_offset), min(end_offset, run.end_offset)
         if start < end:

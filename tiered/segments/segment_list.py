@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.objects import SegmentFormatError, dec_hook, enc_hook
 from thermocline.tiered.segments.segment_block import (
     END,
@@ -135,14 +136,14 @@ class SegmentList(Sequence[SegmentEntry]):
         return self._sum(STORED_BYTES)
 
     @property
-    def min_physical_offset(self) -> int | None:
+    def min_physical_offset(self) -> PhysicalOffset | None:
         """The first place in the log that one of them has; None without any."""
-        return min((int(part.columns[START].min()) for part in self._parts), default=None)
+        return min((PhysicalOffset(part.columns[START].min()) for part in self._parts), default=None)
 
     @property
-    def end_physical_offset(self) -> int:
+    def end_physical_offset(self) -> PhysicalOffset:
         """The place behind all of them; 0 without any."""
-        return max((int(part.columns[END].max()) for part in self._parts), default=0)
+        return max((PhysicalOffset(part.columns[END].max()) for part in self._parts), default=LOG_START)
 
     @property
     def newest_store_ms(self) -> int:
@@ -164,9 +165,9 @@ class SegmentList(Sequence[SegmentEntry]):
         parts = (part.json_values() if isinstance(part, SegmentBlock) else part.entries() for part in self._parts)
         return list(itertools.chain.from_iterable(parts))
 
-    def queue_bounds(self) -> dict[int, tuple[int, int]]:
+    def queue_bounds(self) -> dict[int, tuple[QueueOffset, QueueOffset]]:
         """Queue id -> the bounds of its runs' offsets."""
-        bounds: dict[int, tuple[int, int]] = {}
+        bounds: dict[int, tuple[QueueOffset, QueueOffset]] = {}
         for part in self._parts:
             for queue_id, start, end in part.queues.tolist():
                 before = bounds.get(queue_id)
@@ -209,12 +210,12 @@ class SegmentList(Sequence[SegmentEntry]):
                 found.update(key for segment in part.entries() for key in segment.keys if key in part.odd_keys)
         return found
 
-    def between(self, start: int, end: int) -> Iterator[SegmentEntry]:
+    def between(self, start: PhysicalOffset, end: PhysicalOffset) -> Iterator[SegmentEntry]:
         """Those with places of the log in [start, end)."""
         for part in self._parts:
             yield from _entries(part, (part.columns[START] < end) & (part.columns[END] > start))
 
-    def columns_between(self, start: int, end: int) -> tuple[list[SegmentEntry], Longs]:
+    def columns_between(self, start: PhysicalOffset, end: PhysicalOffset) -> tuple[list[SegmentEntry], Longs]:
         """The same at once, with rows of where each begins, where it ends, and how many records it has."""
         found: list[SegmentEntry] = []
         columns = [np.empty((3, 0), np.int64)]

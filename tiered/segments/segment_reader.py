@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
-from thermocline.tiered.objects import ObjectStore, SegmentFormatError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.tiered.objects import ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.segments.fetch_plan import FetchUnits, plan_fetches
 from thermocline.tiered.segments.frame import DecodedFrame, decode_frame, decode_next_frame
 from thermocline.tiered.segments.key_index import KeyIndexFooter, decode_key_index_footer, key_hash
@@ -53,8 +54,8 @@ class RecordRun:
     """Records of offsets [start_offset, end_offset) of one queue, end to end in `data`."""
 
     queue_id: int
-    start_offset: int
-    end_offset: int
+    start_offset: QueueOffset
+    end_offset: QueueOffset
     data: memoryview
 
 
@@ -139,7 +140,7 @@ class SegmentReader:
             self._fetch_units = FetchUnits.whole(footer) if self.is_small else FetchUnits.of(footer)
         return self._fetch_units
 
-    async def frame_at(self, run: QueueRun, queue_offset: int) -> DecodedFrame | None:
+    async def frame_at(self, run: QueueRun, queue_offset: QueueOffset) -> DecodedFrame | None:
         """The frame with a record, by one request and without the footer; None when the catalog tells too little, or
         the footer is here. It comes with the frames around it, several MiB at most, and is not kept."""
         if self._log_footer is not None or self.knows_frames:
@@ -194,7 +195,12 @@ class SegmentReader:
         return decode_frame(stored, info)
 
     async def records(
-        self, queue_id: int, *, start_offset: int, end_offset: int, fetch_bytes_max: int = FETCH_BYTES_MAX
+        self,
+        queue_id: int,
+        *,
+        start_offset: QueueOffset,
+        end_offset: QueueOffset,
+        fetch_bytes_max: int = FETCH_BYTES_MAX,
     ) -> AsyncIterator[RecordRun]:
         """Records [start_offset, end_offset) of a queue, frame by frame; one request runs ahead of what is given.
 
@@ -223,7 +229,7 @@ class SegmentReader:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
 
-    async def columns(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueColumns:
+    async def columns(self, queue_id: int, *, start_offset: QueueOffset, end_offset: QueueOffset) -> QueueColumns:
         """Sizes, places and tags codes of [start_offset, end_offset): one request the first time, unless the part is
         large, and at most one from then on.
 
@@ -238,7 +244,7 @@ class SegmentReader:
         parts = await self._column_blocks(footer, blocks, whole)
         return join_columns(parts).slice(start_offset, end_offset)
 
-    async def find_physical_offset(self, physical_offset: int) -> tuple[int, int] | None:
+    async def find_physical_offset(self, physical_offset: PhysicalOffset) -> tuple[int, QueueOffset] | None:
         """Queue id and queue offset of the record that lay at `physical_offset` in the log, if it is in the segment."""
         whole = await self._whole_columns()
         footer = await self.columns_footer()
@@ -250,7 +256,7 @@ class SegmentReader:
                 return columns.queue_id, columns.start_offset + index
         return None
 
-    async def find_key(self, key: bytes, *, reads_whole: bool = False) -> list[tuple[QueueRun, int]]:
+    async def find_key(self, key: bytes, *, reads_whole: bool = False) -> list[tuple[QueueRun, QueueOffset]]:
         """Run and queue offset of each record that may carry `key`, newest first, each once.
 
         At most three requests, one for nearly every key that is not there; with `reads_whole`, and a part that is not
@@ -275,7 +281,7 @@ class SegmentReader:
         ordinals = footer.find_ordinals(await self._read(entry.idx, start, end), blocks, hash_value)
         return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
 
-    async def _find_key_in_whole(self, hash_value: int) -> list[tuple[QueueRun, int]]:
+    async def _find_key_in_whole(self, hash_value: int) -> list[tuple[QueueRun, QueueOffset]]:
         """As `find_key`, by one request for all of the part; its bloom pages stay."""
         entry, bloom = self.entry, self.entry.bloom
         page_start = bloom.page_position(hash_value)
@@ -291,7 +297,7 @@ class SegmentReader:
         ordinals = footer.find_ordinals(data[int(blocks["position"][0]) :], blocks, hash_value)
         return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
 
-    def run_of(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueRun:
+    def run_of(self, queue_id: int, *, start_offset: QueueOffset, end_offset: QueueOffset) -> QueueRun:
         """The run that holds all of [start_offset, end_offset). OffsetOutOfRangeError when none does."""
         run = self.entry.run(queue_id)
         if run is None or not run.start_offset <= start_offset <= end_offset <= run.end_offset:
@@ -394,5 +400,6 @@ async def read_log_footer(store: ObjectStore, key: str) -> LogFooter:
         raise SegmentFormatError("the part is not the whole object", key=key, part_bytes=trailer.part_bytes)
     data = suffix.data
     if trailer.tail_bytes > len(data):
-        data = await store.get_range(key, start=suffix.size_bytes - trailer.tail_bytes, end=suffix.size_bytes)
+        end = SegmentOffset(suffix.size_bytes)
+        data = await store.get_range(key, start=end - trailer.tail_bytes, end=end)
     return decode_log_footer(data)

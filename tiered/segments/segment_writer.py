@@ -22,10 +22,11 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import NO_PHYSICAL_OFFSET, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MAGIC_V1, MAGIC_V2
 from thermocline.remoting.records.properties import PropertyName, find_property
 from thermocline.remoting.records.record_heads import RecordHeads, read_heads_at
-from thermocline.tiered.objects import Spool
+from thermocline.tiered.objects import OBJECT_START, SegmentOffset, Spool
 from thermocline.tiered.segments.key_index import encode_key_index, mix_checksums
 from thermocline.tiered.segments.known_frames import GROUP_BYTES_MAX
 from thermocline.tiered.segments.queue_columns import ColumnsWriter, QueueColumns
@@ -101,7 +102,7 @@ class SegmentWriter:
     def append(
         self,
         queue_id: int,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         records: Iterable[bytes | memoryview],
         tags_codes: Sequence[int] | npt.NDArray[np.int64],
     ) -> None:
@@ -237,7 +238,9 @@ class SegmentWriter:
         )
         self._frames.append(row)
         self._spool.write(stored)
-        run.take_physical_range(int(physical_offsets.min()), int((physical_offsets + sizes).max()))
+        run.take_physical_range(
+            PhysicalOffset(physical_offsets.min()), PhysicalOffset((physical_offsets + sizes).max())
+        )
         self._raw_bytes += len(raw)
         self._record_count += count
 
@@ -273,7 +276,7 @@ class SegmentWriter:
         self._key_physical_offsets.frombytes(np.repeat(physical_offsets, key_counts).tobytes())
 
 
-def _check_heads(heads: RecordHeads, sizes: npt.NDArray[np.int64], *, queue_id: int, start_offset: int) -> None:
+def _check_heads(heads: RecordHeads, sizes: npt.NDArray[np.int64], *, queue_id: int, start_offset: QueueOffset) -> None:
     """CorruptDataError unless each record is the whole one that the queue should hold at its offset."""
     head = heads.head
     is_right = (head["size_bytes"] == sizes) & ((head["magic"] == MAGIC_V1) | (head["magic"] == MAGIC_V2))
@@ -363,7 +366,9 @@ def coarse_frames(footer: LogFooter, *, every: int) -> tuple[CoarseFrame, ...]:
 def _locator(key: str, part: bytes | memoryview, *, crc32: int) -> PartLocator:
     magic = bytes(part[-8:])
     footer_start = len(part) - decode_trailer(part, magic=magic).tail_bytes
-    return PartLocator(key=key, start=0, end=len(part), footer_start=footer_start, crc32=crc32)
+    return PartLocator(
+        key=key, start=OBJECT_START, end=SegmentOffset(len(part)), footer_start=SegmentOffset(footer_start), crc32=crc32
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -371,16 +376,16 @@ class _OpenRun:
     """The run that records are appended to."""
 
     queue_id: int
-    start_offset: int
+    start_offset: QueueOffset
     frame_start: int
-    next_offset: int
+    next_offset: QueueOffset
     pending: list[bytes | memoryview] = field(default_factory=list)
     pending_codes: list[int] = field(default_factory=list)
     pending_bytes: int = 0
-    min_physical_offset: int = -1
-    end_physical_offset: int = -1
+    min_physical_offset: PhysicalOffset = NO_PHYSICAL_OFFSET
+    end_physical_offset: PhysicalOffset = NO_PHYSICAL_OFFSET
 
-    def take_physical_range(self, start: int, end: int) -> None:
+    def take_physical_range(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
         """Widen the run's range of physical offsets."""
         first = self.min_physical_offset < 0
         self.min_physical_offset = start if first else min(self.min_physical_offset, start)

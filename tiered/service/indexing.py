@@ -26,6 +26,7 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog, LedgerChanges
 from thermocline.tiered.cost import RequestBudget
 from thermocline.tiered.indexes import (
@@ -61,7 +62,7 @@ class Indexing:
         blooms: BloomCache,
         fresh: FreshIndex,
         catalog: Callable[[], Catalog],
-        gate: Callable[[], int],
+        gate: Callable[[], PhysicalOffset],
         class_of: Callable[[str], str],
         cuts_ms: Callable[[], Mapping[str, int]],
         amend: Callable[[Change], Awaitable[bool]],
@@ -147,7 +148,7 @@ class Indexing:
         catalog = self._catalog()
         return bool(self._next_merge(catalog)) or self._is_range_due(catalog, self._gate())
 
-    def _is_range_due(self, catalog: Catalog, gate: int) -> bool:
+    def _is_range_due(self, catalog: Catalog, gate: PhysicalOffset) -> bool:
         return is_range_due(self._fresh.unindexed.of(catalog), start=catalog.indexed_to, gate=gate)
 
     def _cost(self) -> int:
@@ -161,7 +162,7 @@ class Indexing:
         names = [each.index_id for each in next_merge(catalog) or ()]
         return names if self._failed.isdisjoint(names) else []
 
-    async def _build(self, catalog: Catalog, gate: int) -> bool:
+    async def _build(self, catalog: Catalog, gate: PhysicalOffset) -> bool:
         start = catalog.indexed_to
         items = self._fresh.unindexed.of(catalog)
         end = cut(items, start=start, end=gate)

@@ -26,6 +26,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.catalog import Catalog, LedgerChanges, QueueHole
 from thermocline.tiered.garbage import GarbageReport, GarbageRounds
@@ -74,7 +75,7 @@ class TierService:
         sealer: Sealer,
         config: TierConfig,
         clock: Callable[[], int],
-        flush_offset: Callable[[], int],
+        flush_offset: Callable[[], PhysicalOffset],
         on_committed: Callable[[Catalog, frozenset[str]], None],
         pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
@@ -184,7 +185,7 @@ class TierService:
             cold_ends=self.catalog.queue_ends(report.topic) if is_same else {},
         )
 
-    def report_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
+    def report_queue(self, topic: str, queue_id: int, *, min_offset: QueueOffset, end_offset: QueueOffset) -> None:
         """Take in a queue of a reported topic, its file written up to `end_offset`."""
         if topic in self._backlog.topics:  # else the topic was deleted behind this report
             self._backlog.set_queue(topic, queue_id, min_offset=min_offset, end_offset=end_offset)
@@ -196,7 +197,7 @@ class TierService:
         if progress is not None and progress.incarnation == incarnation:
             self._backlog.raise_minimum(topic, hole.queue_id, hole.end_offset)
 
-    def reported(self, *, log_offset: int, pressure: bool) -> None:
+    def reported(self, *, log_offset: PhysicalOffset, pressure: bool) -> None:
         """A whole report has been taken in; see SealBacklog.set_reported_offset."""
         self._backlog.set_reported_offset(log_offset)
         if pressure and not self._pressure:

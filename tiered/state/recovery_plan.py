@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.catalog import Catalog, LedgerChanges, QueueHole, TopicChange
 from thermocline.tiered.packs import packed_record_counts
 from thermocline.tiered.segments import NO_SEGMENTS
@@ -36,9 +37,9 @@ class QueuePlan:
     """One queue. `known_lost_count`: messages that the snapshot counted and the catalog does not hold."""
 
     queue_id: int
-    cold_end: int
-    hole_start: int
-    next_offset: int
+    cold_end: QueueOffset
+    hole_start: QueueOffset
+    next_offset: QueueOffset
     known_lost_count: int
 
 
@@ -49,7 +50,7 @@ class TopicPlan:
 
     topic: str
     incarnation: int
-    start_offset: int
+    start_offset: PhysicalOffset
     deleted: bool
     expired_before_ms: int
     ttl_ms: int | None
@@ -68,8 +69,8 @@ class TopicPlan:
 class RecoveryPlan:
     """See the module's header. `log_offset`: where the new log begins."""
 
-    log_offset: int
-    new_queue_offset: int
+    log_offset: PhysicalOffset
+    new_queue_offset: QueueOffset
     last_incarnation: int
     topics: tuple[TopicPlan, ...]
 
@@ -118,7 +119,7 @@ def plan_recovery(
     `units_per_file`: messages of a queue in one of its files."""
     group_ends = _group_ends(snapshot.documents.get(CONSUMER_OFFSETS, {}))
     states = {state.topic: state for state in snapshot.topics}
-    new_queue_offset = _round_up(snapshot.queue_ceiling(snapshot.new_queue_offset), units_per_file)
+    new_queue_offset = QueueOffset(_round_up(snapshot.queue_ceiling(snapshot.new_queue_offset), units_per_file))
     packed_counts = packed_record_counts(catalog.packs.values(), catalog.packed)
     topics = [
         _plan_topic(
@@ -137,7 +138,7 @@ def plan_recovery(
     ]
     incarnations = [snapshot.last_incarnation, *(topic.incarnation for topic in topics)]
     return RecoveryPlan(
-        log_offset=_round_up(max(snapshot.log_ceiling, catalog.end_physical_offset), log_file_bytes),
+        log_offset=PhysicalOffset(_round_up(max(snapshot.log_ceiling, catalog.end_physical_offset), log_file_bytes)),
         new_queue_offset=new_queue_offset,
         last_incarnation=max(incarnations) + INCARNATIONS_SKIPPED,
         topics=tuple(topics),
@@ -150,10 +151,10 @@ def _plan_topic(
     catalog: Catalog,
     snapshot: StateSnapshot,
     packed_count: int,
-    group_ends: Mapping[int, int],
+    group_ends: Mapping[int, QueueOffset],
     *,
     written_ms: int,
-    new_queue_offset: int,
+    new_queue_offset: QueueOffset,
     units_per_file: int,
 ) -> TopicPlan:
     entry = catalog.topics.get(topic)
@@ -173,14 +174,15 @@ def _plan_topic(
     start_offset = min(places, default=snapshot.log_offset)
     ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
     cold_ends = catalog.queue_ends(topic) if entry is not None else {}
-    hole_ends: dict[int, list[int]] = {}
+    hole_ends: dict[int, list[QueueOffset]] = {}
     for hole in entry.holes if entry is not None else ():
         hole_ends.setdefault(hole.queue_id, []).append(hole.end_offset)
     queues: list[QueuePlan] = []
+    nothing = QUEUE_START
     for queue_id in sorted(ends.keys() | cold_ends.keys() | hole_ends.keys() | group_ends.keys()):
-        end, cold_end = ends.get(queue_id), cold_ends.get(queue_id, 0)
+        end, cold_end = ends.get(queue_id), cold_ends.get(queue_id, nothing)
         hole_start = max([cold_end, *hole_ends.get(queue_id, ())])
-        reached = max(hole_start, new_queue_offset, group_ends.get(queue_id, 0))
+        reached = max(hole_start, new_queue_offset, group_ends.get(queue_id, nothing))
         if end is not None:
             reached = max(reached, snapshot.queue_ceiling(end))
         lost_count = 0
@@ -194,7 +196,7 @@ def _plan_topic(
                 queue_id=queue_id,
                 cold_end=cold_end,
                 hole_start=hole_start,
-                next_offset=_round_up(reached, units_per_file),
+                next_offset=QueueOffset(_round_up(reached, units_per_file)),
                 known_lost_count=lost_count,
             )
         )
@@ -216,13 +218,13 @@ def _plan_topic(
     )
 
 
-def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, QueueOffset]]:
     """Topic -> queue id -> the furthest that any group has come."""
-    furthest: dict[str, dict[int, int]] = {}
+    furthest: dict[str, dict[int, QueueOffset]] = {}
     for name, queues in offsets.get("offsetTable", {}).items():
         ends = furthest.setdefault(name.partition("@")[0], {})
         for queue_id, offset in queues.items():
-            ends[int(queue_id)] = max(int(offset), ends.get(int(queue_id), 0))
+            ends[int(queue_id)] = max(QueueOffset(int(offset)), ends.get(int(queue_id), QUEUE_START))
     return furthest
 
 

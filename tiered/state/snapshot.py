@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.objects import (
     LedgerCorruptError,
     StateCorruptError,
@@ -50,7 +51,7 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue's end: the offset behind its last message."""
 
     queue_id: int
-    end_offset: int
+    end_offset: QueueOffset
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,7 +59,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: str
     incarnation: int = 0
-    start_offset: int = 0
+    start_offset: PhysicalOffset = LOG_START
     deleted: bool = False
     expired_before_ms: int = 0
     ends: tuple[QueueEnd, ...] = ()
@@ -79,10 +80,10 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     cluster: str
     broker_name: str
     captured_ms: int
-    log_offset: int
-    log_ceiling: int
+    log_offset: PhysicalOffset
+    log_ceiling: PhysicalOffset
     record_bytes_min: int
-    new_queue_offset: int = 0
+    new_queue_offset: QueueOffset = QUEUE_START
     last_incarnation: int = 0
     topics: tuple[TopicState, ...] = ()
     documents: dict[str, Any] = {}
@@ -101,7 +102,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """How many messages can have been put since, in all queues together."""
         return -(-(self.log_ceiling - self.log_offset) // self.record_bytes_min)
 
-    def queue_ceiling(self, end_offset: int) -> int:
+    def queue_ceiling(self, end_offset: QueueOffset) -> QueueOffset:
         """An offset that no message of a queue that ended at `end_offset` has reached."""
         return end_offset + self.unseen_messages_max
 

@@ -29,6 +29,7 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.tiered.ledger import LedgerWriter, find_entry
 from thermocline.tiered.objects import AlreadyExistsError
 from thermocline.tiered.state.newest_state import NewestState, find_last, list_names, with_carried
@@ -46,7 +47,7 @@ class StateLog:
         """The existing snapshots, oldest first; None before the first listing."""
         self._unknown: list[StateName] = []
         """Snapshots put without an answer, under names of their own."""
-        self._ceilings: dict[StateName, int] = {}
+        self._ceilings: dict[StateName, PhysicalOffset] = {}
         """The reservations of readable snapshots."""
         self._sequence = 0
         self._tried_sequence = 0
@@ -79,10 +80,11 @@ class StateLog:
         return tuple(self._own_time()[-KEPT_COUNT:])
 
     @property
-    def reserved_ceiling(self) -> int:
+    def reserved_ceiling(self) -> PhysicalOffset:
         """Up to where each of the kept snapshots reserves the log; 0 while there are fewer than are kept."""
         kept = self.kept
-        return min(self._ceilings.get(name, 0) for name in kept) if len(kept) == KEPT_COUNT else 0
+        nothing = LOG_START
+        return min(self._ceilings.get(name, nothing) for name in kept) if len(kept) == KEPT_COUNT else nothing
 
     def may_have_made(self, name: StateName) -> bool:
         """Whether it is one that this writer, or an earlier one, can have put."""
@@ -168,7 +170,7 @@ class StateLog:
                 logger.warning("state snapshot cannot be read key=%s: %s", self._key(name), error)
         return False
 
-    def _add(self, name: StateName, ceiling: int | None) -> None:
+    def _add(self, name: StateName, ceiling: PhysicalOffset | None) -> None:
         """Note a snapshot that reserves the log up to `ceiling`; None: it is unreadable."""
         assert self._names is not None
         if name not in self._names:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from thermocline.remoting.errors import ObjectNotFoundError, SegmentSizeError
-from thermocline.tiered.objects import ObjectInfo, ObjectStore, ObjectSuffix, Spool
+from thermocline.tiered.objects import ObjectInfo, ObjectStore, ObjectSuffix, SegmentOffset, Spool
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
 FETCH_BYTES = 8 * 1024 * 1024
@@ -39,8 +39,9 @@ class SpooledObject(WrappingObjectStore):
         try:
             size_bytes = (await store.head(found_at or key)).size_bytes
             while spool.size_bytes < size_bytes:
-                end = min(size_bytes, spool.size_bytes + FETCH_BYTES)
-                spool.write(await store.get_range(found_at or key, start=spool.size_bytes, end=end))
+                start = SegmentOffset(spool.size_bytes)
+                end = SegmentOffset(min(size_bytes, start + FETCH_BYTES))
+                spool.write(await store.get_range(found_at or key, start=start, end=end))
         except (ObjectNotFoundError, SegmentSizeError):
             spool.close()
             spool, is_there = Spool(None), False  # it went, or changed, while it was read
@@ -53,7 +54,7 @@ class SpooledObject(WrappingObjectStore):
         """See ObjectStore."""
         return bytes(self._read(0, self.size_bytes)) if key == self.key else await super().get(key)
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
         return bytes(self._read(start, end)) if key == self.key else await super().get_range(key, start=start, end=end)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from thermocline.tiered.objects import Data, ObjectInfo, ObjectStore, ObjectSuffix
+from thermocline.tiered.objects import Data, ObjectInfo, ObjectStore, ObjectSuffix, SegmentOffset
 
 Result = TypeVar("Result")
 
@@ -51,7 +51,7 @@ class WrappingObjectStore:
         """See ObjectStore."""
         return await self._around(StoreCall(verb=Verb.GET, key=key), lambda: self._inner.get(key))
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
         call = StoreCall(verb=Verb.GET_RANGE, key=key, wanted_bytes=end - start)
         return await self._around(call, lambda: self._inner.get_range(key, start=start, end=end))

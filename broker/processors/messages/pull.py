@@ -60,6 +60,7 @@ from thermocline.remoting.errors import BrokerBusyError, MQError, ResponseError
 from thermocline.remoting.header_codec import Int, decode_header
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.known_headers import KnownHeaders
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -454,7 +455,7 @@ class PullSearch:
         return True
 
 
-def _nothing_up_to(offset: int) -> PullAnswer:
+def _nothing_up_to(offset: QueueOffset) -> PullAnswer:
     """Let the client ask again."""
     return PullAnswer(
         ResponseCode.PULL_RETRY_IMMEDIATELY,

@@ -28,6 +28,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers.read import QueryMessageRequestHeader, QueryMessageResponseHeader
+from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import KEY_SEPARATOR
 from thermocline.remoting.request_code import RequestCode
@@ -92,7 +93,7 @@ class QueryProcessor:
             return RemotingCommand.response(
                 command,
                 ResponseCode.QUERY_NOT_FOUND,
-                header=QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=0),
+                header=QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=LOG_START),
                 remark="can not find message, maybe time range not correct",
             )
         self._stats.looked_up_bytes += len(body)

@@ -33,6 +33,7 @@ from thermocline.remoting.headers.send import (
     SendMessageResponseHeader,
     decode_send_header,
 )
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.request_code import RequestCode
@@ -99,7 +100,7 @@ class ReplyProcessor:
         body = bytes(command.body)
         properties = decode_properties(header.properties or "")
         failure = await self._push(connection, header, {**properties, **marks}, body)
-        message_id, queue_offset = NOT_STORED_MESSAGE_ID, 0
+        message_id, queue_offset = NOT_STORED_MESSAGE_ID, QUEUE_START
         if config.store_replies:
             try:
                 message_id, queue_offset = await self._store(connection, header, properties, body, queue_id)
@@ -157,7 +158,7 @@ class ReplyProcessor:
         properties: dict[str, str],
         body: bytes,
         queue_id: int,
-    ) -> tuple[str, int]:
+    ) -> tuple[str, QueueOffset]:
         """Store a reply as it was sent; its offset message id and queue offset."""
         config = self._settings.broker
         suffix = broker_suffix(region_id=config.region_id, trace_on=config.trace_on, cluster_name=config.cluster_name)

@@ -33,6 +33,7 @@ from thermocline.remoting.errors import (
     PermissionDeniedError,
 )
 from thermocline.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.records.properties import PropertyName, encode_properties
@@ -140,7 +141,7 @@ class SendBackProcessor:
             )
         return RemotingCommand.response(command)
 
-    async def _read(self, physical_offset: int) -> MessageRecord:
+    async def _read(self, physical_offset: PhysicalOffset) -> MessageRecord:
         """The message, from the local log or from the cold tier; UnavailableError when that cannot be asked now."""
         store = self._store
         try:

@@ -15,6 +15,7 @@ from thermocline.broker.tables import TopicTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.headers.read import ViewMessageRequestHeader
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore
@@ -56,7 +57,7 @@ class ViewProcessor:
             return _not_found(command, offset)
         return self._found(command, self._local.bytes_of(record))
 
-    async def _view_cold(self, command: RemotingCommand, offset: int) -> RemotingCommand:
+    async def _view_cold(self, command: RemotingCommand, offset: PhysicalOffset) -> RemotingCommand:
         found = await self._cold.view(offset) if offset >= 0 else None
         # Looked at after the answer has come: it may have expired on its way, or its topic been deleted.
         if (
@@ -73,7 +74,7 @@ class ViewProcessor:
         return RemotingCommand.response(command, body=record)
 
 
-def _not_found(command: RemotingCommand, offset: int) -> RemotingCommand:
+def _not_found(command: RemotingCommand, offset: PhysicalOffset) -> RemotingCommand:
     return RemotingCommand.response(
         command, ResponseCode.SYSTEM_ERROR, remark=f"can not find message by the offset, {offset}"
     )

@@ -36,6 +36,7 @@ from thermocline.remoting.headers.read import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore
@@ -100,7 +101,7 @@ class AckProcessor:
         else:
             self._stats.add_ack(header.topic, header.consumer_group, 1)
             pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
-            end_offset = 0 if pending is None else self._pops.ack([(pending, [header.offset])])
+            end_offset = LOG_START if pending is None else self._pops.ack([(pending, [header.offset])])
         return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
 
     def ack_batch(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -108,8 +109,8 @@ class AckProcessor:
         acks = BatchAckMessageRequestBody.decode(command.body).acks if command.body else []
         if not acks:
             return RemotingCommand.response(command, ResponseCode.NO_MESSAGE)
-        end_offset = 0
-        wanted: list[tuple[Pending, list[int]]] = []
+        end_offset = LOG_START
+        wanted: list[tuple[Pending, list[QueueOffset]]] = []
         for ack in acks:
             topic = _topic_of(ack)
             least, end = self._range(topic, ack.queue_id)
@@ -146,7 +147,7 @@ class AckProcessor:
             invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue_id,
         )
-        end_offset = 0
+        end_offset = LOG_START
         pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
         if pending is not None and pending.is_acked(header.offset) is False:
             claim = pops.renew(
@@ -174,26 +175,26 @@ class AckProcessor:
             )
         return config
 
-    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _range(self, topic: str, queue_id: int) -> tuple[QueueOffset, QueueOffset]:
         """The queue's first offset as far as it is known here, and its end."""
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
-            return 0, 0
+            return QUEUE_START, QUEUE_START
         is_known = self._visible.cold_start(queue) is not None
-        return self._visible.near_minimum(queue) if is_known else 0, self._visible.end(queue)
+        return self._visible.near_minimum(queue) if is_known else QUEUE_START, self._visible.end(queue)
 
     def _find(self, topic: str, group: str, queue_id: int, receipt: ReceiptHandle) -> Pending | None:
         key = topic, group, queue_id, receipt.start_offset, receipt.pop_time_ms
         return self._pops.in_flight.find(key)
 
     def _ack_in_order(
-        self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, connection: Connection
-    ) -> int:
+        self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int, connection: Connection
+    ) -> PhysicalOffset:
         """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
         pops = self._pops
         committed = self._offsets.query(topic, group, queue_id)
         if committed is not None and offset < committed:
-            return 0
+            return LOG_START
         info = pops.orders.find(topic, group, queue_id)
         if info is None:
             # Cleaned away, or never known here: the group goes on behind the message all the same.
@@ -206,7 +207,7 @@ class AckProcessor:
                 queue_id,
                 offset,
             )
-            return 0
+            return LOG_START
         elif offset not in info.offsets:
             key = f"{topic}@{group}@{queue_id}"
             old = -1 if committed is None else committed
@@ -237,7 +238,7 @@ class AckProcessor:
         visible_ms = now + max(0, header.invisible_time)
         committed = self._offsets.query(topic, group, queue_id)
         info = pops.orders.find(topic, group, queue_id)
-        end_offset = 0
+        end_offset = LOG_START
         if committed is not None and header.offset < committed:
             answer = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
         else:

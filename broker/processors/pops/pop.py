@@ -55,6 +55,7 @@ from thermocline.remoting.handles import (
     start_offset_info,
 )
 from thermocline.remoting.headers.read import PopMessageRequestHeader, PopMessageResponseHeader
+from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import MessageRecord, encode_record, iterate_records
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.request_code import RequestCode
@@ -281,7 +282,7 @@ class PopProcessor:
         pops, header = self._pops, request.header
         group = header.consumer_group
         pop_time_ms = self._clock()
-        end_offset = 0
+        end_offset = LOG_START
         counts: list[str] = []
         for queue in harvest.found:
             info = make_order_info(

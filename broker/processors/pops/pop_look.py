@@ -39,6 +39,7 @@ from thermocline.remoting.headers.read import (
     PopMessageResponseHeader,
     PullMessageRequestHeader,
 )
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore
@@ -190,13 +191,13 @@ class PopLookProcessor:
                 return False
         return self._lookup.end(topic, queue_id) > self._offset(topic, group, queue_id)
 
-    def _offset(self, topic: str, group: str, queue_id: int) -> int:
+    def _offset(self, topic: str, group: str, queue_id: int) -> QueueOffset:
         """The group's offset, or where it would begin."""
         offset = self._offsets.query(topic, group, queue_id)
         if offset is not None:
             return offset
         queue = self._store.queues.find(topic, queue_id)
-        return 0 if queue is None else self._visible.near_minimum(queue)
+        return QUEUE_START if queue is None else self._visible.near_minimum(queue)
 
     def _retry_topics(self, topic: str, group: str) -> list[str]:
         config = self._settings.broker
@@ -221,7 +222,7 @@ class PopLookProcessor:
         header: PeekMessageRequestHeader,
         topic: str,
         queue_id: int,
-        offset: int,
+        offset: QueueOffset,
         count: int,
     ) -> PullAnswer | None:
         """The messages of a queue for a peek; None when there are none, or none here."""

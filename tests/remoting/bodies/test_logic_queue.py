@@ -14,7 +14,7 @@ from thermocline.remoting.bodies.logic_queue import (
     led_queues,
     mapping_info,
     newest_decided,
-    physical_offset,
+    physical_queue_offset,
     static_end,
     static_offset,
     static_offset_if_decided,
@@ -64,7 +64,7 @@ def test_items_follow_each_other() -> None:
 def test_offsets_convert_back(logic_offset: int, start_offset: int, count: int) -> None:
     at = LogicQueueMappingItem(gen=0, broker_name="a", logic_offset=logic_offset, start_offset=start_offset)
     assert static_offset(at, start_offset + count) == logic_offset + count
-    assert physical_offset(at, logic_offset + count) == start_offset + count
+    assert physical_queue_offset(at, logic_offset + count) == start_offset + count
 
 
 def test_what_lies_in_front_of_an_item_has_its_first_offset() -> None:

@@ -38,6 +38,7 @@ from thermocline.tiered.objects import (
     ObjectInfo,
     ObjectStoreRefusedError,
     ObjectSuffix,
+    SegmentOffset,
     check_key,
 )
 
@@ -84,7 +85,7 @@ class FileObjectStore:
         """See ObjectStore."""
         return await self._run(key, lambda: self._disk.read(self._path(key)))
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
         assert 0 <= start < end
         data, _size_bytes = await self._run(key, lambda: self._read(key, start, end - start))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import ObjectNotFoundError, SegmentSizeError
-from thermocline.tiered.objects import AlreadyExistsError, Data, ObjectInfo, ObjectSuffix, check_key
+from thermocline.tiered.objects import AlreadyExistsError, Data, ObjectInfo, ObjectSuffix, SegmentOffset, check_key
 
 LIST_PAGE_COUNT = 1000
 
@@ -44,7 +44,7 @@ class MemoryObjectStore:
         await asyncio.sleep(0)
         return self._stored(key).data
 
-    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
         assert 0 <= start < end
         await asyncio.sleep(0)
