@@ -325,9 +325,9 @@ class TimerLog:
             raise CorruptDataError("timer log file is cut short", path=file.path, position=position)
         return position - start
 
-    def _decode(self, data: bytes, offset: int, position: int) -> TimerUnit:
+    def _decode(self, data: bytes, start: int, position: int) -> TimerUnit:
         size_bytes, previous, magic, base_ms, delay_ms, physical_offset, record_bytes, topic_hash, deliver_ms = (
-            UNIT.unpack_from(data, offset)
+            UNIT.unpack_from(data, start)
         )
         if size_bytes != UNIT_BYTES or not 0 < magic <= MAGIC_MASK or previous >= position:
             raise CorruptDataError("no timer log unit", path=self.directory, position=position)

@@ -74,7 +74,7 @@ from thermocline.remoting.response_code import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-LONG_MAX = 2**63 - 1
+LONG_MAX = QueueOffset(2**63 - 1)
 RESET_PUSH_VERSION = 28
 """Release 3.0.7-SNAPSHOT: the first whose clients take a pushed reset."""
 
@@ -204,7 +204,7 @@ class ConsumerOffsetProcessor:
         """
         header = command.header(QueryCorrectionOffsetRequestHeader)
         left_out = {name for name in (header.filter_groups or "").split(",") if name}
-        least: dict[int, int] = {}
+        least: dict[int, QueueOffset] = {}
         for group in self._offsets.groups_of(header.topic) - left_out:
             for queue_id, offset in self._offsets.of_group(header.topic, group).items():
                 if offset >= await self._lookup.minimum(header.topic, queue_id):
@@ -300,7 +300,7 @@ class ConsumerOffsetProcessor:
             )
         return RemotingCommand.response(command, body=body)
 
-    def _by_queue(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+    def _by_queue(self, topic: str, offsets: Mapping[int, QueueOffset]) -> dict[MessageQueue, QueueOffset]:
         broker_name = self._settings.broker.broker_name
         return {
             MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id): offset
@@ -312,7 +312,7 @@ def _not_found(command: RemotingCommand, remark: str) -> RemotingCommand:
     return RemotingCommand.response(command, ResponseCode.QUERY_NOT_FOUND, remark=remark, ext_fields={})
 
 
-def _body_for_c(offsets: Mapping[MessageQueue, int]) -> bytes:
+def _body_for_c(offsets: Mapping[MessageQueue, QueueOffset]) -> bytes:
     """The form for C++ clients, which cannot read objects as keys."""
     return ResetOffsetBodyForC(
         offset_table=[

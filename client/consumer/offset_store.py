@@ -22,6 +22,7 @@ from thermocline.client.consumer.consumer_calls import ConsumerCalls
 from thermocline.client.message_queue import MessageQueue, from_wire, to_wire
 from thermocline.remoting.bodies import ResetOffsetBody
 from thermocline.remoting.errors import InvalidRequestError, MQError
+from thermocline.remoting.offsets import QueueOffset
 
 __all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore"]
 
@@ -80,7 +81,7 @@ class LocalOffsetStore:
         if not changed:
             return
         merged = self._offsets | changed
-        body = ResetOffsetBody(offset_table={to_wire(queue): offset for queue, offset in merged.items()})
+        body = ResetOffsetBody(offset_table={to_wire(queue): QueueOffset(offset) for queue, offset in merged.items()})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_suffix(".tmp")

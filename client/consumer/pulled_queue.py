@@ -16,6 +16,7 @@ from thermocline.client.consumer.options import MIB
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.remoting.bodies import ProcessQueueInfo
+from thermocline.remoting.offsets import QueueOffset
 
 __all__ = ["PulledQueue"]
 
@@ -89,9 +90,9 @@ class PulledQueue:
     def info(self) -> ProcessQueueInfo:
         """How it is, for operators."""
         return ProcessQueueInfo(
-            commit_offset=self.committable,
-            cached_msg_min_offset=self.position,
-            cached_msg_max_offset=self.next_pull_offset,
+            commit_offset=QueueOffset(self.committable),
+            cached_msg_min_offset=QueueOffset(self.position),
+            cached_msg_max_offset=QueueOffset(self.next_pull_offset),
             cached_msg_count=self.cached_count,
             cached_msg_size_in_mib=self.cached_bytes // MIB,
             droped=self.dropped,

@@ -38,6 +38,7 @@ from thermocline.remoting.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import retry_topic
@@ -128,13 +129,13 @@ class ServerRequests:
         cached_min, cached_max = process_queue.cached_offsets
         taken_min, taken_max = process_queue.taken_offsets
         return ProcessQueueInfo(
-            commit_offset=process_queue.commit_offset,
-            cached_msg_min_offset=cached_min,
-            cached_msg_max_offset=cached_max,
+            commit_offset=QueueOffset(process_queue.commit_offset),
+            cached_msg_min_offset=QueueOffset(cached_min),
+            cached_msg_max_offset=QueueOffset(cached_max),
             cached_msg_count=process_queue.cached_count,
             cached_msg_size_in_mib=process_queue.cached_bytes // MIB,
-            transaction_msg_min_offset=taken_min,
-            transaction_msg_max_offset=taken_max,
+            transaction_msg_min_offset=QueueOffset(taken_min),
+            transaction_msg_max_offset=QueueOffset(taken_max),
             transaction_msg_count=process_queue.taken_count,
             locked=process_queue.locked,
             last_lock_timestamp=process_queue.last_lock_ms,

@@ -156,7 +156,7 @@ class FakeAdmin:
             offset_table={
                 self._queue(name, queue_id): TopicOffset(
                     min_offset=topic.min_offset(queue_id),
-                    max_offset=len(queue),
+                    max_offset=QueueOffset(len(queue)),
                     last_update_timestamp=queue[-1].store_timestamp_ms if queue else 0,
                 )
                 for queue_id, queue in enumerate(topic.queues)
@@ -205,7 +205,7 @@ class FakeAdmin:
                 continue
             queue = store.topic(name).queues[queue_id]
             table[self._queue(name, queue_id)] = OffsetWrapper(
-                broker_offset=len(queue),
+                broker_offset=QueueOffset(len(queue)),
                 consumer_offset=offset,
                 pull_offset=offset,
                 last_timestamp=queue[offset - 1].store_timestamp_ms if 0 < offset <= len(queue) else 0,
@@ -244,7 +244,7 @@ class FakeAdmin:
         header = command.header(ResetOffsetRequestHeader)
         store = self._node.store
         topic = store.topic(header.topic)
-        offsets: dict[MessageQueue, int] = {}
+        offsets: dict[MessageQueue, QueueOffset] = {}
         for queue_id, queue in enumerate(topic.queues):
             if header.queue_id >= 0 and queue_id != header.queue_id:
                 continue

@@ -12,8 +12,9 @@ from msgspec import field
 from thermocline.remoting.bodies.body import Body, DialectBody, FrozenBody
 from thermocline.remoting.bodies.client import SubscriptionData
 from thermocline.remoting.bodies.topic import DataVersion, MessageQueue
-from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.header_codec import Int, Long, PhysicalOffsetLong, QueueOffsetLong
 from thermocline.remoting.json_conversion import EXTENSION, enum_names
+from thermocline.remoting.offsets import LOG_START, QUEUE_START
 
 _RETRY_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
@@ -101,11 +102,11 @@ class OffsetWrapper(Body, kw_only=True):
     """How far a group is in one queue. Tools work out a lag as `broker_offset - consumer_offset`; `end_offset`, a
     member of ours: the queue's end, where that is not the broker offset (broker/processors/stats.py)."""
 
-    broker_offset: Long = 0
-    consumer_offset: Long = 0
+    broker_offset: QueueOffsetLong = QUEUE_START
+    consumer_offset: QueueOffsetLong = QUEUE_START
     last_timestamp: Long = 0
-    pull_offset: Long = 0
-    end_offset: Annotated[Long | None, EXTENSION] = None
+    pull_offset: QueueOffsetLong = QUEUE_START
+    end_offset: Annotated[QueueOffsetLong | None, EXTENSION] = None
 
 
 class ConsumeStats(DialectBody, kw_only=True):
@@ -127,14 +128,14 @@ class ConsumeStatsList(DialectBody, kw_only=True):
 class ResetOffsetBody(DialectBody, kw_only=True):
     """The answer to INVOKE_BROKER_TO_RESET_OFFSET, the request body of RESET_CONSUMER_CLIENT_OFFSET."""
 
-    offset_table: dict[MessageQueue, Long] = field(default_factory=dict)
+    offset_table: dict[MessageQueue, QueueOffsetLong] = field(default_factory=dict)
 
 
 class MessageQueueForC(Body, kw_only=True):
     """One queue and its offset, for clients that cannot read objects as keys."""
 
     broker_name: str = ""
-    offset: Long = 0
+    offset: QueueOffsetLong = QUEUE_START
     queue_id: Int = 0
     topic: str = ""
 
@@ -171,18 +172,18 @@ class ProcessQueueInfo(Body, kw_only=True):
     """The state of one queue in a push consumer."""
 
     cached_msg_count: Int = 0
-    cached_msg_max_offset: Long = 0
-    cached_msg_min_offset: Long = 0
+    cached_msg_max_offset: QueueOffsetLong = QUEUE_START
+    cached_msg_min_offset: QueueOffsetLong = QUEUE_START
     cached_msg_size_in_mib: Int = field(default=0, name="cachedMsgSizeInMiB")
-    commit_offset: Long = 0
+    commit_offset: QueueOffsetLong = QUEUE_START
     droped: bool = False
     last_consume_timestamp: Long = 0
     last_lock_timestamp: Long = 0
     last_pull_timestamp: Long = 0
     locked: bool = False
     transaction_msg_count: Int = 0
-    transaction_msg_max_offset: Long = 0
-    transaction_msg_min_offset: Long = 0
+    transaction_msg_max_offset: QueueOffsetLong = QUEUE_START
+    transaction_msg_min_offset: QueueOffsetLong = QUEUE_START
     try_unlock_times: Long = 0
 
 
@@ -244,7 +245,7 @@ class QueryConsumeTimeSpanBody(Body, kw_only=True):
 class QueryCorrectionOffsetBody(DialectBody, kw_only=True):
     """The answer to QUERY_CORRECTION_OFFSET."""
 
-    correction_offsets: dict[Int, Long] = field(default_factory=dict)
+    correction_offsets: dict[Int, QueueOffsetLong] = field(default_factory=dict)
 
 
 class ConsumeQueueData(Body, kw_only=True):
@@ -254,7 +255,7 @@ class ConsumeQueueData(Body, kw_only=True):
     eval: bool = False
     extend_data_json: str | None = None
     msg: str | None = None
-    physic_offset: Long = 0
+    physic_offset: PhysicalOffsetLong = LOG_START
     physic_size: Int = 0
     tags_code: Long = 0
 

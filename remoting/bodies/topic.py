@@ -158,8 +158,8 @@ class TopicOffset(Body, kw_only=True):
     between the two have none."""
 
     last_update_timestamp: Long = 0
-    max_offset: Long = 0
-    min_offset: Long = 0
+    max_offset: QueueOffsetLong = QUEUE_START
+    min_offset: QueueOffsetLong = QUEUE_START
     message_count: Annotated[Long | None, EXTENSION] = None
 
 

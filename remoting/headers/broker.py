@@ -5,7 +5,7 @@ Source: the header classes of the same names, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from thermocline.remoting.header_codec import Header, Int, Long, RpcHeader, TopicHeader
+from thermocline.remoting.header_codec import Header, Int, PhysicalOffsetLong, RpcHeader, TopicHeader
 
 
 class CreateTopicRequestHeader(TopicHeader, kw_only=True):
@@ -82,11 +82,11 @@ class ExchangeHAInfoHeader(Header, kw_only=True):
     """EXCHANGE_BROKER_HA_INFO 906, request and answer."""
 
     master_ha_address: str | None = None
-    master_flush_offset: Long | None = None
+    master_flush_offset: PhysicalOffsetLong | None = None
     master_address: str | None = None
 
 
 class ResetMasterFlushOffsetHeader(Header, kw_only=True):
     """RESET_MASTER_FLUSH_OFFSET 908."""
 
-    master_flush_offset: Long
+    master_flush_offset: PhysicalOffsetLong

@@ -5,7 +5,7 @@ Source: the header classes of the same names under header/namesrv, Apache Rocket
 
 from __future__ import annotations
 
-from thermocline.remoting.header_codec import Header, Int, Long, TopicHeader
+from thermocline.remoting.header_codec import Header, Int, Long, PhysicalOffsetLong, TopicHeader
 
 
 class RegisterBrokerRequestHeader(Header, kw_only=True):
@@ -46,8 +46,8 @@ class BrokerHeartbeatRequestHeader(Header, kw_only=True):
     broker_name: str
     broker_id: Long | None = None
     epoch: Int | None = None
-    max_offset: Long | None = None
-    confirm_offset: Long | None = None
+    max_offset: PhysicalOffsetLong | None = None
+    confirm_offset: PhysicalOffsetLong | None = None
     heartbeat_timeout_mills: Long | None = None
     election_priority: Int | None = None
 

@@ -207,7 +207,7 @@ def _frames(segment: SegmentEntry, run: QueueRun, start: QueueOffset, end: Queue
     return first, last
 
 
-def _raw_places(segment: SegmentEntry, run: QueueRun, offsets: Sequence[int]) -> list[float]:
+def _raw_places(segment: SegmentEntry, run: QueueRun, offsets: Sequence[QueueOffset]) -> list[float]:
     """About where in the segment's records these offsets of a run start, from the catalog's coarse frames."""
     later = [frame for frame in segment.coarse if frame.frame_index >= run.frame_end]
     known = [frame for frame in segment.coarse if run.frame_start <= frame.frame_index < run.frame_end]

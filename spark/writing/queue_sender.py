@@ -19,6 +19,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.send_result import SendResult
 from thermocline.remoting.errors import MQError, UnavailableError
+from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
 
 BUFFERED_BYTES_MAX = 64 << 20
 BATCH_MESSAGES_MAX = 16_384
@@ -33,17 +34,17 @@ class QueueReport:
     stored_count: int = 0
     unknown_count: int = 0
     """Sent, and no answer: stored, or not."""
-    start_offset: int = -1
-    end_offset: int = -1
+    start_offset: QueueOffset = NO_QUEUE_OFFSET
+    end_offset: QueueOffset = NO_QUEUE_OFFSET
 
     def add(self, results: Sequence[SendResult]) -> None:
         """These were stored."""
         self.stored_count += len(results)
         for result in results:
             if result.queue_offset >= 0:
-                first = result.queue_offset if self.start_offset < 0 else self.start_offset
-                self.start_offset = min(first, result.queue_offset)
-                self.end_offset = max(self.end_offset, result.queue_offset + 1)
+                offset = QueueOffset(result.queue_offset)
+                self.start_offset = offset if self.start_offset < 0 else min(self.start_offset, offset)
+                self.end_offset = max(self.end_offset, offset + 1)
 
 
 @dataclass(slots=True)

@@ -63,7 +63,7 @@ class HotRecords:
             return first_offset, self._queues.units(topic, queue_id, start=first_offset, end=end)
 
     def _is_whole(self, segment: SegmentEntry, queue_id: int, queue_offset: QueueOffset, unit: np.void) -> bool:
-        physical_offset, size_bytes = int(unit["physical_offset"]), int(unit["size_bytes"])
+        physical_offset, size_bytes = PhysicalOffset(unit["physical_offset"]), int(unit["size_bytes"])
         try:
             record = decode_record(self._log.record(physical_offset, size_bytes), check_crc=True)
         except (ObjectNotFoundError, CorruptDataError):

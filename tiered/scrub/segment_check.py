@@ -226,7 +226,9 @@ def read_frame(stored: bytes | memoryview, info: FrameInfo, run: QueueRun, *, to
     return check_records(decompress(stored, raw_bytes=info.raw_bytes), info.start_offset, info.end_offset, run, topic)
 
 
-def check_records(data: bytes, start_offset: QueueOffset, end_offset: int, run: QueueRun, topic: str) -> RecordHeads:
+def check_records(
+    data: bytes, start_offset: QueueOffset, end_offset: QueueOffset, run: QueueRun, topic: str
+) -> RecordHeads:
     """The heads of the records in `data`. CorruptDataError unless they are those of these offsets of the run."""
     heads = read_heads(data)
     if len(heads) != end_offset - start_offset:

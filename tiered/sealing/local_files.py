@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.remoting.offsets import QueueOffset
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.files import Disk, DiskFile, base_offset_of
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
@@ -96,7 +96,7 @@ class LocalLog:
         self._last_block = -1
         self._fault_count = 0
 
-    def record(self, physical_offset: int, size_bytes: int) -> memoryview:
+    def record(self, physical_offset: PhysicalOffset, size_bytes: int) -> memoryview:
         """Return one record's bytes; valid until `close`. ObjectNotFoundError when its file is gone."""
         base = physical_offset - physical_offset % self._file_bytes
         view = self._view(base)
@@ -107,7 +107,7 @@ class LocalLog:
             self._last_block = block
         return view[position : position + size_bytes]
 
-    def store_timestamp_ms(self, physical_offset: int) -> int:
+    def store_timestamp_ms(self, physical_offset: PhysicalOffset) -> int:
         """Return a record's store time. ObjectNotFoundError when its file is gone."""
         head = self.record(physical_offset, STORE_TIMESTAMP_POSITION_IPV6 + 8)
         sys_flag = int.from_bytes(head[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")

@@ -228,5 +228,5 @@ def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, QueueOffset]]
     return furthest
 
 
-def _round_up(offset: int, step: int) -> int:
-    return -(-offset // step) * step
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step
