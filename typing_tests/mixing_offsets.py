@@ -79,6 +79,15 @@ async def with_segments(
     PartLocator(part.key, part.start, run.end_offset, part.footer_start, part.crc32)  # type: ignore[arg-type]
 
 
+def arithmetic_with_two_kinds(record: MessageRecord, part: PartLocator) -> list[int]:
+    return [
+        record.physical_offset - record.queue_offset,  # type: ignore[list-item]
+        record.queue_offset + record.queue_offset,  # type: ignore[list-item]
+        part.start + record.physical_offset,  # type: ignore[list-item]
+        part.end - record.end_offset,  # type: ignore[list-item]
+    ]
+
+
 def no_kind_at_all(queue: ConsumeQueue, log: CommitLog, size_bytes: int) -> None:
     queue.unit(7)  # type: ignore[arg-type]
     log.record_at(size_bytes)  # type: ignore[arg-type]

@@ -20,4 +20,4 @@ else:
     SegmentOffset = Offset
 
 OBJECT_START = SegmentOffset(0)
-"""Where every object begins."""
+"""The start of every object."""
