@@ -1,7 +1,7 @@
 """The process stops before and after every input and output of the cold tier, of files and of the object store; the
 store's answers are lost, late, doubled and stale. Each time what comes back keeps every promise.
 
-`make test` carries out 168 distinct crash points (operation, input or output, side) and 28 other faults of the store,
+`make test` carries out 266 distinct crash points (operation, input or output, side) and 42 other faults of the store,
 `make test-full` 518 and 84, `make soak` 2 100 and 350; see `selection.py`.
 """
 
@@ -22,10 +22,10 @@ from thermocline.tiered.wrappers.wrapping import Verb
 SEED = 1
 PARTS = 2
 """Tests that share a run's points, so that they run side by side."""
-QUICK_STOPS, FULL_STOPS, SOAK_STOPS = 12, 37, 150
-QUICK_FAULTS, FULL_FAULTS, SOAK_FAULTS = 2, 6, 25
+QUICK_STOPS, FULL_STOPS, SOAK_STOPS = 19, 37, 150
+QUICK_FAULTS, FULL_FAULTS, SOAK_FAULTS = 3, 6, 25
 """How many of each are carried out by one test."""
-QUICK_NEEDED, FULL_NEEDED, SOAK_NEEDED = 160, 500, 2_000
+QUICK_NEEDED, FULL_NEEDED, SOAK_NEEDED = 260, 500, 2_000
 
 
 def shares(run: str, part: int, *, stops: int, faults: int) -> list[Selected]:
