@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from thermocline.broker.settings import (
 from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
+from thermocline.remoting.connections import stop_signals
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
 from thermocline.store.files import RealDisk, keep_private
 from thermocline.tiered.objects import masked_url
@@ -224,35 +224,32 @@ async def _run(
     source: Source | None = None,
 ) -> None:
     """Run until a signal; `on_ready` is called once the broker serves and `policy` is met, or its time is over."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    process = HotProcess(
-        settings,
-        environment=os.environ,
-        log_level=arguments.log_level,
-        single_process=arguments.single_process,
-        source=source,
-    )
-    address = await process.start()
-    process.refusal.add_done_callback(lambda _: stop.set())
-    try:
-        await _wait_complete(process, policy, stop)
-        if process.refusal.done():
-            raise InvalidRequestError(process.refusal.result())
-        on_ready(
-            ReadyAddresses(
-                name_server=settings.broker.name_server_addresses,
-                broker=address,
-                cold_url=masked_url(settings.tier.cold_url),
-            )
+    with stop_signals() as stop:
+        process = HotProcess(
+            settings,
+            environment=os.environ,
+            log_level=arguments.log_level,
+            single_process=arguments.single_process,
+            source=source,
         )
-        await stop.wait()
-        if process.refusal.done():
-            raise InvalidRequestError(process.refusal.result())
-    finally:
-        await process.close()
+        address = await process.start()
+        process.refusal.add_done_callback(lambda _: stop.set())
+        try:
+            await _wait_complete(process, policy, stop)
+            if process.refusal.done():
+                raise InvalidRequestError(process.refusal.result())
+            on_ready(
+                ReadyAddresses(
+                    name_server=settings.broker.name_server_addresses,
+                    broker=address,
+                    cold_url=masked_url(settings.tier.cold_url),
+                )
+            )
+            await stop.wait()
+            if process.refusal.done():
+                raise InvalidRequestError(process.refusal.result())
+        finally:
+            await process.close()
 
 
 async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio.Event) -> None:

@@ -6,7 +6,6 @@ It runs until SIGTERM or Ctrl-C.
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from thermocline.namesrv.name_server_settings import (
 )
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit
+from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit, stop_signals
 from thermocline.remoting.errors import SettingError
 
 logger = logging.getLogger(__name__)
@@ -77,22 +76,17 @@ async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | Non
     """
     if not __debug__:
         raise SystemExit("assertions are part of this program: do not run it with -O")
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
-    server = NameServer(config, connections_max=connections_max, descriptors=DescriptorWatch())
-    try:
-        port = await server.start()
-        if on_ready is not None:
-            on_ready(f"{config.listen_host}:{port}")
-        await stop.wait()
-        logger.info("name server stops")
-    finally:
-        await server.close()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+    with stop_signals() as stop:
+        server = NameServer(config, connections_max=connections_max, descriptors=DescriptorWatch())
+        try:
+            port = await server.start()
+            if on_ready is not None:
+                on_ready(f"{config.listen_host}:{port}")
+            await stop.wait()
+            logger.info("name server stops")
+        finally:
+            await server.close()
 
 
 def main(config: NameServerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:

@@ -29,6 +29,8 @@ LARGE_BYTES = 16 << 20
 """Log files of brokers are larger, what explains a failure is not."""
 # Helper processes compete on equal terms with the tests beside them; else those are all that a busy machine computes.
 HELPER_NICE = "0"
+SPARK_CONF = Path(__file__).parent / "spark" / "conf"
+"""Settings of every JVM of Spark that a test starts."""
 
 
 def pytest_configure() -> None:
@@ -37,6 +39,7 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("any machine")
     os.environ.update({f"THERMOCLINE_DISK_{name}_RATIO": "99" for name in DISK_RATIOS})
     os.environ["THERMOCLINE_HELPER_NICE"] = HELPER_NICE
+    os.environ.setdefault("SPARK_CONF_DIR", str(SPARK_CONF))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from thermocline.broker.process import configure_logging, current_build_id
 from thermocline.broker.process import run as run_loop
 from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import ConnectionLimits, RequestHandler
+from thermocline.remoting.connections import ConnectionLimits, RequestHandler, stop_signals
 from thermocline.remoting.errors import FencedError, MQError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.files import keep_private
@@ -103,12 +102,8 @@ def main(role: str, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[No
 async def _run(
     role: str, options: HelperOptions, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[None]]
 ) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     try:
-        with contextlib.suppress(asyncio.CancelledError):
+        with stop_signals() as stop, contextlib.suppress(asyncio.CancelledError):
             await serve(options, stop)
     except FencedError as error:
         logger.error("helper cannot work role=%s: %s", role, error)

@@ -5,6 +5,7 @@ from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, 
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
+from thermocline.remoting.connections.stop_signals import stop_signals
 
 __all__ = [
     "CONNECTIONS_MOST",
@@ -22,4 +23,5 @@ __all__ = [
     "Traffic",
     "close_all",
     "raise_descriptor_limit",
+    "stop_signals",
 ]

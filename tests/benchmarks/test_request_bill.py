@@ -82,6 +82,7 @@ async def test_the_bill_does_not_depend_on_the_number_of_topics(tmp_path: Path) 
     assert not missed(verdicts_of_shapes(bills))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 async def test_a_further_class_costs_nine_puts_more_and_rewrites_nothing(tmp_path: Path) -> None:
     size_bytes = SIZE_BYTES * 2 // 3

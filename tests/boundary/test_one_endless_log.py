@@ -448,7 +448,7 @@ def test_hot_and_cold_are_one_endless_log(runner: asyncio.Runner, folder: Path, 
     witness: Counter[str] = Counter()
 
     @settings(
-        max_examples=case_count(quick=12, full=30, soak=5_000),
+        max_examples=case_count(quick=9, full=30, soak=5_000),
         deadline=None,
         derandomize=case_count(quick=1, soak=0) == 1,
         database=None,

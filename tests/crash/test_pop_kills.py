@@ -264,7 +264,7 @@ async def until_local_files_go(connection: ClientConnection) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize("files", [KEPT, pytest.param(GONE_AT_ONCE, marks=pytest.mark.full)])
 async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Callable[..., int], files: str) -> None:
-    kills = case_count(quick=4, soak=100)
+    kills = case_count(quick=2, full=4, soak=100)
     chance = random.Random(f"{SEED}/{files}")
     broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **cold_settings(files, tmp_path)})
     await broker.start()

@@ -261,7 +261,7 @@ async def check_bucket(store: ObjectStore) -> None:
 async def test_tier_kills_leave_neither_gap_nor_duplicate_nor_garbage(
     tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
-    kills = case_count(quick=5, soak=1_000)
+    kills = case_count(quick=3, full=5, soak=1_000)
     for number, done in enumerate(range(0, kills, KILLS_PER_BROKER)):
         count = min(KILLS_PER_BROKER, kills - done)
         folder = tmp_path / f"{number}"

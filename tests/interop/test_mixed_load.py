@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 SEED = 20_261_124
-QUICK_S, SOAK_S = 25, 600
+QUICK_S, FULL_S, SOAK_S = 15, 60, 600
 DRAIN_TIMEOUT_S = 180.0
 """Clients may take 30 s to say that they are there again, and a lock of a dead consumer holds for 60 s."""
 QUIET_S = POP_INVISIBLE_MS / 1_000 + 3
@@ -46,7 +46,7 @@ def test_everything_at_once_survives_kills(
     have(built_agent)
     with load_cluster(official_software, tmp_path) as cluster:
         progress = LoadProgress(cluster)
-        begun, events = run_load(cluster, seconds=case_count(quick=QUICK_S, soak=SOAK_S))
+        begun, events = run_load(cluster, seconds=case_count(quick=QUICK_S, full=FULL_S, soak=SOAK_S))
         progress.drain(timeout_s=DRAIN_TIMEOUT_S, quiet_s=QUIET_S)
         check(cluster, progress, begun, events)
 

@@ -67,6 +67,7 @@ def test_executors_in_processes_of_their_own(tmp_path: Path) -> None:
     assert f" {master}" in check(tmp_path, "--version", "4.", "--master", master, "--executors", "2")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(TIMEOUT_S + 60)

@@ -1,8 +1,8 @@
 """The process stops before and after every input and output of the cold tier, of files and of the object store; the
 store's answers are lost, late, doubled and stale. Each time what comes back keeps every promise.
 
-`make test` carries out 518 distinct crash points (operation, input or output, side) and 84 other faults of the store,
-`make soak` 2 100 and 350; see `selection.py`.
+`make test` carries out 266 distinct crash points (operation, input or output, side) and 42 other faults of the store,
+`make test-full` 518 and 84, `make soak` 2 100 and 350; see `selection.py`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from thermocline.tiered.wrappers.wrapping import Verb
 SEED = 1
 PARTS = 2
 """Tests that share a run's points, so that they run side by side."""
-QUICK_STOPS, SOAK_STOPS = 37, 150
-QUICK_FAULTS, SOAK_FAULTS = 6, 25
+QUICK_STOPS, FULL_STOPS, SOAK_STOPS = 19, 37, 150
+QUICK_FAULTS, FULL_FAULTS, SOAK_FAULTS = 3, 6, 25
 """How many of each are carried out by one test."""
-QUICK_NEEDED, SOAK_NEEDED = 500, 2_000
+QUICK_NEEDED, FULL_NEEDED, SOAK_NEEDED = 260, 500, 2_000
 
 
 def shares(run: str, part: int, *, stops: int, faults: int) -> list[Selected]:
@@ -38,10 +38,12 @@ def shares(run: str, part: int, *, stops: int, faults: int) -> list[Selected]:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("run", sorted(RUNS))
 def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count: Callable[..., int]) -> None:
-    wanted = case_count(quick=QUICK_STOPS, soak=SOAK_STOPS)
-    needed = case_count(quick=QUICK_NEEDED, soak=SOAK_NEEDED)
+    wanted = case_count(quick=QUICK_STOPS, full=FULL_STOPS, soak=SOAK_STOPS)
+    needed = case_count(quick=QUICK_NEEDED, full=FULL_NEEDED, soak=SOAK_NEEDED)
     cuts, carried_out = Counter[bool](), set[Place]()
-    for each in shares(run, part, stops=wanted, faults=case_count(quick=QUICK_FAULTS, soak=SOAK_FAULTS)):
+    for each in shares(
+        run, part, stops=wanted, faults=case_count(quick=QUICK_FAULTS, full=FULL_FAULTS, soak=SOAK_FAULTS)
+    ):
         outcome = carry_out(each.trial)
         point = each.trial.point
         assert point is not None
@@ -55,7 +57,9 @@ def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count
     assert min(cuts.values()) > wanted // 4
 
 
-@pytest.mark.parametrize(("stops", "faults"), [(QUICK_STOPS, QUICK_FAULTS), (SOAK_STOPS, SOAK_FAULTS)])
+@pytest.mark.parametrize(
+    ("stops", "faults"), [(QUICK_STOPS, QUICK_FAULTS), (FULL_STOPS, FULL_FAULTS), (SOAK_STOPS, SOAK_FAULTS)]
+)
 def test_what_is_carried_out_is_distinct_and_of_every_operation(stops: int, faults: int) -> None:
     carried_out = [
         each for run in RUNS for part in range(PARTS) for each in shares(run, part, stops=stops, faults=faults)

@@ -19,7 +19,7 @@ from tests.crash.points.play import Play
 from tests.crash.points.runs import RUNS
 from tests.crash.points.selection import stops_of
 from tests.crash.points.tape import Side, Tape
-from tests.crash.points.test_crash_points import QUICK_STOPS, SOAK_STOPS
+from tests.crash.points.test_crash_points import FULL_STOPS, SOAK_STOPS
 from tests.crash.points.trial import Trial, carry_out, come_back, make_world
 from tests.virtual_loop import run_virtually
 from thermocline.store.files.disk import RealDisk
@@ -74,7 +74,7 @@ def test_every_promise_is_kept_by_who_comes_after_a_kill(
     nursery: Nursery, tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
     # Of those that `make soak` stops in process, those that `make test` does not.
-    tried = [stops[2 * QUICK_STOPS : 2 * SOAK_STOPS] for stops in stops_of(SEED).values()]
+    tried = [stops[2 * FULL_STOPS : 2 * SOAK_STOPS] for stops in stops_of(SEED).values()]
     per_run = [[each.trial for each in stops if each.place.side in KILLS] for stops in tried]
     trials = [trial for row in zip(*per_run, strict=False) for trial in row]
     for number, trial in enumerate(trials[: case_count(quick=9, soak=102)]):

@@ -89,7 +89,11 @@ def stored_bytes(catalog: Catalog) -> int:
     [
         pytest.param(FEW_LARGE, id="few large topics"),
         pytest.param(MANY_SMALL, id="many small topics", marks=pytest.mark.full),
-        pytest.param(MIXED_WITH_TTL, id="large and small topics, half of them with a time to live"),
+        pytest.param(
+            MIXED_WITH_TTL,
+            id="large and small topics, half of them with a time to live",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 async def test_what_is_forecast_is_counted_within_five_percent(workload: Workload) -> None:

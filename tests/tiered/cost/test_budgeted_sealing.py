@@ -151,7 +151,7 @@ async def test_topics_that_fill_small_segments_keep_to_the_budget_too() -> None:
 
 @pytest.fixture
 def examples(case_count: Callable[..., int]) -> int:
-    return case_count(quick=6, soak=200)
+    return case_count(quick=3, full=6, soak=200)
 
 
 def test_no_hour_sees_more_than_the_budget_and_nothing_is_lost(examples: int) -> None:
