@@ -181,7 +181,7 @@ class TierWork:
             async with asyncio.timeout(PINS_TIMEOUT_S):
                 pins = await list_pins(writer.store, writer.keys)
         except (TimeoutError, ObjectStoreUnavailableError, CorruptDataError) as error:
-            logger.info("pins cannot be read: %s", error or "no answer in time")
+            logger.info("pins cannot be read: %s", str(error) or "no answer in time")
             return []
         return [pin for pin in pins if pin.until_ms > now_ms]
 
