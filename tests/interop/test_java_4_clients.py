@@ -23,6 +23,7 @@ from tests.interop import (
 )
 from tests.interop.cluster import Cluster, cluster_of
 from tests.interop.java_agent import JavaAgent, JavaClients, java_agent
+from tests.interop.transaction_producers import OFFICIAL_NOTES
 from tooling.java_libraries import find_jars
 from tooling.official_rocketmq import OfficialSoftware
 
@@ -51,9 +52,13 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A NameServer and a broker of today, with mqadmin 4.9 beside the clients."""
     directory = module_folder / cluster_kind
-    notes = test_java_transactions.OFFICIAL_NOTES
     with cluster_of(
-        cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS, official_settings=notes
+        cluster_kind,
+        official_software,
+        java_agent_process,
+        directory,
+        settings=SETTINGS,
+        official_settings=OFFICIAL_NOTES,
     ) as found:
         yield found
 
