@@ -29,6 +29,7 @@ from tests.crash.bucket import held_ranges, listed_keys, named_keys, newest
 from tests.crash.produce_meter import PairMeter, check_unaffected
 from tests.crash.test_kill_nine import local_minimums
 from tests.fixtures_s3 import new_bucket
+from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.response_code import ResponseCode
@@ -41,6 +42,7 @@ BATCH = 20
 BODY_BYTES = 300
 OUTAGE_MINUTES, BEFORE_MINUTES = 30, 15
 SEND_TIMEOUT_S = 10.0
+FILE_BYTES = int(TINY_FILES_GO_AT_ONCE["mappedFileSizeCommitLog"])
 
 
 class Producers:
@@ -282,9 +284,9 @@ async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_ser
         assert refused.value.code == ResponseCode.SYSTEM_BUSY, "the local minimum would make a client skip history"
         later = Producers(broker.address)
         later.start()
-        await asyncio.sleep(1)  # a round of retention comes in it: what may not go has had its chance
+        await until(lambda: later.count * BODY_BYTES > FILE_BYTES, what="a log file is full")
+        await wire.run_retention(connection)
         await later.stop()
-        assert later.count
         assert (await local_minimums(connection))[TOPIC, 0] == minimum, "nothing more goes while nobody commits"
         await asyncio.to_thread(private_s3_server.restart)
         await until_cold_is(broker, "serving")

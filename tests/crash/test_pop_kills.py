@@ -19,6 +19,7 @@ import pytest
 from tests.broker.popping import GROUP, TOPIC, Popped, batch_ack_body, changed_receipt, popped, receipt_fields
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
+from tests.waiting import until
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
@@ -117,6 +118,15 @@ class PopLoad:
         for task in self._tasks:
             if task.done():
                 task.result()
+
+    async def until_enough(self, *, sent: int, pops: int) -> None:
+        """Return when more messages than `sent` were acknowledged to producers, and more than `pops` POPs had some."""
+
+        def is_enough() -> bool:
+            self.check_running()
+            return len(self.sent) > sent and self.pops > pops
+
+        await until(is_enough, what=f"more than {sent} messages sent and {pops} times some popped")
 
     async def _repeat(self, step: Callable[[ClientConnection], Awaitable[None]]) -> None:
         while True:
@@ -276,7 +286,7 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
             load.check_running()
             await broker.kill()
             await broker.start()
-        await asyncio.sleep(1.0)
+        await load.until_enough(sent=20 * kills, pops=max(5 * kills, load.pops))
         await load.stop()
         connection = await ClientConnection.open(broker.address)
         if files == GONE_AT_ONCE:
@@ -284,8 +294,6 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
         await load.finish(connection)
         await load.finish_in_order(connection)
         connection.close()
-        assert len(load.sent) > 20 * kills
-        assert load.pops > 5 * kills
         assert len(load.done) > len(load.sent) // 2
         assert await broker.stop() == 0
         broker.check_log()
@@ -313,8 +321,7 @@ async def test_what_fell_due_while_the_broker_was_down_comes_once(tmp_path: Path
         assert now_ms() < taken[0].receipt.revive_time_ms, "nothing was due before the kill"
         connection.close()
         await broker.kill()
-        while now_ms() < taken[-1].receipt.revive_time_ms:  # noqa: ASYNC110 - until all are due
-            await asyncio.sleep(0.05)
+        await until(lambda: now_ms() >= taken[-1].receipt.revive_time_ms, what="all are due")
         await broker.start()
         connection = await ClientConnection.open(broker.address)
         again: list[Popped] = []

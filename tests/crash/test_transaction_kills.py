@@ -17,12 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
+from tests.waiting import until
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -39,6 +41,8 @@ from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.topic_validation import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC
+from thermocline.transactions.half_message import HALF_QUEUE_ID
 
 SEED = 20_261_123
 TOPIC, GROUP = "CrashTransactions", "crash-transactions"
@@ -206,6 +210,12 @@ def open_count(broker: BrokerProcess) -> int:
     return int(file["transactionCount"].get(TOPIC, {"count": 0})["count"])
 
 
+async def are_all_decided(connection: ClientConnection) -> bool:
+    """Whether no half message is open: the group of the checks has come to the end of them."""
+    progress = await wire.consumer_offset(connection, TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
+    return progress == await wire.max_offset(connection, TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
+
+
 async def read_all(connection: ClientConnection) -> Counter[bytes]:
     """How often each body is visible."""
     visible: Counter[bytes] = Counter()
@@ -242,10 +252,9 @@ async def test_kills_neither_lose_nor_repeat_a_decision(
             await broker.start()
         await load.stop_sending()
         producers = [await load.join(number) for number in range(2)]
-        await asyncio.sleep(2)  # the file of counts may be of before the kill
-        async with asyncio.timeout(wire.PATIENCE_S):
-            while open_count(broker):  # noqa: ASYNC110 - what another process does
-                await asyncio.sleep(0.1)
+        # The broker's own answer first: the file of counts may be of before the kill.
+        await wire.until_true(partial(are_all_decided, producers[0]))
+        await until(lambda: open_count(broker) == 0, what="the file counts no open transaction")
         if files == GONE_AT_ONCE:
             await wire.patiently(lambda: wire.seal(producers[0], TOPIC))
             async with asyncio.timeout(wire.PATIENCE_S):
@@ -273,6 +282,7 @@ async def test_an_answered_decision_survives_a_kill_at_once(tmp_path: Path, case
     broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, "transactionOpBatchInterval": "60000"})
     await broker.start()
     load = TransactionLoad(broker, f"{SEED}/answered")
+    later: set[bytes] = set()
     connection = await load.join(0)
     await wire.make_topic(connection, TOPIC, queues=QUEUES)
     try:
@@ -287,7 +297,11 @@ async def test_an_answered_decision_survives_a_kill_at_once(tmp_path: Path, case
             await broker.kill()
             await broker.start()
             connection = await load.join(0)
-            await asyncio.sleep(1.6)  # the age from which on producers are asked, and a round
+            # When the producers are asked about a later one, whatever is open before it was asked about.
+            load.begun += 1
+            later.add(f"{round_number}/later".encode())
+            await load.send_half(connection, f"{round_number}/later".encode())
+            await until(lambda: later <= load.asked.keys(), what="a round of checks")
             for end in ends:
                 other = Truth.ROLL_BACK if end.commit_or_rollback == Truth.COMMIT.value else Truth.COMMIT
                 end.commit_or_rollback = other.value
@@ -297,7 +311,7 @@ async def test_an_answered_decision_survives_a_kill_at_once(tmp_path: Path, case
             visible = await read_all(connection)
             assert len(visible) == 10 * (round_number + 1)
             assert set(visible.values()) == {1}
-        assert not load.asked
+        assert load.asked.keys() == later
         connection.close()
         assert await broker.stop() == 0
         broker.check_log()

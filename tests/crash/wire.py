@@ -237,6 +237,11 @@ async def tier_status(connection: ClientConnection) -> dict[str, Any]:
     return status
 
 
+async def run_retention(connection: ClientConnection) -> None:
+    """Have the broker delete the local files that it may delete now; returns after that round. Raises as `ask`."""
+    await ask(connection, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+
 async def has_let_go(connection: ClientConnection, topic: str | None = None) -> bool:
     """Whether messages (of one topic) lie in the cold tier alone, as their log files have gone. Raises as `ask`."""
     topics = (await tier_status(connection))["topics"]

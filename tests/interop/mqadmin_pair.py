@@ -75,8 +75,8 @@ class Side:
         return sorted(line for line in lines if line)
 
 
-def prepare(cluster: Cluster, directory: Path) -> Side:
-    """Put a cluster into the state that the commands look at."""
+def begin(cluster: Cluster) -> list[SendAnswer]:
+    """Send, and start two groups; what the sends were answered."""
     agent, namesrv = cluster.agent, cluster.namesrv
     cluster.make_topic(TOPIC, queue_count=QUEUE_COUNT)
     sent = agent.produce(
@@ -93,14 +93,22 @@ def prepare(cluster: Cluster, directory: Path) -> Side:
     for group in (OFFLINE_GROUP, GROUP):
         name = f"{group}-{cluster.kind}"
         agent.call("start_push_consumer", name=name, namesrv=namesrv, group=group, topics={TOPIC: "*"})
+    return sent
+
+
+def prepare(cluster: Cluster, directory: Path, *, sent: list[SendAnswer]) -> Side:
+    """Return when a cluster that has begun is in the state that the commands look at: one of the groups is away."""
+    agent = cluster.agent
+    for group in (OFFLINE_GROUP, GROUP):
+        name = f"{group}-{cluster.kind}"
         received = agent.received(name, count=MESSAGE_COUNT)
         assert len(received) == MESSAGE_COUNT
+        if group == OFFLINE_GROUP:
+            agent.call("stop_consumer", name=name)  # it commits
         wait_until(
             lambda group=group: "Consume Diff Total: 0" in cluster.admin("consumerProgress", "-g", group),
             what=f"{group} has committed",
         )
-        if group == OFFLINE_GROUP:
-            agent.call("stop_consumer", name=name)
     directory.mkdir(parents=True, exist_ok=True)
     return Side(cluster=cluster, directory=directory, sent=sent, received=received)
 

@@ -1,39 +1,26 @@
-"""The official Java client's transactions: commit, rollback, unknown and asked about; also over a change of brokers."""
+"""The official Java client's transactions: commit, rollback, unknown and asked about."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.interop.cluster import (
-    OFFICIAL,
-    OFFICIAL_PROPERTIES,
-    THERMOCLINE,
-    Cluster,
-    cluster_of,
-    official_cluster,
-    store_directory_of,
-    thermocline_cluster,
-)
+from tests.interop.cluster import OFFICIAL, Cluster, cluster_of
 from tests.interop.java_agent import JavaAgent, ReceivedMessage, message_body
+from tests.interop.transaction_producers import ASK_SOON, OFFICIAL_NOTES, Producers, indexes
 from tests.waiting import wait_until
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-transactions")]
 
-# As in the recorded dialogue.
-SETTINGS = {"transactionTimeOut": "3000", "transactionCheckInterval": "2000", "transactionCheckMax": "4"}
-OFFICIAL_NOTES = {"transactionOpBatchInterval": "500"}
-"""The official broker notes what has ended before its next round: else it asks, and commits, again."""
+SETTINGS = {**ASK_SOON, "transactionCheckMax": "4"}
 CHECK_TIMEOUT_S = 60.0
 _numbers = itertools.count(1)
 
-HALF, PARKED = "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+PARKED = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +32,13 @@ def asking_cluster(
 ) -> Iterator[Cluster]:
     """A broker that asks soon."""
     directory = module_folder / cluster_kind
-    # With its usual 3 s the official one asks again about what was committed since, and shows that twice.
-    more = {"transactionOpBatchInterval": "500"}
     with cluster_of(
-        cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS, official_settings=more
+        cluster_kind,
+        official_software,
+        java_agent_process,
+        directory,
+        settings=SETTINGS,
+        official_settings=OFFICIAL_NOTES,
     ) as found:
         yield found
 
@@ -57,51 +47,6 @@ def asking_cluster(
 def name(request: pytest.FixtureRequest) -> str:
     """A name for topics, groups and clients that no other test uses."""
     return f"Tx{next(_numbers)}x{request.node.originalname[5:35]}"
-
-
-class Producers:
-    """Transaction producers of one test; all are stopped after it."""
-
-    def __init__(self, agent: JavaAgent, name: str) -> None:
-        self._agent = agent
-        self._name = name
-        self._started: set[str] = set()
-
-    def start(self, cluster: Cluster, producer: str, **arguments: Any) -> None:
-        """Make one that sends nothing yet, but can be asked."""
-        self._call("start_transaction_producer", cluster, producer, **arguments)
-
-    def transact(self, cluster: Cluster, producer: str = "one", **arguments: Any) -> list[dict[str, Any]]:
-        """Send messages in transactions."""
-        answers: list[dict[str, Any]] = self._call("transact", cluster, producer, **arguments)
-        return answers
-
-    def checks(self, producer: str = "one") -> dict[int, int]:
-        """How often each message was asked about at this producer."""
-        counts: dict[str, int] = self._agent.call("checks", name=f"{self._name}-{producer}")
-        return {int(index): count for index, count in counts.items()}
-
-    def stop(self, producer: str) -> None:
-        """It leaves."""
-        self._agent.call("stop_transaction_producer", name=f"{self._name}-{producer}")
-        self._started.discard(producer)
-
-    def close(self) -> None:
-        """All leave."""
-        for producer in list(self._started):
-            self.stop(producer)
-
-    def _call(self, operation: str, cluster: Cluster, producer: str, **arguments: Any) -> Any:
-        self._started.add(producer)
-        return self._agent.call(
-            operation,
-            name=f"{self._name}-{producer}",
-            group=f"{self._name}-group",
-            namesrv=cluster.namesrv,
-            topic=self._name,
-            prefix=self._name,
-            **arguments,
-        )
 
 
 @pytest.fixture
@@ -125,11 +70,6 @@ def consumer(asking_cluster: Cluster, name: str) -> Iterator[Callable[..., list[
     )
     yield lambda count: asking_cluster.agent.received(f"{name}-consumer", count=count, timeout_s=CHECK_TIMEOUT_S)
     asking_cluster.agent.call("stop_consumer", name=f"{name}-consumer")
-
-
-def indexes(messages: Sequence[ReceivedMessage]) -> list[int]:
-    """The messages' numbers."""
-    return sorted(int(message.properties["index"]) for message in messages)
 
 
 def test_committed_messages_arrive_and_others_do_not(
@@ -214,76 +154,3 @@ def test_an_immunity_time_of_its_own_is_waited_for(
     (message,) = consumer(1)
     assert message.store_timestamp_ms - message.born_timestamp_ms >= 9_000
     assert producers.checks() == {0: 1}
-
-
-# -- one broker begins, the other ends ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [pytest.param(THERMOCLINE, OFFICIAL, marks=pytest.mark.full), (OFFICIAL, THERMOCLINE)]
-)
-def test_the_other_broker_goes_on_with_open_transactions(
-    first: str,
-    second: str,
-    official_software: OfficialSoftware,
-    java_agent_process: JavaAgent,
-    producers: Producers,
-    name: str,
-    tmp_path: Path,
-) -> None:
-    """What was decided stays so, what was open is asked about, by whichever broker opens the store."""
-    agent = java_agent_process
-    settings = {**SETTINGS, "transactionCheckMax": "15"}
-    words = {"local": ["commit", "unknown", "rollback", "unknown"], "check": ["unknown,unknown,commit"]}
-    begins = (
-        thermocline_cluster(agent, tmp_path / "begins", settings=settings)
-        if first == THERMOCLINE
-        else official_cluster(
-            official_software,
-            agent,
-            tmp_path / "begins",
-            properties={**OFFICIAL_PROPERTIES, **settings, **OFFICIAL_NOTES},
-            ends_cleanly=True,
-        )
-    )
-    with begins as cluster:
-        cluster.make_topic(name, queue_count=2)
-        producers.transact(cluster, count=12, **words)
-        # Some are asked about here, and put again.
-        wait_until(lambda: len(producers.checks()) == 6, what="the first checks", timeout_s=CHECK_TIMEOUT_S)
-        store, sizes = store_directory_of(cluster)
-        producers.stop("one")
-    with continued(second, official_software, agent, tmp_path / "ends", store, {**settings, **sizes}) as cluster:
-        producers.start(cluster, "two")
-        expected = [index for index in range(12) if index % 4 != 2]
-        wait_until(
-            lambda: Counter(indexes(agent.read_topic(cluster.namesrv, name))) == Counter(expected),
-            what="everything but what was rolled back is visible once",
-            timeout_s=CHECK_TIMEOUT_S,
-        )
-        settled = cluster.agent.queue_offsets(cluster.namesrv, HALF)
-        wait_until(
-            lambda: cluster.agent.queue_offsets(cluster.namesrv, HALF) == settled,
-            what="nobody is asked any more",
-            timeout_s=CHECK_TIMEOUT_S,
-            interval_s=5.0,
-        )
-        assert Counter(indexes(agent.read_topic(cluster.namesrv, name))) == Counter(expected)
-
-
-def continued(
-    kind: str,
-    software: OfficialSoftware,
-    agent: JavaAgent,
-    directory: Path,
-    store: Path,
-    properties: dict[str, str],
-) -> Any:
-    """A broker of this kind over a store that another has left."""
-    if kind == OFFICIAL:
-        return official_cluster(
-            software, agent, directory, store_directory=store, properties={**properties, **OFFICIAL_NOTES}
-        )
-    (directory / "data").mkdir(parents=True)
-    store.rename(directory / "data" / "store")
-    return thermocline_cluster(agent, directory, settings=properties)

@@ -18,7 +18,7 @@ import pytest
 
 from tests.interop.cluster import OFFICIAL, THERMOCLINE, official_cluster, thermocline_cluster
 from tests.interop.java_agent import JavaAgent
-from tests.interop.mqadmin_pair import GROUP, OFFLINE_GROUP, PRODUCER_GROUP, TOPIC, Pair, Side, prepare
+from tests.interop.mqadmin_pair import GROUP, OFFLINE_GROUP, PRODUCER_GROUP, TOPIC, Pair, Side, begin, prepare
 from tests.waiting import wait_until
 from tooling.official_rocketmq import OfficialSoftware
 
@@ -255,7 +255,13 @@ def pair(official_software: OfficialSoftware, java_agent_process: JavaAgent, mod
         official_cluster(official_software, java_agent_process, module_folder / OFFICIAL) as official,
         thermocline_cluster(java_agent_process, module_folder / THERMOCLINE) as ours,
     ):
-        sides = {cluster.kind: prepare(cluster, module_folder / cluster.kind / "files") for cluster in (official, ours)}
+        clusters = (official, ours)
+        # Both begin first: a consumer commits for the first time ten seconds after its start.
+        sent = {cluster.kind: begin(cluster) for cluster in clusters}
+        sides = {
+            cluster.kind: prepare(cluster, module_folder / cluster.kind / "files", sent=sent[cluster.kind])
+            for cluster in clusters
+        }
         for side in sides.values():
             for name, content in FILES.items():
                 (side.directory / name).write_text(json.dumps(content))

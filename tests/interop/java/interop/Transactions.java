@@ -18,7 +18,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /**
  * Producers of transactions by name. What a local transaction decides stands in its message: property "local" for the
  * time of sending, property "check" for every check (the last word of a list for those beyond it). Both are words
- * separated by commas: commit, rollback, unknown.
+ * separated by commas: commit, rollback, unknown. A producer that is started with {@code is_undecided} answers unknown to
+ * every check.
  */
 final class Transactions {
     private static final int SEND_TIMEOUT_MS = 10_000;
@@ -94,7 +95,7 @@ final class Transactions {
         String name = request.getString("name");
         TransactionMQProducer producer = producers.get(name);
         if (producer == null) {
-            Decider decider = new Decider();
+            Decider decider = new Decider(request.getBooleanValue("is_undecided"));
             producer = new TransactionMQProducer(request.getString("group"));
             producer.setNamesrvAddr(request.getString("namesrv"));
             producer.setInstanceName(name);
@@ -109,6 +110,11 @@ final class Transactions {
 
     private static final class Decider implements TransactionListener {
         private final Map<String, AtomicInteger> checks = new ConcurrentHashMap<>();
+        private final boolean isUndecided;
+
+        Decider(boolean isUndecided) {
+            this.isUndecided = isUndecided;
+        }
 
         @Override
         public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -122,7 +128,7 @@ final class Transactions {
             }
             int number = checks.computeIfAbsent(message.getUserProperty("index"), ignored -> new AtomicInteger())
                     .getAndIncrement();
-            return state(message.getUserProperty("check"), number);
+            return isUndecided ? LocalTransactionState.UNKNOW : state(message.getUserProperty("check"), number);
         }
 
         JSONObject checks() {
