@@ -41,7 +41,7 @@ class EndlessLog:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.gone: list[Message] = []
-        """Messages of topics that were deleted: nobody may see them again."""
+        """Messages of deleted topics: no read may return them."""
 
     def make_topic(self, name: str, ttl_ms: int | None) -> None:
         """A new life of a name begins."""

@@ -78,7 +78,7 @@ Place = tuple[str, int]
 
 
 class Bucket:
-    """Objects, and whether anybody gets at them."""
+    """Objects of the bucket, and whether requests reach it."""
 
     def __init__(self, random: Random) -> None:
         self.objects = MemoryObjectStore()
@@ -180,7 +180,7 @@ class OutageWorld:
             self._tier = None
 
     async def kill_broker(self) -> None:
-        """`kill -9` of everything: what was written is there, what was known is not."""
+        """`kill -9` of all processes: the disk keeps what was written, the memory is lost."""
         await self.kill_tier()
         self.disk.revive()
         self._open_store()
@@ -426,7 +426,7 @@ class OutageWorld:
             return
         if offset >= queue.min_offset:
             found = self.store.get(topic, queue_id, offset, count_max=32, bytes_max=1 << 20, codes=None)
-            self._take(place, list(found.buffers), found.next_begin_offset)
+            self._check_pulled(place, list(found.buffers), found.next_begin_offset)
             self.witness["hot pulls"] += 1
             return
         bounds, reader = self.bounds(topic, queue_id), self.reader
@@ -434,7 +434,7 @@ class OutageWorld:
             self.witness["cold pulls before the tier was heard of"] += 1
             return
         if offset >= bounds.end_offset:
-            self._take(place, [], queue.min_offset)
+            self._check_pulled(place, [], queue.min_offset)
             return
         if reader is None:
             return
@@ -444,17 +444,17 @@ class OutageWorld:
         try:
             cold = await reader.pull(pull)
         except ObjectStoreUnavailableError:
-            self.witness["cold pulls told to try again"] += 1
+            self.witness["cold pulls answered with try again"] += 1
             return
         except asyncio.CancelledError:
             if self.reader is not reader:
                 return  # its process was killed, not this consumer
             raise
         assert cold.next_offset > offset
-        self._take(place, list(cold.buffers), cold.next_offset)
+        self._check_pulled(place, list(cold.buffers), cold.next_offset)
         self.witness["cold pulls"] += 1
 
-    def _take(self, place: Place, buffers: list[memoryview | bytes], next_offset: int) -> None:
+    def _check_pulled(self, place: Place, buffers: list[memoryview | bytes], next_offset: int) -> None:
         start = self.next_read[place]
         assert next_offset >= start
         got: set[int] = set()

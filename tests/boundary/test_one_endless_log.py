@@ -2,9 +2,9 @@
 
 A history is appends, seals, local deletion, changes of TTL, topics deleted and made again, time that passes, and
 restarts of the tier process and of the broker, clean or not; the tier process may die at any of its requests. Between
-the steps each queue is asked for its bounds, read from somewhere, and searched by time; topics are searched by key, and
-single messages viewed by their place. Every answer must be that of `EndlessLog`. In the end the bucket holds what the
-ledger's readable versions name, and nothing more.
+the steps the test reads the bounds of each queue, reads it from a random offset and searches it by time; it searches
+topics by key, and reads single messages by physical offset. Every answer must be that of `EndlessLog`. In the end the
+bucket holds exactly the objects that the ledger's readable versions name.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class History:
                 await wire.make_topic(self.broker.connection, topic, queues=QUEUES)
                 self.log.make_topic(topic, None)
             for step in steps:
-                await self.take(step)
+                await self.run_step(step)
                 await self.check_bounds()
             await self.check_everything()
             await self._check_bucket()
@@ -211,7 +211,7 @@ class History:
             await self.broker.stop(is_crash=True)
             await self.broker.remove_objects()
 
-    async def take(self, step: Step) -> None:
+    async def run_step(self, step: Step) -> None:
         """Take one step."""
         broker, connection = self.broker, self.broker.connection
         match step:

@@ -1,8 +1,8 @@
-"""What time to live means, message by message: the witness of the schedules. It knows no cut.
+"""Model of time to live, message by message, as the reference of the schedules. It works without cut times.
 
 A message has an age. At the moment at which it is older than its topic's time to live it has expired, and stays so; it
-makes no difference what the time to live was before or becomes later. So the model has to be told of every moment: each
-time that time has passed, and around each change.
+makes no difference what the time to live was before or becomes later. So the test reports to the model each moment
+at which time has passed, and each change.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TtlModel:
         return sorted(found, key=lambda each: each.physical_offset, reverse=True)
 
     def hidden(self) -> list[Message]:
-        """Everything that nobody may see any more."""
+        """Return all messages that no read may return."""
         return [each for topic in self.topics.values() for each in topic.messages if each.has_expired] + self.gone
 
     def _age(self, topic: Topic) -> None:

@@ -115,7 +115,7 @@ class WholeBroker:
     def __init__(
         self, folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH, merge_fan_in: int | None = None
     ) -> None:
-        """`merge_fan_in`: packs are merged, and index objects made, when that is asked for and not by themselves."""
+        """`merge_fan_in`: merges of packs and builds of index objects run on request only, not by themselves."""
         self.clock = Clock(START_MS)
         self.disk = SimulatedDisk()
         self.disk.now_ms = START_MS

@@ -1,4 +1,4 @@
-"""A directory that a recovery was cut off in: begun anew wherever that was; what somebody else has is left alone."""
+"""A directory of an interrupted recovery: started again wherever it stopped; files of other programs stay untouched."""
 
 from __future__ import annotations
 

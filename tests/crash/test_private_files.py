@@ -150,7 +150,7 @@ async def test_what_others_could_read_is_closed_at_the_start(tmp_path: Path, run
     open_up(broker.store)
     open_up(cold)
     foreign = broker.store / "not-ours"
-    foreign.write_text("somebody else's")
+    foreign.write_text("a foreign file")
     foreign.chmod(0o644)
     await broker.start()
     await until(lambda: not open_to_others(cold))

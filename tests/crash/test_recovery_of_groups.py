@@ -77,7 +77,7 @@ async def test_what_was_popped_and_not_acknowledged_comes_again(broker: BrokerPr
     async with asyncio.timeout(wire.PATIENCE_S):
         while len(again) < len(bodies) - QUEUES:
             again += await pop(connection, GROUP, count=10, invisible_ms=MINUTE_MS)
-    # Behind the first that is not acknowledged all come again: of what comes behind it the snapshot knows nothing.
+    # Behind the first message without acknowledgement all are redelivered: the snapshot holds no later acknowledgement.
     assert {each.body for each in again} == {each.body for each in held if each.record.queue_offset > 0}
     await ack(connection, GROUP, *again)
     await wire.send(connection, TOPIC, 0, b"new")

@@ -66,7 +66,7 @@ class TimedLoad:
         self._tasks: list[asyncio.Task[None]] = []
         self._count = 0
         self.times_ms: dict[bytes, int] = {}
-        """Acknowledged and not recalled: body -> time asked for."""
+        """Acknowledged and not recalled: body -> requested delivery time."""
         self.asked_ms: dict[bytes, int] = {}
         """The same for everything that was sent, acknowledged or not."""
         self.recalled: set[bytes] = set()

@@ -10,7 +10,7 @@ A file is one dialogue of an official client or tool with an official NameServer
     ["reply", number, code, fields or null, body]                   the client's answer to one of these
     ["close", conn]
 
-An answer's option `next`: the `nextBeginOffset` that a pull reached, so that whoever replays it can go as far.
+An answer's option `next`: the `nextBeginOffset` that a pull reached, so that a replay can pull as far.
 
 A body is a text; or {"size": n} for bytes that say nothing; {"batch": n} for a batch of n messages;
 {"compressed": text} for the compressed form of a registration. Values that are different on each run stand in fields

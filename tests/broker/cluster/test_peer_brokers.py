@@ -1,4 +1,4 @@
-"""Other brokers, found by name: asked for once, forgotten when they do not answer, bounded."""
+"""Peer brokers, found by name: one lookup for each, dropped when they do not answer, bounded in number."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_more_calls_than_there_may_be_are_refused(
         name_server.addresses["b"] = address
         handler.may_answer.clear()
         calls = [asyncio.ensure_future(peers.call("b", question())) for _ in range(2)]
-        while handler.waiting < 2:  # noqa: ASYNC110 - the other side tells nobody
+        while handler.waiting < 2:  # noqa: ASYNC110 - the other side sends no notice
             await asyncio.sleep(0.001)
         with pytest.raises(BrokerBusyError):
             await peers.call("b", question())

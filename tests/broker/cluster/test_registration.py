@@ -106,11 +106,11 @@ async def test_a_topic_change_is_told_at_once(tmp_path: Path) -> None:
 
 async def test_a_new_topic_is_told_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent grows with the topics, not with their square."""
-    told: list[int] = []
+    registered_counts: list[int] = []
     command = Registration.command
 
     def count(registration: Registration, changed: Collection[str] | None) -> RemotingCommand:
-        told.append(len(registration._topics if changed is None else changed))
+        registered_counts.append(len(registration._topics if changed is None else changed))
         return command(registration, changed)
 
     async with name_server() as (server, address), registered_broker(tmp_path, address) as broker:
@@ -120,7 +120,7 @@ async def test_a_new_topic_is_told_alone(tmp_path: Path, monkeypatch: pytest.Mon
             await broker.parts.tables.topics.auto_create(f"T{number}", default_topic="TBW102", queue_count=1)
         await until(lambda: server.registry.route("T299") is not None)
         full = len(broker.parts.tables.topics)
-        assert sum(told) <= 300 + 2 * full, "each once, and all of them when a period is over"
+        assert sum(registered_counts) <= 300 + 2 * full, "each once, and all of them when a period is over"
 
 
 async def test_single_topic_registrations_leave_the_other_topics_alone(tmp_path: Path) -> None:

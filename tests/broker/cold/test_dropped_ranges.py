@@ -1,4 +1,4 @@
-"""The list of what a full disk has cost: ranges that touch are one, lives of a topic apart, kept over a restart."""
+"""The list of ranges that a full disk dropped: adjacent ranges merge, incarnations do not; a restart keeps it."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_what_is_local_after_a_crash_was_not_dropped() -> None:
 
 
 def test_the_file_holds_what_still_means_something() -> None:
-    lives = {"T": 2, "U": 7}
-    ranges = DroppedRanges(incarnation_of=lambda topic: lives[topic])
+    incarnations = {"T": 2, "U": 7}
+    ranges = DroppedRanges(incarnation_of=lambda topic: incarnations[topic])
     ranges.add([dropped(1, 2), dropped(3, 4, topic="U", incarnation=6)])
     assert ranges.live() == [dropped(1, 2)]
-    again = DroppedRanges(incarnation_of=lambda topic: lives[topic])
+    again = DroppedRanges(incarnation_of=lambda topic: incarnations[topic])
     again.load(None)
     again.load(ranges.encode())
     assert list(again) == [dropped(1, 2)]

@@ -1,4 +1,4 @@
-"""Errors of helper processes: what can never succeed is told from what may be asked again."""
+"""Errors of helper processes: permanent errors differ from those that a retry may solve."""
 
 from __future__ import annotations
 

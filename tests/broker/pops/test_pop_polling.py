@@ -16,7 +16,7 @@ ANY = Place("T", "G", -1)
 
 
 class Waiter:
-    """Answers when it is told to; notes that it was asked."""
+    """Answers on request; records each call."""
 
     def __init__(self, connection: Any = None, *, answers: bool = True) -> None:
         self.connection = connection

@@ -1,4 +1,4 @@
-"""What clients are told, apart from what is bound."""
+"""The address that a broker advertises to clients, apart from the address that it binds."""
 
 import ipaddress
 

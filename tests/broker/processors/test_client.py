@@ -100,7 +100,7 @@ async def test_a_connection_that_closes_takes_its_client_along(broker: ControlBr
 
 async def test_the_second_version_of_heartbeats(broker: ControlBroker) -> None:
     connection = await broker.connect(Client())
-    # Nothing is known yet: the client is asked for everything.
+    # The broker holds no subscription of the client yet: it requests all of them.
     fields = await beat(broker, connection, heartbeat("c1", fingerprint=5, without_sub=True))
     assert fields["IS_SUB_CHANGE"] == "true"
     fields = await beat(broker, connection, heartbeat("c1", "T", fingerprint=5))
@@ -217,7 +217,7 @@ async def test_a_broken_expression_is_told_to_a_client_that_starts(
 
 
 async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
-    """Its author is told when the client starts and when it pulls; what else the client wants must not suffer."""
+    """The client gets the error when it starts and when it pulls; its other subscriptions must still be registered."""
     config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
     async with control_broker(tmp_path, config=config) as broker:
         data = heartbeat("c1", "T")
@@ -230,7 +230,7 @@ async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
 
 
 async def shown_filter(broker: ControlBroker) -> Any:
-    """What a tool is told of group G's filter."""
+    """Return group G's filter as a tool shows it."""
     answer = await broker.ask(321, {"topic": "T", "queueId": "0", "index": "0", "count": "1", "consumerGroup": "G"})
     text = QueryConsumeQueueResponseBody.decode(answer.body).filter_data
     assert text is not None

@@ -1,4 +1,4 @@
-"""Where groups go on, what a new group is told, and moving groups, over real sockets."""
+"""Consumer offsets over real sockets: where groups continue, where a new group starts, and resets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -263,7 +263,7 @@ async def test_a_reset_is_pushed_to_members_when_they_apply_it(pushing_broker: C
     client = Client()
     assert (await reset(broker)).code == 1  # the group has no offset
     broker.parts.tables.offsets.commit("T", "G", 0, 3)
-    assert (await reset(broker)).code == 206  # nobody is online
+    assert (await reset(broker)).code == 206  # no member is online
     await join(broker, client)
     answer = await reset(broker)
     assert ResetOffsetBody.decode(answer.body).offset_table == {queue(0): 5}

@@ -1,4 +1,4 @@
-"""A lag counts messages that exist: not what expired, nor what a hole, a recovery or a full disk has left out."""
+"""A lag counts messages that exist: not expired ones, nor offsets that a hole, a recovery or a full disk skipped."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def broker(tmp_path: Path, cold: ColdWithHole) -> AsyncIterator[ControlBro
 
 
 async def progress(broker: ControlBroker) -> OffsetWrapper:
-    """What tools are told of the group."""
+    """Return the group's progress as tools show it."""
     stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
     everything = ConsumeStatsList.decode((await broker.ask(317, {"isOrder": "false"})).body)
     wrapper = stats.offset_table[MessageQueue(topic="T", broker_name="broker-a", queue_id=0)]

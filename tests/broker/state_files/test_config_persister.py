@@ -87,7 +87,7 @@ async def test_a_refused_write_is_told_and_tried_again_with_the_next(
     disk.is_full = True
     with pytest.raises(UnavailableError, match="not written"):
         await persister.save("a")
-    persister.request("a")  # nobody waits, nobody is bothered
+    persister.request("a")  # no caller waits, no error is raised
     disk.is_full = False
     values["count"] = 2
     await persister.save("a")

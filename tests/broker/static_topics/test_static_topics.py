@@ -219,7 +219,7 @@ async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_br
 async def test_a_part_whose_broker_is_away_is_an_error_that_clients_retry(brokers: TwoBrokers) -> None:
     await send(brokers.a, 1)
     await remap(brokers)
-    del brokers.peers.known["a"]
+    del brokers.peers.addresses["a"]
     for answer in (await brokers.b.pull(0), await brokers.b.ask(31, {"topic": TOPIC, "queueId": 0})):
         assert (answer.code, answer.remark) == (1, "cannot find addr for broker a")
     assert await send(brokers.b, 1) == [(0, 10_000)]

@@ -1,4 +1,4 @@
-"""Who is connected, what groups want, and whom to tell when that changes."""
+"""Connected clients, subscriptions of groups, and the clients to notify when either changes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -284,7 +284,7 @@ def test_when_too_much_waits_the_next_heartbeat_tries_again() -> None:
 
 
 def test_rocketmq_s_file_is_read(setup: Setup) -> None:
-    """Whoever was alive is dead until it shows itself: so the next broker to read the file knows."""
+    """Filters that were alive in the file are dead until their client registers again; the next reader sees it too."""
     setup.now_ms = BORN_MS + 3_600_000
     setup.table.load(OFFICIAL_FILE)
     assert not setup.table.changes.is_unsaved

@@ -100,7 +100,7 @@ def test_cloning_copies(offsets: ConsumerOffsets) -> None:
 
 def test_the_file_has_the_official_form(offsets: ConsumerOffsets) -> None:
     offsets.load(OFFICIAL_FILE)
-    assert offsets.changes.is_unsaved  # it does not say yet what it knows of POPs
+    assert offsets.changes.is_unsaved  # the file does not hold the POP offsets yet
     assert offsets.query("FxRetry", "FxGroup", 1) == 29
     assert offsets.query_pull("FxDelay", "FxReader", 1) == 40
     data = offsets.encode()

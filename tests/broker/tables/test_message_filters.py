@@ -1,4 +1,4 @@
-"""Message filters: what is compiled when, what is refused, and what is remembered."""
+"""Message filters: when an expression is compiled, which are refused, and which stay cached."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Parts:
     store: MessageStore
     persister: ConfigPersister
     topics: TopicTable
-    told: list[tuple[str, TopicConfig | None]]
+    notices: list[tuple[str, TopicConfig | None]]
 
     async def close(self) -> None:
         await self.topics.close()
@@ -64,13 +64,13 @@ async def open_parts(disk: SimulatedDisk, clock: Clock, **settings: int) -> Part
     persister.register(FILE_NAME, TOPICS_PATH, topics.encode)
     persister.register("topicIncarnation", CONFIG.incarnation_path, store.incarnations.encode)
     persister.register("ttlDefault", "/store/thermocline/ttlDefault.json", topics.encode_ttl_default)
-    told: list[tuple[str, TopicConfig | None]] = []
-    topics.add_listener(lambda topic, config: told.append((topic, config)))
+    notices: list[tuple[str, TopicConfig | None]] = []
+    topics.add_listener(lambda topic, config: notices.append((topic, config)))
     topics.load(load_file(disk, TOPICS_PATH))
     previous = decode_ttl_default(load_file(disk, "/store/thermocline/ttlDefault.json"))
     model = TopicConfig(topic_name="TBW102", read_queue_nums=8, write_queue_nums=8, perm=7)
     await topics.boot([model], previous_ttl_default_ms=previous)
-    return Parts(disk, clock, store, persister, topics, told)
+    return Parts(disk, clock, store, persister, topics, notices)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_a_first_message_makes_its_topic_after_the_model(parts: Parts) -> 
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
     assert parts.topics.get("T") == config
-    assert parts.told == [("T", config)]
+    assert parts.notices == [("T", config)]
     await parts.topics.close()
     assert on_disk(parts)["T"] == json.loads(config.encode())
     wide = await parts.topics.auto_create("U", default_topic="TBW102", queue_count=100)
@@ -316,7 +316,7 @@ async def test_a_topic_asked_for_twice_at_once_is_made_once(parts: Parts) -> Non
         parts.topics.ensure("T", queue_count=1),
     )
     assert first == second == parts.topics.get("T")
-    assert len(parts.told) == 1
+    assert len(parts.notices) == 1
 
 
 async def test_a_caller_that_gives_up_does_not_stop_the_others(parts: Parts) -> None:
@@ -377,7 +377,7 @@ async def test_a_deleted_topic_that_is_made_again_starts_clean(parts: Parts) -> 
     await parts.topics.delete("T")
     assert parts.topics.get("T") is None
     assert "T" not in on_disk(parts)
-    assert parts.told[-1] == ("T", None)
+    assert parts.notices[-1] == ("T", None)
     assert parts.store.queues.find("T", 0) is None
     await parts.topics.auto_create("T", default_topic="TBW102", queue_count=4)
     new = put(parts, "T")

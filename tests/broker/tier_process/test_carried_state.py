@@ -89,7 +89,7 @@ class Broker:
         return found
 
     async def newest_object(self) -> StateSnapshot:
-        """What a reader finds that knows of objects alone."""
+        """Return the state snapshot that a reader of the bucket's objects finds."""
         found = (await find_last(self.writer.store, KEYS, epoch=self.writer.epoch)).snapshot
         assert found is not None
         return found
@@ -167,7 +167,7 @@ async def test_a_restart_behind_a_carried_state_writes_an_object(broker: Broker)
 async def test_whoever_claims_the_ledger_goes_on_from_what_it_carries(broker: Broker) -> None:
     await carried(broker)
     while broker.writer.checkpoint is None or broker.writer.checkpoint.version < broker.writer.catalog.state_version:
-        await broker.seal()  # a checkpoint knows where it is
+        await broker.seal()  # the next checkpoint names the state
     writer = await open_writer(broker.writer.store, clock=broker.clock, seed=2)
     assert await open_catalog(writer.store, KEYS) == writer.catalog
     found = await StateLog(writer).newest()

@@ -65,8 +65,10 @@ async def expire(tier: SyntheticColdTier, topic: str) -> int:
 
 async def proof_of(tier: SyntheticColdTier, topic: str = "alpha") -> TtlProofReply:
     tier.report()
-    known = tier.topics[topic]
-    request = TtlProofRequest(topic=topic, incarnation=known.incarnation, cut_ms=known.cut_ms(tier.hot.now_ms))
+    topic_state = tier.topics[topic]
+    request = TtlProofRequest(
+        topic=topic, incarnation=topic_state.incarnation, cut_ms=topic_state.cut_ms(tier.hot.now_ms)
+    )
     return await prove(tier.service, tier.writer, tier.cache, request)
 
 

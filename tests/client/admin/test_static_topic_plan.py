@@ -1,4 +1,4 @@
-"""Plans for static topics: who is told what when one is made, grown or moved."""
+"""Plans for static topics: which broker gets which mapping when a topic is created, extended or moved."""
 
 from collections import Counter
 

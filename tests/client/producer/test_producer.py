@@ -1,4 +1,4 @@
-"""The blocking producer against the fake broker: what arrives, in which queue, and what happens when it does not."""
+"""The blocking producer against the fake broker: the messages and queues that receive them, retries and errors."""
 
 from __future__ import annotations
 

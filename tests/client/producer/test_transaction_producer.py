@@ -1,4 +1,4 @@
-"""Transaction producers: half messages, local transactions, checks, and what is told when something fails."""
+"""Transaction producers: half messages, local transactions, checks, and the errors that callers get."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def make(broker: FakeBroker) -> Iterator[Callable[..., TransactionProducer]]:
 
 
 def wait_for_heartbeat(broker: FakeBroker) -> None:
-    """Until the broker knows the producer, as it does not when the first message is on its way."""
+    """Wait until the broker has registered the producer, which may happen after the first message was sent."""
     broker.wait_until(lambda: bool(broker.requests(RequestCode.HEART_BEAT)), what="a heartbeat")
 
 

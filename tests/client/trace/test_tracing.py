@@ -1,4 +1,4 @@
-"""Producers and push consumers write what became of each message to the trace topic, when they are told to."""
+"""Producers and push consumers with tracing enabled write the outcome of each message to the trace topic."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_concurrent_consumer_notes_each_call_and_its_outcome(broker: Fak
     async def listener(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
         seen.extend(message.body for message in messages)
         if messages[0].body == b"bad":
-            raise RuntimeError("as told")
+            raise RuntimeError("on request")
         return ConsumeResult.SUCCESS
 
     consumer = AsyncPushConsumer(

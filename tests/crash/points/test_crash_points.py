@@ -49,7 +49,7 @@ def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count
         assert Place.of(outcome.ios[point.number], point.side) == each.place, each.trial.line
         cuts[outcome.power_was_cut] += 1
         carried_out.add(each.place)
-    # No two of these tests share one (below), so together they carry out what is asked for.
+    # No two of these tests share one (below), so together they carry out the needed number.
     assert len({place for place in carried_out if place.side in STOPS}) * PARTS * len(RUNS) >= needed
     # Of some the machine's power was cut, too.
     assert min(cuts.values()) > wanted // 4

@@ -30,10 +30,10 @@ class Requester(Client):
     """A client that takes replies, or refuses them."""
 
     def __init__(self, code: int = 0) -> None:
-        super().__init__(self.take)
+        super().__init__(self.receive_reply)
         self.code = code
 
-    def take(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def receive_reply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(command, self.code)
 
 
@@ -74,9 +74,9 @@ async def test_a_reply_reaches_who_asked_and_the_reply_topic(broker: DataBroker)
 
     (pushed,) = [command for command in requester.requests if command.code == 326]
     assert bytes(pushed.body) == b"yes"
-    told = decode_properties((pushed.ext_fields or {})["properties"])
-    assert told["CORRELATION_ID"] == "c1"
-    assert told.keys() >= {"PUSH_REPLY_TIME", "MSG_REGION", "TRACE_ON", "MSG_TYPE"}
+    properties = decode_properties((pushed.ext_fields or {})["properties"])
+    assert properties["CORRELATION_ID"] == "c1"
+    assert properties.keys() >= {"PUSH_REPLY_TIME", "MSG_REGION", "TRACE_ON", "MSG_TYPE"}
     assert (pushed.ext_fields or {})["storeHost"] == broker.parts.base.advertised_address
 
     (record,) = broker.records()

@@ -18,7 +18,7 @@ from thermocline.store.store_config import FlushDiskType
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T")
-        broker.put("T")  # so that no message lies at offset 0
+        broker.put("T")  # so that offset 0 holds another message
         yield broker
 
 
@@ -76,7 +76,7 @@ async def test_the_client_may_choose_the_delay(broker: ControlBroker) -> None:
 @pytest.mark.parametrize(
     ("more", "version"),
     [({"delayLevel": "-1"}, 513), ({"maxReconsumeTimes": "0"}, 513)],
-    ids=["asked for", "tried often enough"],
+    ids=["on request", "tried often enough"],
 )
 async def test_a_message_ends_among_the_dead_letters(broker: ControlBroker, more: dict[str, str], version: int) -> None:
     sent = broker.put("T", body=b"dead", UNIQ_KEY="u")

@@ -1,4 +1,4 @@
-"""Half messages and decisions over the wire: RocketMQ's answers and codes, and what becomes visible to whom."""
+"""Half messages and decisions over the wire: RocketMQ's answers and codes, and which topics show which messages."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_answers_of_decisions_are_bare(broker: DataBroker) -> None:
         answer = await producer.end(await producer.send_half(), decision)
         assert (answer.code, answer.remark, answer.ext_fields, bytes(answer.body)) == (0, None, None, b"")
     assert bodies(broker, TOPIC) == [b"half"]
-    assert bodies(broker, OP) == [b"0,1,"]  # the rollback, which somebody waited for, and what waited before it
+    assert bodies(broker, OP) == [b"0,1,"]  # the awaited rollback and the one queued before it
     assert broker.parts.due.transaction_counts.of(TOPIC) == 1
 
 

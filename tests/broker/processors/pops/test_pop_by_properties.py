@@ -96,7 +96,7 @@ async def test_from_the_cold_tier(tmp_path: Path) -> None:
     ) as broker:
         client = PopClient(broker)
         send_prices(client, *range(100))
-        cold.take(broker.store, TOPIC, 0, end=70)
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
         expire_local_files(broker, 60)
         await client.pop_later(maxMsgNums=1, **by_sql("price >= 0"))
         assert cold.pulls[-1].expression == "price >= 0"
