@@ -1,4 +1,4 @@
-"""Layers: what each folder may import of the others, and nothing else; and the codec knows no socket.
+"""Layers: each folder imports only the folders that the tables allow; and the codec imports no socket.
 
 The imports are read, never executed, wherever in a file they stand. The tables are the architecture: a new edge is
 added here, in the open. They fail on a folder, module or edge that does not exist any more, so they cannot decay.

@@ -1,4 +1,4 @@
-"""The simulated disk keeps its word: what is synced stays, what is not may go in every way."""
+"""The simulated disk: synced data survives a cut, other data may be lost in every way."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class GoDriver:
         return self.topic
 
     def broker_count(self) -> int:
-        """How many brokers have the test's topic, as the NameServer knows."""
+        """How many brokers have the test's topic, by the NameServer's route."""
         try:
             return len(self.admin.topic_route(self.topic).brokers)
         except (TopicNotFoundError, UnavailableError):
@@ -130,7 +130,7 @@ class GoDriver:
         return consumer
 
     def push_with_retry_topic(self, **arguments: Any) -> str:
-        """A push consumer that knows its retry topic: one that starts before it is looks for it again only later."""
+        """A push consumer that starts with its retry topic in existence; one that starts earlier finds it only later."""
         self.stop(self.push("first"))
         wait_until(
             lambda: f"%RETRY%{self.group}" in self.admin.list_topics(include_system=True), what="the retry topic"
@@ -150,7 +150,7 @@ class GoDriver:
         return received
 
     def wait_until_committed(self) -> None:
-        """Wait until the broker knows that the test's group is through: a consumer that stops takes no time for it."""
+        """Wait until the broker has the final offsets of the group: a stopping consumer does not wait for that."""
         wait_until(lambda: {row.lag for row in self.admin.group_progress(self.group)} == {0}, what="the group's commit")
 
     def stop(self, consumer: str) -> list[ReceivedMessage]:

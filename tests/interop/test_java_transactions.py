@@ -231,7 +231,7 @@ def test_the_other_broker_goes_on_with_open_transactions(
     name: str,
     tmp_path: Path,
 ) -> None:
-    """What was decided stays so, what was open is asked about, by whichever broker opens the store."""
+    """Decisions stay, and open transactions are checked, by whichever broker opens the store."""
     agent = java_agent_process
     settings = {**SETTINGS, "transactionCheckMax": "15"}
     words = {"local": ["commit", "unknown", "rollback", "unknown"], "check": ["unknown,unknown,commit"]}
@@ -264,7 +264,7 @@ def test_the_other_broker_goes_on_with_open_transactions(
         settled = cluster.agent.queue_offsets(cluster.namesrv, HALF)
         wait_until(
             lambda: cluster.agent.queue_offsets(cluster.namesrv, HALF) == settled,
-            what="nobody is asked any more",
+            what="no transaction is checked any more",
             timeout_s=CHECK_TIMEOUT_S,
             interval_s=5.0,
         )

@@ -89,12 +89,12 @@ def _pairs(printed: str, separator: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs if value}
 
 
-def eventually(look: Callable[[], str], pattern: str, *, what: str) -> str:
+def eventually(run_command: Callable[[], str], pattern: str, *, what: str) -> str:
     """The first output that matches, for what the broker learns a moment later (commits, index)."""
     seen: list[str] = []
 
     def matches() -> bool:
-        seen.append(look())
+        seen.append(run_command())
         return re.search(pattern, seen[-1], re.MULTILINE) is not None
 
     wait_until(matches, what=f"{what}; the last answer was\n{seen[-1] if seen else ''}", timeout_s=30.0)

@@ -42,7 +42,7 @@ def wall_clock_ms() -> int:
 
 
 def leave_timers(root: Path) -> dict[str, int]:
-    """Make a store with messages that wait; body -> time asked for, in ms. One of them is recalled."""
+    """Make a store with messages that wait; body -> requested delivery time, in ms. One of them is recalled."""
     disk = RealDisk()
     store = MessageStore.open(
         StoreConfig(root_path=str(root), log_file_bytes=LOG_FILE_BYTES), disk=disk, clock=wall_clock_ms
@@ -142,7 +142,7 @@ EARLY_MS_MAX = {"official": 1_000, "thermocline": 0}
 
 
 def send_timed(agent: JavaAgent, namesrv: str) -> dict[str, int]:
-    """Messages for later by the official client; body -> time asked for, in ms."""
+    """Messages for later by the official client; body -> requested delivery time, in ms."""
     times: dict[str, int] = {}
     for number in range(SENT):
         deliver_at_ms = wall_clock_ms() + FIRST_DELAY_MS + STEP_MS * number

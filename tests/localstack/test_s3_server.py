@@ -27,7 +27,7 @@ def wait_until_gone(process_id: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while Path(f"/proc/{process_id}/stat").exists():
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":  # nobody waits for an orphan in a container without init
+        if state == "Z":  # no parent reaps an orphan in a container without init
             return
         assert time.monotonic() < deadline, f"process {process_id} is still there"
         time.sleep(0.02)

@@ -66,7 +66,7 @@ def test_what_was_acknowledged_behind_a_failure_stays_so() -> None:
     first = acked(acked(order_info(5, 6, 7, 8), 6), 8)
     assert first.next_offset == 5
     assert first.acked_from(5) == {6, 8}
-    assert first.acked_from(4) == frozenset()  # the group was moved back: somebody wants them again
+    assert first.acked_from(4) == frozenset()  # the group was moved back: they are delivered again
     one = order_info(5, previous=first)
     assert (one.acked_bits, one.acked_behind) == (0, {6, 8})
     one = acked(one, 5)

@@ -45,7 +45,7 @@ def test_what_is_acknowledged_does_not_come_back_the_rest_does(parts: PopParts) 
     assert bodies_of(parts.store, RETRY_TOPIC) == [b"1"]
     (again,) = parts.pop(4, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC)
     assert again.reconsume_times == 1
-    parts.ack(second)  # too late: somebody else has it
+    parts.ack(second)  # too late: another consumer holds it
     parts.clock.now_ms += MINUTE_MS
     assert parts.revive_due() == 1
     assert bodies_of(parts.store, RETRY_TOPIC) == [b"1", b"1"]
@@ -297,12 +297,12 @@ def test_what_a_timer_puts_is_noticed_without_any_request(parts: PopParts) -> No
     pending = parts.pending(held)
     assert pending is not None
     parts.pops.ack([(pending, [0])])
-    told: list[int] = []
-    parts.pops.on_due = lambda: told.append(len(parts.pops.in_flight))
+    in_flight_counts: list[int] = []
+    parts.pops.on_due = lambda: in_flight_counts.append(len(parts.pops.in_flight))
     parts.store.put(parts.pops._log.check_point_draft(pending.check_point, 1))
-    assert not told
+    assert not in_flight_counts
     parts.pops.maintain()
-    assert told == [1]
+    assert in_flight_counts == [1]
 
 
 def test_what_cannot_be_read_of_the_revive_topic_is_passed_over(

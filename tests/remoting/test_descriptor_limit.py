@@ -1,4 +1,4 @@
-"""The limit of open files is raised as far as it goes, and told only when what is open comes near it."""
+"""The limit of open files is raised to its maximum, and logged only when the number of open files comes near it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON values of other types than a structure's members: what is taken and what is not, beside the official decoder in
+"""JSON values of other types than a structure's members: accepted and refused values, beside the official decoder in
 `tests/interop/test_official_decoder.py`."""
 
 from decimal import Decimal

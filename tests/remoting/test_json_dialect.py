@@ -1,4 +1,4 @@
-"""The Java side's JSON: what it writes is read, what it reads is written."""
+"""The JSON of the Java side: we read the forms that it writes, and write forms that it reads."""
 
 import json
 from typing import Any

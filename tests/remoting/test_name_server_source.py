@@ -1,4 +1,4 @@
-"""NameServerSource: what is written in a setting, and what an address server and a name answer."""
+"""NameServerSource: addresses from a setting, from an address server, and from a host name."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_footer_and_a_truncated_object_are_named_or_skipped(
     assert load(spark_session, tier, engine, onCorruptFrame="skip").count() == 100
 
 
-# -- what was asked for --------------------------------------------------------------------------------------------
+# -- options of the read -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)

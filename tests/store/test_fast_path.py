@@ -1,4 +1,4 @@
-"""The fast path by itself: what it takes, what it leaves, and what a log that refuses leaves behind."""
+"""The fast path by itself: sends that it handles, sends that it leaves to the ordinary code, and a log that refuses."""
 
 from __future__ import annotations
 

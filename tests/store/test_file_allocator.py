@@ -39,7 +39,7 @@ def test_a_real_thread_makes_files(tmp_path: Path) -> None:
         allocator.close()
     assert (first.base_offset, second.base_offset) == (0, 1 << 20)
     made = sorted((tmp_path / "log").iterdir())
-    assert [path.stat().st_size for path in made] == [1 << 20] * 2, "what nobody took is removed"
+    assert [path.stat().st_size for path in made] == [1 << 20] * 2, "files without an owner are removed"
     assert all(path.stat().st_blocks * 512 >= 1 << 20 for path in made)
     assert not list((tmp_path / "staging").iterdir())
     first.close()

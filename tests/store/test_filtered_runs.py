@@ -148,7 +148,7 @@ def test_any_search_finds_what_a_plain_loop_does(
 
 
 def test_far_messages_have_lower_limits(store: MessageStore) -> None:
-    """Judged by where the first one that matches lies."""
+    """The position of the first matching message decides."""
     for _ in range(20):
         put(store, 0, tag="b")
     border = queue_of(store).unit(10).physical_offset

@@ -1,4 +1,4 @@
-"""FlushGate: one sync in flight, everybody who waits answered by it."""
+"""FlushGate: one sync in flight, which answers all waiting callers."""
 
 from __future__ import annotations
 

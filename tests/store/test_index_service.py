@@ -105,7 +105,7 @@ def test_only_what_is_flushed_is_filed(disk: SimulatedDisk, store: MessageStore)
 
 
 def test_it_dies_at_every_step_and_loses_or_doubles_nothing(disk: SimulatedDisk, store: MessageStore) -> None:
-    """kill -9 in the middle of anything: what it wrote is there, what it remembered is not."""
+    """kill -9 in the middle of anything: the disk keeps what was written, the memory is lost."""
     put(store, 60)
     deaths = 0
     for step in range(400):

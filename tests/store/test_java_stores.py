@@ -196,7 +196,7 @@ def test_store_reads_back_complete_after_it_was_ours(java_store: JavaStore, tmp_
 
 
 def test_log_goes_on_where_it_ended(java_store: JavaStore, tmp_path: Path) -> None:
-    """The next message of a queue gets the next offset, and its record lies right behind the last one."""
+    """The next message of a queue gets the next offset, and its record is written right behind the last one."""
     config = java_store.copy(tmp_path)
     store = open_java_store(config)
     queue = store.queues.find("FxPlain", 3)

@@ -140,11 +140,11 @@ def test_nothing_changes_when_there_is_no_room(disk: SimulatedDisk, store: Messa
 
 
 def test_put_tells_who_waits(store: MessageStore) -> None:
-    told: list[tuple[str, int]] = []
-    store.on_append = lambda queue: told.append((queue.topic, queue.queue_id))
+    notices: list[tuple[str, int]] = []
+    store.on_append = lambda queue: notices.append((queue.topic, queue.queue_id))
     store.put_batch([draft(), draft(queue_id=1)])
     store.put(draft(sys_flag=4))
-    assert told == [("orders", 0), ("orders", 1)]
+    assert notices == [("orders", 0), ("orders", 1)]
 
 
 # -- get -----------------------------------------------------------------------------------------------------------

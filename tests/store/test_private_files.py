@@ -1,4 +1,4 @@
-"""Access of other users: what is made, what is closed, what is left alone."""
+"""Access of other users: modes of new files, modes that are corrected, and files that stay untouched."""
 
 from __future__ import annotations
 

@@ -162,9 +162,9 @@ def test_queue_files_go_when_all_their_records_are_gone(disk: SimulatedDisk) -> 
         store.sync_derived()
     queue = store.queues.find("orders", 0)
     assert queue is not None
-    left = disk.list_directory("/store/consumequeue/orders/0")
-    assert len(left) < before
-    assert int(left[0]) // 20 <= queue.min_offset < int(left[0]) // 20 + UNITS_PER_FILE
+    remaining = disk.list_directory("/store/consumequeue/orders/0")
+    assert len(remaining) < before
+    assert int(remaining[0]) // 20 <= queue.min_offset < int(remaining[0]) // 20 + UNITS_PER_FILE
     disk.revive()
     assert len(bodies_of(open_store(disk))) == queue.next_offset - queue.min_offset
 

@@ -1,4 +1,4 @@
-"""Property rules of sends: what is plain, what a broker adds, replaces and removes."""
+"""Property rules of sends: plain properties, and those that a broker adds, replaces and removes."""
 
 from __future__ import annotations
 

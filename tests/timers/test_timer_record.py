@@ -1,4 +1,4 @@
-"""Records of the timer topic: what enqueueing reads, what is put for them."""
+"""Records of the timer topic: fields that enqueueing reads, and the records that delivery puts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tooling.system_packages import find_c_compiler, find_java_home, find_maven
 
 def fake_java(home: Path, version: str, *programs: str) -> Path:
     (home / "bin").mkdir(parents=True)
-    (home / "release").write_text(f'IMPLEMENTOR="Somebody"\nJAVA_VERSION="{version}"\n')
+    (home / "release").write_text(f'IMPLEMENTOR="Vendor"\nJAVA_VERSION="{version}"\n')
     for program in programs:
         (home / "bin" / program).touch(mode=0o755)
     return home
@@ -23,7 +23,7 @@ def fake_java(home: Path, version: str, *programs: str) -> Path:
 
 @pytest.fixture
 def empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """No programs on the PATH, no Java anywhere, nobody who may install any."""
+    """No programs on the PATH, no Java anywhere, no right to install any."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -1,4 +1,4 @@
-"""Half messages: what is stored of a send, and what comes of it."""
+"""Half messages: the record that a send stores, and the record after a commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task asks a store, told apart from other tasks and from retries."""
+"""Requests of one task to a store, counted apart from other tasks and from retries."""
 
 from __future__ import annotations
 

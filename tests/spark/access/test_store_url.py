@@ -81,7 +81,7 @@ def test_what_a_url_says_of_encryption_and_authorities_reaches_the_store() -> No
 
 
 def test_timeouts_and_attempts_reach_the_client() -> None:
-    """A server that takes connections and never answers is asked as often as was said, and given up."""
+    """A server that accepts connections and never answers gets the configured number of attempts."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         options = {
             "fs.s3a.endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}",

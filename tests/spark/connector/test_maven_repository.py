@@ -55,7 +55,7 @@ def server() -> Iterator[MavenServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.rpartition("/maven/")[2]  # a proxy is asked for the whole URL
+            path = self.path.rpartition("/maven/")[2]  # a request to a proxy has the whole URL
             served.asked.append(self.path)
             wanted = "Basic " + base64.b64encode(served.login.encode()).decode()
             data = served.files.get(path)
@@ -167,7 +167,7 @@ def test_the_connector_comes_through_a_mirror_of_the_settings(server: MavenServe
     assert [jar.name for jar in jars] == [jar.name for jar in at_hand]
     assert len(server.asked) == len(jars)
     (folder / "settings.xml").write_text("<settings><offline>true</offline></settings>")
-    assert connector_jars(environment) == jars, "nothing is asked for when all is there"
+    assert connector_jars(environment) == jars, "no request when all jars are present"
 
 
 def test_where_it_cannot_be_had_a_sentence_says_what_to_do(tmp_path: Path) -> None:

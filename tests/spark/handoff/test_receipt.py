@@ -141,9 +141,11 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 
 def test_a_receipt_says_whose_history_was_read() -> None:
     first, second = RECEIPT.brokers
-    known = msgspec.structs.replace(RECEIPT, brokers=(msgspec.structs.replace(first, store_uuid="4711"), second))
-    assert known.stores() == {"broker-a": "4711"}
-    assert decode_receipt(encode_receipt(known), place="r").stores() == {"broker-a": "4711"}
+    with_store_id = msgspec.structs.replace(
+        RECEIPT, brokers=(msgspec.structs.replace(first, store_uuid="4711"), second)
+    )
+    assert with_store_id.stores() == {"broker-a": "4711"}
+    assert decode_receipt(encode_receipt(with_store_id), place="r").stores() == {"broker-a": "4711"}
     older = json.loads(encode_receipt(RECEIPT))
     del older["crc32"]
     for broker in older["brokers"]:

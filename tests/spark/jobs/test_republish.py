@@ -1,4 +1,4 @@
-"""Sending a topic again: order, what is kept, and what a rerun leaves out."""
+"""Sending a topic again: order, preserved fields, and messages that a rerun skips."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def fetched(url: str, **options: str) -> tuple[int, StoreCounters]:
     """How many frames a read looks into, and what it asks the store for once planned."""
     checked = read_options_from({"path": url, "topic": "orders"} | options)
     counters = StoreCounters()
-    reader = FrameReader(checked, open_store=lambda at, said: metered(blocking_store(at, said), counters))
+    reader = FrameReader(checked, open_store=lambda at, options: metered(blocking_store(at, options), counters))
     frame_count = 0
     for task in resolve_plan(checked, now_ms=NOW_MS).tasks:
         frame_count += sum(1 for _ in reader.wanted_frames(task))
@@ -187,7 +187,7 @@ def test_frames_that_lie_together_are_fetched_together() -> None:
 
 
 class PairwiseObjectStore(WrappingObjectStore):
-    """Answers the first of these ranges when the second has been asked for."""
+    """Answers the read of the first of these ranges after the read of the second has started."""
 
     def __init__(self, inner: ObjectStore, starts: set[int]) -> None:
         super().__init__(inner)

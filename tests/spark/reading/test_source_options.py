@@ -1,4 +1,4 @@
-"""Options of a read: what people write, and what it means."""
+"""Options of a read: their notations, and their values."""
 
 from __future__ import annotations
 

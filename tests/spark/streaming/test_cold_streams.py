@@ -1,4 +1,4 @@
-"""Streams of the cold tier alone: what is read, in which batches, and what is said of what is not there any more."""
+"""Streams of the cold tier alone: rows read, their batches, and errors for data that does not exist any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that go on from the cold tier to brokers that are real processes: what is read where, and through what."""
+"""Streams that continue from the cold tier to brokers, which are real processes: the source and path of each row."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_keys_keep_their_order_over_attempts(attempts: Attempts) -> None:
 
 
 def test_a_broker_that_dies_under_an_attempt(attempts: Attempts) -> None:
-    """What was under way is not sent again blindly: the attempt fails, says what it knows, and the next one looks."""
+    """Messages in flight are not sent again unchecked: the attempt fails with its counts, and the next one checks."""
     broker = attempts.cluster.broker
 
     def kill(count: int) -> None:

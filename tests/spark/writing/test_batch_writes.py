@@ -135,7 +135,7 @@ def failing_after(
             if is_bad and row_count >= FAILING_ROW:
                 is_bad = False
                 with AdminClient(namesrv=namesrv) as admin:
-                    deadline = time.monotonic() + 60  # nobody ends this process when the one that sends has failed
+                    deadline = time.monotonic() + 60  # no other process ends this one when the sender has failed
                     while sum(stats.max_offset for stats in admin.topic_stats(topic)) < stored_min:
                         assert time.monotonic() < deadline
                         time.sleep(0.02)
@@ -233,7 +233,7 @@ def test_rows_that_change_between_attempts_are_noticed(spark_session: SparkSessi
     rows = failing_after(rows, namesrv=cluster.namesrv, topic=topic, kind="raise", stored_min=100)
     text = failure_of(lambda: write(rows.select("value"), cluster, topic=topic, deduplicate="true", batchBytes="8k"))
     assert "the rows of this task changed between its attempts" in text
-    # Told apart by a column, they are each there once.
+    # With a column that tells the rows apart, each is there once.
     topic = cluster.make_topic("changing-with-id")
     rows = changing.mapInArrow(told_by_attempt, changing.schema)
     rows = failing_after(rows, namesrv=cluster.namesrv, topic=topic, kind="raise", stored_min=100)

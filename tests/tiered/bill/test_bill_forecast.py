@@ -26,8 +26,8 @@ STEP_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`before`: what runs while traffic is recorded; `after`: what is forecast, then run. `settle`: until what expires
-    and what is collected is as much as what comes."""
+    """`before`: runs while traffic is recorded; `after`: is forecast, then run. `settle`: until expiry and
+    collection keep pace with new data."""
 
     senders: Mapping[str, Sender]
     before: TierConfig

@@ -1,4 +1,4 @@
-"""What each topic has asked for: its own, its share, and that nothing is left over."""
+"""Requests of each topic: its own, its share, and no request without a topic."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_was_asked_for_between_commits_is_of_those_that_the_next_one_seals(
     ask(meter, KEYS.state(epoch=1, sequence=1), Verb.PUT, 1)
     assert shares.of("a")[RequestKind.PUT] == 3
     shares.settle(Catalog.empty(), {})
-    assert shares.of("b")[RequestKind.PUT] == 1, "nobody has sealed anything since"
+    assert shares.of("b")[RequestKind.PUT] == 1, "no seal has run since"
     rows = {row.topic: row.shared[RequestKind.PUT] for row in shares.rows(["a", "b"])}
     assert rows == {"a": 3, "b": 1, OTHER_TOPICS: 7 + 5 + 1}
     shares.settle(Catalog.empty(), {"b": 10})

@@ -116,12 +116,12 @@ async def test_what_is_denied_is_named(
         report = await examine(proxy.bucket.cold_url, QUICK)
     assert "AccessDenied" in defects(report)[finding]
     assert report.fencing is None
-    left = await all_keys(s3_bucket, s3_server)
+    remaining = await all_keys(s3_bucket, s3_server)
     if finding == "may-delete":
         assert report.finding("cleanup").verdict is Verdict.WARNING
-        assert report.finding("cleanup").figures["objects"] == len(left) == 1
+        assert report.finding("cleanup").figures["objects"] == len(remaining) == 1
     else:
-        assert left == []
+        assert remaining == []
 
 
 @pytest.mark.s3

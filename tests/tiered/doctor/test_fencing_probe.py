@@ -266,10 +266,10 @@ async def test_a_directory_that_arbitrates_passes_for_little(tmp_path: Path, mod
         store = FileObjectStore(str(tmp_path), disk=disk)
         await check_fencing(store, KEYS, mode=mode, random=Random(number), races=DIRECTORY_RACES)
         assert disk.count <= 60 * number
-        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+        remaining = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
         folder = KEYS.doctor_prefix.rstrip("/")
         kept = [Path(folder), Path(".partial", folder)]  # however often a broker starts
-        assert left == {str(path) for each in kept for path in (each, *each.parents) if path.name}
+        assert remaining == {str(path) for each in kept for path in (each, *each.parents) if path.name}
 
 
 async def test_what_a_dead_doctor_left_goes_and_what_a_living_one_does_stays() -> None:

@@ -181,7 +181,7 @@ async def test_a_pin_holds_its_version() -> None:
 
 
 async def test_a_listing_of_pins_that_is_cut_off_leaves_nothing_behind() -> None:
-    """Its first keys have come: nobody has begun to read what nobody would wait for."""
+    """Its first keys have arrived: no task reads pins that no caller waits for."""
     store, clock = MemoryObjectStore(), Clock()
     writer = await open_writer(store, clock=clock)
     pin = Pin(pin_id="job-1", version=writer.version, until_ms=clock.now_ms + DAY_MS, owner="a test")

@@ -38,7 +38,7 @@ TOPIC = NAMES[0]
 
 
 class NotingObjectStore(WrappingObjectStore):
-    """Notes which objects are asked for."""
+    """Records the keys of read objects."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -51,7 +51,7 @@ class NotingObjectStore(WrappingObjectStore):
 
 @dataclass(slots=True)
 class Asked:
-    """What one lookup found and asked for."""
+    """The records that one lookup found, and the objects that it read."""
 
     records: list[bytes]
     request_count: int
@@ -83,7 +83,7 @@ class Long:
 
     @asynccontextmanager
     async def reader(self, *, blooms: BloomCache | None) -> AsyncIterator[Callable[[str], Awaitable[Asked]]]:
-        """Looks up ids as somebody who has just begun, with what is newer than the index objects in memory."""
+        """Looks up ids as a reader that has just started, with records newer than the index objects in memory."""
         noting = NotingObjectStore(self.history.store)
         metered, cache = MeteringObjectStore(noting), FrameCache()
         reader = ColdReader(metered, catalog=lambda: self.catalog, cache=cache, blooms=blooms, fresh=FreshIndex())

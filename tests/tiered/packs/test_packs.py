@@ -281,7 +281,7 @@ async def test_a_queue_whose_newest_pack_expired_before_an_older_one_is_read_to_
             )
             result = await reader.pull(pull)
             assert (result.status, result.next_offset, result.end_offset) == (ColdPullStatus.NO_QUEUE, end, end)
-            # Whoever knows of an older cut steps over what has gone, too.
+            # A reader with an older cut steps over the deleted range, too.
             late = await reader.pull(replace(pull, cut_ms=0))
             assert late.next_offset > offset
     assert rig.tier.catalog.queue_bounds("alpha")

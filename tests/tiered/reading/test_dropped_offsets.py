@@ -1,4 +1,4 @@
-"""What a full disk has cost, beside packs: declared is what nothing holds, not what is held or still on its way."""
+"""Ranges that a full disk dropped, beside packs: only offsets are declared lost that no object holds or will hold."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def send(tier: MeteredTier, topic: str, count: int) -> None:
 
 
 def drop(tier: MeteredTier, topic: str, start_offset: int, end_offset: int) -> None:
-    """As the hot process does: told first, then the minimum rises."""
+    """Drop as the hot process does: first it reports the range, then the minimum rises."""
     tier.service.report_dropped(topic, 1, QueueHole(0, start_offset, end_offset))
     tier._changed.add((topic, 0))
 
@@ -62,7 +62,7 @@ async def test_what_a_pack_holds_is_not_declared() -> None:
         await tier.run(0.5)
         assert holes(tier, "a") == [(40, 60)]
         assert tier.service.catalog.queue_ends("a") == {0: 70}
-        drop(tier, "a", 0, 60)  # told again, to another tier process
+        drop(tier, "a", 0, 60)  # reported again, to another tier process
         await tier.run(0.5)
         assert holes(tier, "a") == [(40, 60)]
 

@@ -1,4 +1,4 @@
-"""A frame is fetched once, whoever waits and whoever leaves; what is kept stays within its bytes."""
+"""A frame is fetched once, whichever readers wait or are cancelled; the cache stays within its bytes."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ async def test_a_small_cache_reads_nothing_ahead(reader: SegmentReader, metered:
         cache.read_ahead(reader, infos)
         for _ in range(3):
             assert (await cache.get(reader, info, ahead=infos)).start_offset == info.start_offset
-    assert metered.counters.requests[Verb.GET_RANGE] == len(infos), "each frame once, for whoever reads it in order"
+    assert metered.counters.requests[Verb.GET_RANGE] == len(infos), "each frame once for a reader in order"
 
 
 async def test_what_was_read_ahead_and_not_used_is_bounded(reader: SegmentReader) -> None:

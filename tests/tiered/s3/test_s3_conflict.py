@@ -1,4 +1,4 @@
-"""409 ConditionalRequestConflict, which AWS gives to racing conditional writes: nobody has decided, try again.
+"""409 ConditionalRequestConflict, which AWS answers to racing conditional writes: none has won, the client retries.
 
 No server that runs here ever answers it, so a proxy before one does.
 """

@@ -1,4 +1,4 @@
-"""What the meter counts of an S3 store, and what a proxy before the server has seen."""
+"""Requests that the meter counts for an S3 store, and requests that a proxy before the server has seen."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def opened(bucket: S3Bucket, meter: CostMeter) -> RetryingObjectStore:
 
 
 def kind_of_seen(method: str, query: str) -> str:
-    """As the bill has it: listings and deletes are told by their query."""
+    """Name the kind as the bill does: the query marks listings and deletes."""
     if method == "POST" and query.startswith("delete"):
         return "delete"
     if method == "GET" and ("list-type" in query or query.startswith(("uploads", "prefix"))):

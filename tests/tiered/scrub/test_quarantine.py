@@ -1,4 +1,4 @@
-"""What is damaged and not hot any more: its readers are told, by name; nobody else notices."""
+"""Damaged ranges without a local copy: their readers get an error that names them; other readers are not affected."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ async def test_one_damaged_frame_takes_only_its_own_records(rig: ScrubRig) -> No
     assert not report.is_sound
     refused, errors = await read_each(rig)
     assert refused == {queue_id: list(lost)}
-    told = errors[0].context
-    assert (told["topic"], told["queue_id"], told["queue_offset"]) == (TOPIC, queue_id, lost.start)
-    assert (told["frame"], told["lost_offsets"]) == (2, f"[{lost.start}, {lost.stop})")
-    assert segment.log.key in str(told["objects"])
+    context = errors[0].context
+    assert (context["topic"], context["queue_id"], context["queue_offset"]) == (TOPIC, queue_id, lost.start)
+    assert (context["frame"], context["lost_offsets"]) == (2, f"[{lost.start}, {lost.stop})")
+    assert segment.log.key in str(context["objects"])
     # A consumer that comes along stops in front of them, and is never led past.
     with pytest.raises(QuarantinedError):
         await rig.cold(TOPIC)

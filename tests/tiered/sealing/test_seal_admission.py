@@ -166,8 +166,8 @@ def test_one_line_when_the_budget_yields_and_one_when_it_does_not_any_more(caplo
         with admission.paying(admission.admit(due(3, must=(1,)), cost_of, now_ms=spender.now_ms)):
             spender.spend(4)
         spender.now_ms += 1_000
-    said = [record.getMessage() for record in caplog.records if "yields" in record.getMessage()]
-    assert said == ["request budget yields, local files have to go requests_per_hour=1600"]
+    messages = [record.getMessage() for record in caplog.records if "yields" in record.getMessage()]
+    assert messages == ["request budget yields, local files have to go requests_per_hour=1600"]
     assert admission.is_yielding
     for _ in range(35):
         admission.admit([], cost_of, now_ms=spender.now_ms)

@@ -49,10 +49,10 @@ def catalog(*topics: TopicEntry) -> Catalog:
     return msgspec.structs.replace(Catalog.empty(), version=7, topics={topic.topic: topic for topic in topics})
 
 
-def plan(snapshot: StateSnapshot, known: Catalog, *, written_ms: int = 0) -> RecoveryPlan:
+def plan(snapshot: StateSnapshot, ledger: Catalog, *, written_ms: int = 0) -> RecoveryPlan:
     return plan_recovery(
         snapshot,
-        known,
+        ledger,
         written_ms=written_ms,
         is_internal=lambda topic: topic.startswith("rmq_sys_"),
         units_per_file=UNITS,
@@ -79,11 +79,11 @@ def test_a_queue_goes_on_behind_all_that_it_can_have_reached() -> None:
 
 def test_what_had_expired_by_the_ledger_stays_hidden() -> None:
     """A time to live that was set after the snapshot has taken segments away, and left what shares a pack."""
-    # The claim has been committed at 70 000: what expired since the last write before has been deleted by nobody.
-    known = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=70_000)
-    assert plan(state(orders((0, 95))), known, written_ms=50_000).topics[0].expired_before_ms == 49_000
+    # The claim was committed at 70 000: records that expired since the last write before it have not been deleted.
+    ledger = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=70_000)
+    assert plan(state(orders((0, 95))), ledger, written_ms=50_000).topics[0].expired_before_ms == 49_000
     later = state(orders((0, 95), expired_before_ms=49_500))
-    assert plan(later, known, written_ms=50_000).topics[0].expired_before_ms == 49_500
+    assert plan(later, ledger, written_ms=50_000).topics[0].expired_before_ms == 49_500
     kept = msgspec.structs.replace(catalog(cold(0, 90)), committed_ms=70_000)
     assert plan(state(orders((0, 95))), kept, written_ms=50_000).topics[0].expired_before_ms == 0
 
@@ -117,8 +117,8 @@ def packed(start: int, end: int, *, topic: str = "orders", incarnation: int = 1,
         raw_bytes=1,
         stored_bytes=1,
     )
-    known = catalog(TopicEntry(topic=topic, incarnation=incarnation, **fields))  # type: ignore[arg-type]
-    return msgspec.structs.replace(known, packs={pack.pack_id: pack}, packed={topic: share})
+    ledger = catalog(TopicEntry(topic=topic, incarnation=incarnation, **fields))  # type: ignore[arg-type]
+    return msgspec.structs.replace(ledger, packs={pack.pack_id: pack}, packed={topic: share})
 
 
 def test_what_lies_in_packs_is_committed() -> None:
@@ -160,11 +160,11 @@ def test_a_hole_begins_behind_the_one_before() -> None:
 
 def test_what_a_try_that_was_cut_off_has_declared_is_still_told_as_lost() -> None:
     """It was cut off before it saved a state that says so: the next one goes by the same snapshot, and the hole."""
-    snapshot, known = state(orders((0, 195))), catalog(cold(0, 90, holes=(QueueHole(0, 90, 150),)))
-    first = plan(snapshot, known)
+    snapshot, ledger = state(orders((0, 195))), catalog(cold(0, 90, holes=(QueueHole(0, 90, 150),)))
+    first = plan(snapshot, ledger)
     (queue,) = first.topics[0].queues
     assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=150, next_offset=300, known_lost_count=45)
-    (changes,) = first.changes(known)
+    (changes,) = first.changes(ledger)
     declared = catalog(cold(0, 90, holes=(QueueHole(0, 90, 150), *changes.topics[0].holes)))
     (queue,) = plan(snapshot, declared).topics[0].queues
     assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=300, known_lost_count=45)
@@ -188,14 +188,14 @@ def test_the_later_life_of_a_topic_counts() -> None:
 
 def test_what_was_deleted_stays_so() -> None:
     gone = TopicEntry(topic="orders", incarnation=1, deleted=True)
-    for snapshot, known in (
+    for snapshot, ledger in (
         (state(orders((0, 9), deleted=True)), catalog(cold(0, 5))),
         (state(orders((0, 9))), catalog(gone)),
         (state(), catalog(gone)),
     ):
-        planned = plan(snapshot, known)
+        planned = plan(snapshot, ledger)
         assert [(topic.deleted, topic.queues) for topic in planned.topics] == [(True, ())]
-        assert planned.changes(known) == []
+        assert planned.changes(ledger) == []
 
 
 def test_the_cut_is_the_later_one() -> None:
@@ -216,8 +216,8 @@ def test_queues_that_nobody_knew_begin_where_no_offset_was_given_out() -> None:
 
 
 def test_holes_are_committed_with_the_settings_that_stand() -> None:
-    known = catalog(cold(0, 90, ttl_ms=77, expired_before_ms=2))
-    (changes,) = plan(state(orders((0, 95), (1, 5))), known).changes(known)
+    ledger = catalog(cold(0, 90, ttl_ms=77, expired_before_ms=2))
+    (changes,) = plan(state(orders((0, 95), (1, 5))), ledger).changes(ledger)
     (change,) = changes.topics
     assert (change.topic, change.incarnation, change.ttl_ms, change.expired_before_ms) == ("orders", 1, 77, 2)
     assert change.holes == (QueueHole(0, 90, 200), QueueHole(1, 0, 100))
