@@ -429,7 +429,7 @@ def test_each_folder_imports_only_what_it_may() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_codec_knows_no_socket_task_or_logger() -> None:
+def test_the_codec_imports_no_socket_task_or_logger() -> None:
     wrong = [
         f"{modules()[module].relative_to(ROOT)}:{line} imports {imported}"
         for module, line, imported in imports()

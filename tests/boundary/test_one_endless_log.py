@@ -111,7 +111,7 @@ class Remake:
 
     topic: str
     ttl_ms: int
-    is_told_between: bool
+    is_reported_between: bool
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class History:
             case Remake():
                 await wire.delete_topic(connection, step.topic)
                 self.log.delete_topic(step.topic)
-                if step.is_told_between:
+                if step.is_reported_between:
                     await broker.report()
                 await wire.make_topic(connection, step.topic, queues=QUEUES, ttl_ms=step.ttl_ms)
                 self.log.make_topic(step.topic, step.ttl_ms or None)

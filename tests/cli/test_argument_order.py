@@ -1,4 +1,4 @@
-"""Arguments of all commands come in one order, so that a user who knows one command can type another.
+"""Arguments of all commands come in one order, so that users of one command can type another.
 
     where            BROKER, NAMESPACE: the process to query, or the place where something is stored
     what             TOPIC, NAME, GROUP, SOURCE: the one thing that the command is about

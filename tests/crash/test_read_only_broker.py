@@ -81,7 +81,7 @@ async def until_end(connection: ClientConnection, queue_id: int, end: int) -> No
     await wire.until_true(is_there)
 
 
-async def test_history_is_served_while_the_writer_lives(
+async def test_history_is_served_while_the_writer_runs(
     writer: BrokerProcess, reader: BrokerProcess, name_server: str
 ) -> None:
     source = await ClientConnection.open(writer.address)

@@ -315,7 +315,7 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
         await successor.kill()
 
 
-async def test_topics_that_no_snapshot_knows_go_on_behind_what_they_can_have_reached(
+async def test_topics_without_a_snapshot_continue_behind_their_highest_possible_offset(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     broker.properties["coldStateIntervalMs"] = "3600000"

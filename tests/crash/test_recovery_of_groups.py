@@ -87,7 +87,7 @@ async def test_what_was_popped_and_not_acknowledged_comes_again(broker: BrokerPr
     broker.check_log()
 
 
-async def test_the_brokers_own_work_begins_anew_and_what_is_gone_is_said(broker: BrokerProcess) -> None:
+async def test_the_brokers_own_work_begins_anew_and_losses_are_reported(broker: BrokerProcess) -> None:
     connection = await ClientConnection.open(broker.address)
     await wire.send(connection, TOPIC, 0, b"at once", properties=LEVEL_1_S)
     for _ in range(3):

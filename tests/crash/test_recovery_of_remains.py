@@ -135,7 +135,7 @@ async def test_a_ledger_without_segments_gives_back_topics_and_says_what_is_lost
     assert await broker.stop() == 0
 
 
-async def test_what_is_in_quarantine_is_said_and_is_no_reason_not_to_come_back(
+async def test_quarantined_ranges_are_reported_and_do_not_prevent_a_recovery(
     broker: BrokerProcess, bucket: FileObjectStore
 ) -> None:
     await send(broker, TOPIC, 3)

@@ -124,7 +124,7 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
             await broker.kill()
 
 
-async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Path) -> None:
+async def test_damaged_state_is_found_and_written_again_by_the_broker(tmp_path: Path) -> None:
     """Damaged ballots, which a scrub checks too: it finds nothing else; after a restart both snapshots are whole."""
     cold = tmp_path / "cold"
     port = free_port()

@@ -80,7 +80,7 @@ class _Derivation:
         if frame["dir"] == "<":
             names = _names(frame)
             if is_oneway:
-                yield ["told", conn, code, names]
+                yield ["notice", conn, code, names]
             else:
                 number = self._asked[place] = len(self._asked)
                 yield ["asked", conn, number, code, names]

@@ -149,7 +149,7 @@ class Replay:
             "close": self._close,
             "ask": self._ask,
             "answer": self._answer,
-            "told": self._note_notice,
+            "notice": self._note_notice,
             "asked": self._await_question,
             "reply": self._reply,
         }

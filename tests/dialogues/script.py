@@ -5,7 +5,7 @@ A file is one dialogue of an official client or tool with an official NameServer
     ["open", conn, "namesrv" or "broker"]
     ["ask", conn, number, code, fields or null, body, options]      options: binary, oneway
     ["answer", number, code, names of the fields or null, shape of the body, options]
-    ["told", conn, code, names of the fields]                       the broker's one-way request to a client
+    ["notice", conn, code, names of the fields]                     the broker's one-way request to a client
     ["asked", conn, number, code, names of the fields]              its other requests
     ["reply", number, code, fields or null, body]                   the client's answer to one of these
     ["close", conn]

@@ -157,7 +157,7 @@ def test_null(expression: str, expected: bool | None) -> None:
         ("(a = 5) CONTAINS 'T'", False),
         # Parts of strings.
         ("text CONTAINS 'ell'", True),
-        ("text STARTSWITH 'he'", True),
+        ("text STARTSWITH 'hel'", True),
         ("text ENDSWITH 'lo'", True),
         ("text NOT ENDSWITH 'lo'", False),
         ("text NOT STARTSWITH 'lo'", True),

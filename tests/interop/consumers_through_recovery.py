@@ -1,7 +1,7 @@
 """Consumers of an official client while their broker loses its disk and comes back from the bucket.
 
-One consumer runs throughout, another was stopped half-way and starts afterwards: each gets what was committed and what
-is sent to the recovered broker, once, and goes on without a reset.
+One consumer runs throughout, another was stopped half-way and starts afterwards: each gets the committed messages and
+those sent to the recovered broker, once, and continues without a reset.
 """
 
 from __future__ import annotations

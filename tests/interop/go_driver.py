@@ -130,7 +130,7 @@ class GoDriver:
         return consumer
 
     def push_with_retry_topic(self, **arguments: Any) -> str:
-        """A push consumer that starts with its retry topic in existence; one that starts earlier finds it only later."""
+        """A push consumer that starts after its retry topic exists; one that starts earlier finds it only later."""
         self.stop(self.push("first"))
         wait_until(
             lambda: f"%RETRY%{self.group}" in self.admin.list_topics(include_system=True), what="the retry topic"
@@ -163,14 +163,14 @@ class GoDriver:
         deadline = time.monotonic() + 60
         while True:
             try:
-                return self._queues_told(consumer, group or self.group)
+                return self._queues_reported(consumer, group or self.group)
             except UnavailableError:
                 # Between a topic's first two samples, ten seconds apart, this client cannot write its rates.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
 
-    def _queues_told(self, consumer: str, group: str) -> set[int]:
+    def _queues_reported(self, consumer: str, group: str) -> set[int]:
         for member in self.admin.consumer_connections(group).connection_set:
             if member.client_id.endswith(f"@{consumer}"):
                 info = self.admin.consumer_running_info(group, member.client_id)

@@ -118,7 +118,7 @@ def test_repetitions_have_a_cause(
         assert receptions.check()[cause] == 1
 
 
-def test_a_refused_message_is_asked_for() -> None:
+def test_a_repetition_of_a_refused_message_is_allowed() -> None:
     refused = there("java-sync-0", is_taken=False)
     again = there("java-sync-0", 52_000, reconsume_times=1)
     assert check_group("java-push", [(SURVIVOR, refused), (SURVIVOR, again)]).check()["refused"] == 1

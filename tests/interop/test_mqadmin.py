@@ -201,7 +201,7 @@ def test_delete_topic_removes_it_everywhere(cluster: Cluster, new_name: str) -> 
     assert [(queue["min_offset"], queue["max_offset"]) for queue in offsets] == [(0, 0)] * 4
 
 
-def test_update_sub_group_stores_what_it_is_told(cluster: Cluster, new_name: str) -> None:
+def test_update_sub_group_stores_its_arguments(cluster: Cluster, new_name: str) -> None:
     printed = cluster.admin(
         "updateSubGroup",
         "-b",

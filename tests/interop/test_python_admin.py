@@ -155,7 +155,7 @@ def test_reads_of_history_are_limited(admin: AdminClient, cluster: Cluster, name
 
 
 @pytest.mark.parametrize("what", ["expired-queues", "unused-topics", "expired-log"])
-def test_a_broker_cleans_up_when_told_to(cluster: Cluster, admin: AdminClient, what: str) -> None:
+def test_a_broker_cleans_up_on_request(cluster: Cluster, admin: AdminClient, what: str) -> None:
     admin.clean_broker(cluster.broker_name, what)
 
 

@@ -61,7 +61,7 @@ def test_what_is_gone_is_dropped() -> None:
     assert [queue_id for _, _, queue_id, _ in table.items()] == [2]
 
 
-def test_damage_is_told() -> None:
+def test_damage_is_an_error() -> None:
     with pytest.raises(CorruptDataError):
         OrderTable().load(b'{"table":7}')
     table = OrderTable()

@@ -210,7 +210,7 @@ def test_the_log_is_held_from_the_first_open_check_point_on(parts: PopParts) -> 
     assert parts.pops.held_offset == second_place
 
 
-def test_an_old_check_point_is_put_anew_where_much_lies_behind_it(
+def test_an_old_check_point_is_put_anew_before_many_later_records(
     parts: PopParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pop_store, "WINDOW_RECORDS_MIN", 20)
@@ -276,7 +276,7 @@ def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
     assert len(parts.pops.in_flight) == 0
 
 
-def test_records_that_somebody_else_put_are_read(parts: PopParts) -> None:
+def test_records_of_another_writer_are_read(parts: PopParts) -> None:
     """What Apache RocketMQ has left to its timer arrives in the revive topic later."""
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     pending = parts.pending(held)
@@ -369,7 +369,7 @@ def test_order_records_are_read_in_the_order_of_the_log(parts: PopParts) -> None
     assert parts.offsets.query(TOPIC, GROUP, 0) == 1
 
 
-def test_order_records_are_held_until_the_file_knows_them(parts: PopParts) -> None:
+def test_order_records_are_held_until_the_file_has_them(parts: PopParts) -> None:
     place = parts.store.commit_log.append_offset
     pop_in_order(parts, 0)
     assert parts.pops.held_offset == place

@@ -230,7 +230,7 @@ def test_torn_record_is_noticed_at_every_length() -> None:
             read_properties_text(data[:length])
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_each_damage_has_its_error() -> None:
     data = a_record()
     with pytest.raises(RecordMagicError):
         decode_record(bytes(200))

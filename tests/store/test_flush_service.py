@@ -101,7 +101,7 @@ def test_a_failed_flush_acknowledges_nothing(disk: SimulatedDisk, store: Message
     assert store.commit_log.flush_offset == 0
 
 
-def test_who_waits_too_long_is_told(store: MessageStore) -> None:
+def test_a_wait_that_takes_too_long_is_an_error(store: MessageStore) -> None:
     thread, answers = Thread(), list[str]()
     gate = FlushGate(store.commit_log, thread.run)
     for name, deadline_ms in (("a", 100), ("b", 200)):

@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_the_index_as_it_was(disk: SimulatedDisk, store: Mess
     check_all_once(index, store, 60)
 
 
-def test_a_log_that_cannot_be_read_on_is_said_so(disk: SimulatedDisk, store: MessageStore) -> None:
+def test_a_log_that_cannot_be_read_further_is_reported(disk: SimulatedDisk, store: MessageStore) -> None:
     put(store, 3)
     end = store.commit_log.flush_offset
     index = open_index(store, disk)

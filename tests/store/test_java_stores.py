@@ -217,7 +217,7 @@ def test_log_goes_on_where_it_ended(java_store: JavaStore, tmp_path: Path) -> No
     store.close()
 
 
-def test_killed_store_ends_where_the_official_broker_said(tmp_path: Path) -> None:
+def test_killed_store_ends_at_the_official_brokers_offset(tmp_path: Path) -> None:
     """Queue ends after recovery are those of the official broker, but for what its services put afterwards."""
     java_store = JavaStore("killed", tmp_path / "unpacked")
     store = open_java_store(java_store.copy(tmp_path))

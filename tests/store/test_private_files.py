@@ -90,7 +90,7 @@ def test_a_large_folder_that_is_closed_is_passed_over(tmp_path: Path) -> None:
     assert mode_of(large / "file") == 0o600
 
 
-def test_trees_get_the_modes_asked_for(tmp_path: Path) -> None:
+def test_trees_get_the_requested_modes(tmp_path: Path) -> None:
     root = tmp_path / "cold"
     ours, theirs = root / "cluster" / "broker-a", root / "cluster" / "broker-b"
     for folder in (ours, theirs):

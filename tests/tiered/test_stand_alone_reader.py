@@ -110,7 +110,7 @@ async def test_records_by_offset(bucket: Path, now_ms: int) -> None:
 
 
 @every_bucket
-async def test_topics_and_what_is_said_of_them(bucket: Path) -> None:
+async def test_topics_and_their_fields(bucket: Path) -> None:
     async with opened(bucket, AT_START_MS) as ours:
         listed = {row["topic"]: row for row in rows(str(bucket), "ls")}
         assert sorted(listed) == ours.topics

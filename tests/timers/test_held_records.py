@@ -158,7 +158,7 @@ def test_a_release_is_wanted_until_the_log_is_free() -> None:
     assert not world.timers.is_release_wanted
 
 
-def test_releases_write_no_more_than_everybody_else() -> None:
+def test_releases_write_no_more_than_other_work() -> None:
     """More waits than a log file holds, and every file is wanted back at once: copies must not chase copies."""
     world = world_with_small_logs()
     log = world.store.commit_log

@@ -30,7 +30,7 @@ def test_no_message_is_lost_early_or_repeated_without_need(case_count: Callable[
         seed += 1
 
 
-def test_long_lives_survive(case_count: Callable[..., int]) -> None:
+def test_long_sequences_of_runs_survive(case_count: Callable[..., int]) -> None:
     """Fewer trials with more runs: the state after one cut meets the next cuts."""
     for seed in range(1_000_000, 1_000_000 + case_count(quick=3, soak=200)):
         with seed_shown(seed):

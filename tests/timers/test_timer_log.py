@@ -86,7 +86,7 @@ def test_a_chain_is_walked_backwards_across_files() -> None:
     assert numbers == list(range(99, -1, -1))
 
 
-def test_it_goes_on_where_it_is_told_and_forgets_what_lay_behind() -> None:
+def test_a_log_opened_at_an_offset_continues_there_and_drops_later_records() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)
     positions = [append(log, number) for number in range(60)]

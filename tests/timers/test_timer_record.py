@@ -53,7 +53,7 @@ def put(store: MessageStore, properties: dict[str, str], **changes: Any) -> tupl
         ({}, 0),
     ],
 )
-def test_the_exact_time_counts_if_it_lies_in_the_tick(properties: dict[str, str], deliver_ms: int) -> None:
+def test_the_exact_time_counts_if_it_is_in_the_tick(properties: dict[str, str], deliver_ms: int) -> None:
     store = new_store()
     place = put(store, properties | PLACE)
     record = read_timer_record(store.commit_log, *place, precision_ms=1_000)

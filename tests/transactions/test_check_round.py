@@ -48,7 +48,7 @@ def test_a_question_shows_the_message_and_names_its_copy() -> None:
     assert world.committed() == [b"paid"]
 
 
-def test_nobody_is_asked_too_early_nor_about_what_has_ended() -> None:
+def test_no_check_is_sent_too_early_or_after_the_end() -> None:
     world = World()
     ended, young = world.send(), None
     world.end(ended)
@@ -107,7 +107,7 @@ def test_checks_are_counted_over_restarts() -> None:
     assert world.visible(PARKED) == [b"1"]
 
 
-def test_the_parking_topic_is_asked_for_when_it_is_needed() -> None:
+def test_the_parking_topic_is_requested_when_it_is_needed() -> None:
     world = World(config=TransactionConfig(check_max=1))
     world.send()
     world.clock.now_ms += TIMEOUT_MS + 1

@@ -154,7 +154,7 @@ def test_an_origin_behind_its_own_place_does_not_count() -> None:
     assert half.origin == 7
 
 
-def test_room_for_copies_is_asked_for_at_once() -> None:
+def test_room_for_copies_is_reserved_at_once() -> None:
     added = len(half_of().record.properties_text) - len(encode_properties(SENT))
     room = PROPERTIES_BYTES_MAX - COPY_BYTES - added - len(encode_properties(SENT)) - len(b"long\x01\x02")
     half = half_of({"long": "x" * room})

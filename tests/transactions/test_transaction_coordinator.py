@@ -69,14 +69,14 @@ def test_notes_are_batched_and_announced() -> None:
     halves = [world.send() for _ in range(5)]
     for number, half in enumerate(halves):
         world.end(half, ROLL_BACK if number % 2 else COMMIT)
-        assert world.waiting_told == (1 if number < 2 else number)  # the first, then each that fills a body
+        assert world.waiting_notices == (1 if number < 2 else number)  # the first, then each that fills a body
     assert world.visible(OP) == []
     world.coordinator.write_ops()
     assert world.visible(OP) == [b"0,1,2,", b"3,4,"]
     assert world.coordinator.table.base == 5
 
 
-def test_a_rollback_that_somebody_waits_for_is_written_at_once() -> None:
+def test_an_awaited_rollback_is_written_at_once() -> None:
     world = World()
     first, second = world.send(), world.send()
     world.end(first, ROLL_BACK)

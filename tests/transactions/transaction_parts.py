@@ -79,7 +79,7 @@ class World:
         )
         self.counts = Counter(recovered.open_counts)
         self.puts: list[MessageDraft] = []
-        self.waiting_told = 0
+        self.waiting_notices = 0
         self.fails = False
         self.coordinator = TransactionCoordinator(
             self.store,
@@ -220,4 +220,4 @@ class World:
         self.counts[topic] += change
 
     def _count_notice(self) -> None:
-        self.waiting_told += 1
+        self.waiting_notices += 1

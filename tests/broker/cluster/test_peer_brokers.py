@@ -96,7 +96,7 @@ def question() -> RemotingCommand:
     return RemotingCommand.request(QUESTION)
 
 
-async def test_a_broker_is_found_by_name_and_asked_for_once(peers: PeerBrokers, name_server: NameServer) -> None:
+async def test_a_broker_is_found_by_name_with_one_lookup(peers: PeerBrokers, name_server: NameServer) -> None:
     async with served() as (address, _):
         name_server.addresses["b"] = address
         answers = await asyncio.gather(*(peers.call("b", question()) for _ in range(5)))
@@ -120,7 +120,7 @@ async def test_a_broker_that_moved_is_looked_for_again(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_who_nobody_knows_is_asked_for_once_a_second(
+async def test_an_unknown_broker_is_looked_up_once_a_second(
     peers: PeerBrokers, name_server: NameServer, clock: Clock, is_away: bool
 ) -> None:
     name_server.is_away = is_away

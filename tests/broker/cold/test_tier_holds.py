@@ -39,7 +39,7 @@ async def test_a_pin_holds_what_left_the_catalog_after_its_version() -> None:
     assert pin_holds(writer.catalog, "audits", pins, now_ms=NOW_MS) == []
 
 
-async def test_what_is_in_quarantine_is_told_by_queue_and_offset() -> None:
+async def test_quarantined_ranges_are_reported_by_queue_and_offset() -> None:
     writer = await open_writer(MemoryObjectStore())
     segment = await commit_segment(writer)
     kept = Quarantine(

@@ -93,7 +93,7 @@ async def test_queues_that_several_pop(tmp_path: Path, share: int, expected: dic
             assert await assignments(broker, client_id) == [(queue_id, "POP") for queue_id in queue_ids]
 
 
-async def test_more_clients_than_queues_leave_nobody_out(tmp_path: Path) -> None:
+async def test_more_clients_than_queues_all_get_a_queue(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic(TOPIC, queues=2)
         await join(broker, *"abcde")

@@ -73,7 +73,7 @@ async def test_a_heartbeat_registers_a_client_and_makes_what_its_groups_need(bro
     await until(lambda: [command.code for command in client.requests] == [40])
 
 
-async def test_a_second_member_is_told_to_the_first(broker: ControlBroker) -> None:
+async def test_the_first_member_is_notified_of_a_second(broker: ControlBroker) -> None:
     one, two = Client(), Client()
     first = await broker.connect(one)
     second = await broker.connect(two)
@@ -205,7 +205,7 @@ async def test_filtering_by_sql_is_refused_unless_it_is_switched_on(broker: Cont
         ("a > 1", "sql92", "no type of expression: sql92"),
     ],
 )
-async def test_a_broken_expression_is_told_to_a_client_that_starts(
+async def test_an_invalid_expression_is_answered_to_a_client_that_starts(
     tmp_path: Path, expression: str, expression_type: str, remark: str
 ) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)

@@ -52,7 +52,7 @@ def documents(attributes: dict[str, str], default_ms: int = 0) -> dict[str, Any]
         ({"reserve.time": "1"}, 0, None, True, {"reserve.time": "1"}),
     ],
 )
-def test_the_time_to_live_that_was_said_last(
+def test_the_time_to_live_that_was_set_last(
     attributes: dict[str, str],
     default_ms: int,
     ledger_ttl_ms: int | None,

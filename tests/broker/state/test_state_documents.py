@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_or_damaged() -> None:
         written(names.TOPICS, b'{"topicConfigTable":{')
 
 
-def test_groups_are_held_back_to_what_is_in_somebodys_hands() -> None:
+def test_group_offsets_are_held_back_to_messages_in_flight() -> None:
     table = {"orders@g": {"0": 12, "1": 5}, "orders@h": {"0": 12}}
     documents = {names.CONSUMER_OFFSETS: {"offsetTable": table}}
     held = hold_back(documents, [("orders", "g", 0, 7), ("orders", "g", 1, 9), ("orders", "missing", 0, 1)])

@@ -79,9 +79,7 @@ async def test_many_callers_share_a_write(disk: SlowDisk, persister: ConfigPersi
     assert len(disk.replaced) <= 3
 
 
-async def test_a_refused_write_is_told_and_tried_again_with_the_next(
-    disk: SlowDisk, persister: ConfigPersister
-) -> None:
+async def test_a_failed_write_is_logged_and_retried_with_the_next(disk: SlowDisk, persister: ConfigPersister) -> None:
     values = {"count": 1}
     persister.register("a", "/config/a.json", state(values))
     disk.is_full = True
@@ -187,7 +185,7 @@ async def test_what_a_failed_write_held_stays_unsaved(disk: SlowDisk, persister:
     assert disk.read("/config/a.json") == b"1"
 
 
-async def test_closing_writes_what_was_asked_for(disk: SlowDisk, persister: ConfigPersister) -> None:
+async def test_closing_writes_requested_files(disk: SlowDisk, persister: ConfigPersister) -> None:
     persister.register("a", "/config/a.json", state({"count": 7}))
     persister.request("a")
     await persister.close()

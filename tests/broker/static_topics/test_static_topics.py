@@ -120,7 +120,7 @@ async def test_between_the_steps_of_a_move_the_new_leader_is_written_to_and_not_
     assert offsets_seen_by_clients(await brokers.b.pull(10_000)) == [10_000]
 
 
-async def test_a_pull_that_waits_is_told_to_ask_again_when_its_queue_moves(brokers: TwoBrokers) -> None:
+async def test_a_waiting_pull_is_answered_with_a_retry_when_its_queue_moves(brokers: TwoBrokers) -> None:
     await send(brokers.a, 1)
     await brokers.a.ask(30, {"topic": TOPIC, "queueId": 0})  # opens the connection
     wait = RemotingCommand.request(

@@ -168,7 +168,7 @@ def test_what_is_wanted_no_more_is_dead(setup: Setup, later: dict[str, str]) -> 
     assert not setup.table.changes.is_unsaved
 
 
-def test_it_lives_again_when_it_comes_back(setup: Setup) -> None:
+def test_a_filter_is_alive_again_when_its_client_returns(setup: Setup) -> None:
     setup.wants(T="a > 5")
     setup.wants()
     setup.now_ms += DEAD_KEPT_MS - 1
@@ -223,7 +223,7 @@ def test_a_broken_expression_leaves_the_group_without_a_filter(setup: Setup) -> 
     assert not setup.table.changes.is_unsaved
 
 
-def test_a_type_that_nobody_knows_is_none(setup: Setup) -> None:
+def test_an_unknown_expression_type_has_no_filter(setup: Setup) -> None:
     setup.table.group_wants("G", {"T": SubscriptionData(topic="T", expression_type="CLASS", sub_string="x")})
     assert setup.table.get("T", "G") is None
     assert not setup.called
@@ -295,7 +295,7 @@ def test_rocketmq_s_file_is_read(setup: Setup) -> None:
     assert (setup.get().dead, setup.get().born_time) == (False, BORN_MS)
 
 
-def test_a_file_of_a_moment_ago_kills_nobody_before_birth(setup: Setup) -> None:
+def test_a_recent_file_does_not_end_a_filter_before_its_birth(setup: Setup) -> None:
     setup.table.load(OFFICIAL_FILE)
     assert setup.get().dead_time == BORN_MS
 

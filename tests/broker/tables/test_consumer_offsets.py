@@ -143,6 +143,6 @@ def test_the_version_rises_every_few_commits(offsets: ConsumerOffsets) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"offsetTable":{"T@G":{"zero":5}}}', b'{"offsetTable":7}'])
-def test_a_file_that_is_none_is_told(offsets: ConsumerOffsets, data: bytes) -> None:
+def test_an_invalid_file_is_an_error(offsets: ConsumerOffsets, data: bytes) -> None:
     with pytest.raises(CorruptDataError):
         offsets.load(data)

@@ -74,7 +74,7 @@ def test_a_broken_expression_is_remembered(caplog: pytest.LogCaptureFixture) -> 
     assert "filter refused expression='a >\\n' reason=the expression is not complete" in caplog.text
 
 
-def test_an_expression_with_something_behind_it_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expression_with_trailing_text_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     filters, called = filters_with()
     filters.compile_soon("a = 1 b = 2", lambda: None)
     called.pop()()

@@ -310,7 +310,7 @@ async def test_a_snapshot_of_the_state_has_topics_that_the_tables_lack(parts: Pa
     assert [state.incarnation for state in captured.topics if state.topic == "Fresh"] == [captured.last_incarnation]
 
 
-async def test_a_topic_asked_for_twice_at_once_is_made_once(parts: Parts) -> None:
+async def test_a_topic_requested_twice_at_once_is_created_once(parts: Parts) -> None:
     first, second = await asyncio.gather(
         parts.topics.auto_create("T", default_topic="TBW102", queue_count=4),
         parts.topics.ensure("T", queue_count=1),

@@ -107,7 +107,7 @@ def world() -> Iterator[World]:
     store.close()
 
 
-async def test_nothing_is_dropped_unless_told_to(world: World) -> None:
+async def test_nothing_is_dropped_without_the_policy(world: World) -> None:
     world.fill("orders")
     world.use_up(excess_files=2.5)
     await world.run()

@@ -73,7 +73,7 @@ def test_a_committed_queue(local_min: int, expected: str) -> None:
     assert (row.next, row.waiting, row.ttl) == (expected, "none", "kept for ever")
 
 
-def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
+def test_figures_of_the_tier_process_are_unknown_while_it_is_away() -> None:
     queue = msgspec.structs.replace(WAITING, cold_min=None, cold_end=None, waiting_messages=None, waiting_bytes=None)
     (row,) = explain(msgspec.structs.replace(TOPIC, queues=[queue]), TIER, now_ms=0, is_tier_away=True)
     assert (row.cold, row.waiting) == ("unknown", "unknown")
@@ -89,12 +89,12 @@ def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
         (None, None, "unknown"),
     ],
 )
-def test_what_a_topic_lies_in(segments: int | None, packs: int | None, expected: str) -> None:
+def test_stored_objects_of_a_topic_are_described(segments: int | None, packs: int | None, expected: str) -> None:
     (row,) = explain(msgspec.structs.replace(TOPIC, segments=segments, packs=packs), TIER, now_ms=0, is_tier_away=False)
     assert row.stored == expected
 
 
-def test_a_fenced_broker_says_by_whom() -> None:
+def test_a_fenced_broker_names_the_fencing_broker() -> None:
     """Also while its tier process, which has ended, is away."""
     verdict = FileVerdict(file_name=f"{0:020}", end_offset=1, held_by=(), old_at_ms=0, is_time=True)
     for epoch, expected in ((7, "this broker is fenced by epoch 7"), (0, "this broker is fenced by a later broker")):
@@ -110,7 +110,7 @@ def test_a_fenced_broker_says_by_whom() -> None:
         assert row.why_local == f"{expected}, and deletes nothing any more"
 
 
-def test_what_a_scrub_has_quarantined_and_what_a_pin_holds_is_said_of_its_queue() -> None:
+def test_quarantined_and_pinned_ranges_are_reported_by_queue() -> None:
     state = msgspec.structs.replace(
         TOPIC,
         ttl_ms=None,

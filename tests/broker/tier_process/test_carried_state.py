@@ -164,7 +164,7 @@ async def test_a_restart_behind_a_carried_state_writes_an_object(broker: Broker)
     assert (newest.name, newest.log_offset) == (StateName(2, 1), 11)
 
 
-async def test_whoever_claims_the_ledger_goes_on_from_what_it_carries(broker: Broker) -> None:
+async def test_a_claim_of_the_ledger_continues_from_its_carried_state(broker: Broker) -> None:
     await carried(broker)
     while broker.writer.checkpoint is None or broker.writer.checkpoint.version < broker.writer.catalog.state_version:
         await broker.seal()  # the next checkpoint names the state

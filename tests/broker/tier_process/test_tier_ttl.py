@@ -121,7 +121,7 @@ async def test_a_pack_goes_by_the_times_of_its_pieces(tier: SyntheticColdTier) -
     assert not tier.catalog.packs
 
 
-async def test_the_date_that_is_said_is_kept(tier: SyntheticColdTier, store: MemoryObjectStore) -> None:
+async def test_the_reported_date_is_kept(tier: SyntheticColdTier, store: MemoryObjectStore) -> None:
     await send_and_pack(tier)
     (pack,) = tier.catalog.packs.values()
     tier.topics["beta"].ttl_ms = 5 * HOUR_MS

@@ -120,7 +120,7 @@ def test_what_is_damaged_is_found(served: dict[str, str], capsys: pytest.Capture
         ["ls", "--broker", "broker-z"],
     ],
 )
-def test_what_is_not_there_is_said(
+def test_missing_names_are_errors(
     served: dict[str, str], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert run(["tier", arguments[0], served["url"], *arguments[1:]]) == 1

@@ -193,7 +193,7 @@ def test_broken_objects_and_a_small_budget_are_named() -> None:
         (["ftp://nowhere"], 1, "object store"),
     ],
 )
-def test_what_cannot_be_asked_for(
+def test_invalid_arguments_are_refused(
     capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, message: str
 ) -> None:
     assert run(["tier", "scrub", *arguments]) == status

@@ -97,7 +97,7 @@ def test_what_is_not_acknowledged_comes_back_and_is_dead_in_the_end(broker: Fake
         assert consumer.receive(await_ms=10) == []
 
 
-def test_what_came_back_is_acknowledged_where_it_lies(
+def test_a_redelivered_message_is_acknowledged_in_its_retry_topic(
     broker: FakeBroker, producer: Producer, consumer: PopConsumer
 ) -> None:
     producer.send(Message("orders", b"a"))

@@ -331,7 +331,7 @@ def test_a_broken_expression_changes_nothing(filtering_broker: FakeBroker) -> No
     assert filtering_broker.group_members("broken") == []
 
 
-def test_a_broker_that_knows_only_tags_says_so(broker: FakeBroker) -> None:
+def test_a_broker_with_tags_only_refuses_expressions(broker: FakeBroker) -> None:
     with (
         consumer_of(broker) as consumer,
         pytest.raises(ResponseError, match="does not support consumer to filter message by SQL92"),

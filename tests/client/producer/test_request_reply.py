@@ -170,7 +170,7 @@ async def test_only_who_asks_gets_a_reply(broker: FakeBroker) -> None:
             await producer.reply(message, b"yes")
 
 
-async def test_a_reply_for_nobody_is_refused(broker: FakeBroker) -> None:
+async def test_a_reply_without_a_requester_is_refused(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address) as requester:
         with pytest.raises(ReplyTimeoutError):
             await requester.request(Message("questions", b"x"), timeout_ms=100)

@@ -200,9 +200,7 @@ def test_a_half_message_whose_answer_was_lost_is_not(
     assert bodies(broker) == [b"an ordinary one"]
 
 
-def test_a_decision_that_is_not_confirmed_is_said_to_be_so(
-    broker: FakeBroker, make: Callable[..., TransactionProducer]
-) -> None:
+def test_an_unconfirmed_decision_is_reported(broker: FakeBroker, make: Callable[..., TransactionProducer]) -> None:
     producer = make(Listener())
     broker.refuse(END)
     result = producer.send_message_in_transaction(Message(TOPIC, b"paid"))
@@ -251,7 +249,7 @@ def test_half_messages_do_not_linger(broker: FakeBroker, make: Callable[..., Tra
     ("check", "expected", "still_open"),
     [(COMMIT, [b"paid"], 0), (ROLL_BACK, [], 0), (UNKNOWN, [], 1), (None, [], 1), (ValueError("no"), [], 1)],
 )
-def test_a_broker_that_asks_is_told(
+def test_a_check_of_the_broker_is_answered(
     broker: FakeBroker,
     make: Callable[..., TransactionProducer],
     check: object,

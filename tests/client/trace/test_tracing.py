@@ -62,7 +62,7 @@ async def test_a_producer_notes_what_the_broker_took(broker: FakeBroker) -> None
     assert {result.message_id, "k1", "k2", batch[1].message_id} <= set(message.keys.split())
 
 
-async def test_nothing_is_written_unless_asked_for(broker: FakeBroker) -> None:
+async def test_nothing_is_written_without_tracing(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address) as producer:
         await producer.send(Message("orders", b"one"))
     assert broker.messages(TRACE_TOPIC) == []

@@ -12,7 +12,7 @@ def bucket(name: str = "orders", **options: str) -> BucketOptions:
     return store_options({key.replace("__", "."): value for key, value in options.items()}).for_bucket(name)
 
 
-def test_nothing_said_leaves_it_to_the_client() -> None:
+def test_options_without_values_are_left_to_the_client() -> None:
     assert bucket() == BucketOptions(
         endpoint=None, region=None, path_style=None, access_key=None, secret_key=None, session_token=None
     )
@@ -61,7 +61,7 @@ def test_an_endpoint_without_a_scheme_takes_it_from_the_tls_setting(endpoint: st
     assert options.for_bucket("orders").endpoint == url
 
 
-def test_path_style_is_left_to_the_client_unless_said() -> None:
+def test_path_style_is_left_to_the_client_by_default() -> None:
     assert store_options({"s3.endpoint": "http://host"}).for_bucket("b").path_style is None
     assert store_options({"s3.pathStyle": "TRUE"}).for_bucket("b").path_style is True
     assert store_options({"s3.pathStyle": "false"}).for_bucket("b").path_style is False

@@ -120,7 +120,7 @@ def test_the_login_of_the_settings_is_used_and_a_wrong_one_named(server: MavenSe
         fetch_artifacts([artifact()], settings(tmp_path / "two", server.repository(user="ann", password="wrong")))
 
 
-def test_the_next_repository_is_asked_and_the_failure_of_one_is_told(server: MavenServer, tmp_path: Path) -> None:
+def test_the_next_repository_is_tried_and_a_failure_is_reported(server: MavenServer, tmp_path: Path) -> None:
     away = Repository(repository_id="away", url=f"http://{LOOPBACK}:{free_port()}/maven", proxy="")
     assert fetch_artifacts([artifact()], settings(tmp_path / "one", away, server.repository()))
     with pytest.raises(UnavailableError, match="the Maven repository gives no answer repository=away"):

@@ -106,7 +106,7 @@ def test_where_a_group_goes_on() -> None:
     assert not any(target.is_whole for each in partial.targets("billing").values() for target in each)
 
 
-def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
+def test_a_receipt_is_stored_at_a_path_or_url(tmp_path: Path) -> None:
     for place in (str(tmp_path / "new" / "r.json"), (tmp_path / "s.json").as_uri(), str(tmp_path / "s.json")):
         write_receipt(RECEIPT, place, StoreOptions())
         assert read_receipt(place, StoreOptions()) == RECEIPT
@@ -120,7 +120,7 @@ def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_receipt_lies_in_a_bucket_that_its_url_says_how_to_reach(s3_bucket: S3Bucket) -> None:
+def test_a_receipt_is_stored_in_a_bucket_reached_by_its_url(s3_bucket: S3Bucket) -> None:
     """The slash in the secret is none of the key's."""
     assert {"+", "/"} <= set(s3_bucket.secret_key)
     place = s3_bucket.cold_url.replace("/cold?", "/jobs/7/r.json?")

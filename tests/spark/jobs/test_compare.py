@@ -44,7 +44,7 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> ColdTier:
 
 
 @pytest.mark.parametrize("by", ["unique-key", "key"])
-def test_missing_new_and_changed_messages_are_told_apart(
+def test_missing_new_and_changed_messages_are_distinguished(
     spark_session: SparkSession, topics: ColdTier, by: str
 ) -> None:
     original, changed = Side(url=topics.url, topic="original"), Side(url=topics.url, topic="changed")

@@ -157,7 +157,7 @@ def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(
     assert caplog.messages == []
 
 
-def test_what_is_in_quarantine_is_data_loss_wherever_it_lies(tier: ColdTier) -> None:
+def test_a_quarantined_range_is_data_loss_wherever_it_is_stored(tier: ColdTier) -> None:
     log = flights("orders", 300, queue_count=1)
     for start in (0, 100, 200):
         tier.seal(log, starts={0: start}, ends={0: start + 100})
@@ -186,7 +186,7 @@ def test_what_is_in_quarantine_is_data_loss_wherever_it_lies(tier: ColdTier) -> 
     assert sliced(found) == 100
 
 
-def test_unknown_names_are_told_apart(tier: ColdTier) -> None:
+def test_unknown_names_are_distinguished(tier: ColdTier) -> None:
     tier.seal(flights("orders", 10))
     with pytest.raises(TopicNotFoundError, match="'payments'"):
         plan(tier.url, "orders,payments")

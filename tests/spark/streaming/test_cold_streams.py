@@ -247,7 +247,7 @@ def test_a_hole_takes_no_share_of_a_batch(tier: ColdTier, limit: dict[str, str])
     assert 2 <= len(journal.batches) <= 12
 
 
-def test_a_gap_that_nobody_declared_is_data_loss(tier: ColdTier) -> None:
+def test_an_undeclared_gap_is_data_loss(tier: ColdTier) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal(log, ends={0: 100})
     tier.seal(log, starts={0: 200}, ends={0: 300})

@@ -71,7 +71,7 @@ async def test_shares_of_a_whole_tier_add_up_and_follow_bytes() -> None:
         assert part == pytest.approx(2, rel=0.3), "shares are by bytes"
 
 
-def test_what_was_asked_for_between_commits_is_of_those_that_the_next_one_seals() -> None:
+def test_requests_between_commits_count_for_the_topics_of_the_next_commit() -> None:
     meter = CostMeter(KEYS, lambda: 0)
     shares = TopicShares(meter)
     ask(meter, f"{KEYS.doctor_prefix}x", Verb.PUT, 7)

@@ -136,7 +136,7 @@ async def test_orphans_of_earlier_epochs_only() -> None:
     assert {later, kept.log.key, f"{KEYS.topics_prefix}orders/README"} <= set(store.objects)
 
 
-async def test_a_fenced_collector_that_slept_deletes_nothing_that_lives() -> None:
+async def test_a_fenced_collector_that_slept_deletes_no_live_object() -> None:
     store, clock = MemoryObjectStore(), Clock()
     first = await open_writer(store, clock=clock, seed=1)
     for number in range(6):

@@ -149,7 +149,7 @@ async def test_an_earlier_life_is_hidden_whole(writer: LedgerWriter, clock: Cloc
     assert (row.segment_id, row.state, found.visible_count) == (before.segment_id, HiddenState.REMOVED, 3)
 
 
-async def test_what_nobody_names_is_told_apart(writer: LedgerWriter, clock: Clock) -> None:
+async def test_unnamed_objects_are_listed_apart(writer: LedgerWriter, clock: Clock) -> None:
     given_up, on_its_way = writer.next_segment_id(), writer.next_segment_id()
     for segment_id in (given_up, on_its_way):
         await writer.store.put(KEYS.segment("orders", segment_id)[0], b"part")

@@ -152,9 +152,9 @@ async def test_a_miss_asks_each_index_object_once(long: Long) -> None:
     object, those of its birth first."""
     newest = long.sent()[-1]
     for sent in long.history.random.sample(long.sent(), 5):
-        nobody = f"{'F' * 16}{sent.key[16:]}"
+        missing = f"{'F' * 16}{sent.key[16:]}"
         async with long.reader(blooms=None) as look_up:
-            asked = await look_up(nobody)
+            asked = await look_up(missing)
         assert asked.records == []
         assert sorted(asked.index_keys) == sorted(each.key for each in long.indexes)
         assert asked.request_count == len(long.indexes) <= 32
@@ -163,7 +163,7 @@ async def test_a_miss_asks_each_index_object_once(long: Long) -> None:
     assert newest.store_ms > sent.store_ms
 
 
-async def test_with_blooms_in_memory_a_miss_asks_nobody(long: Long) -> None:
+async def test_with_blooms_in_memory_a_miss_needs_no_request(long: Long) -> None:
     counts = []
     async with long.reader(blooms=BloomCache()) as look_up:
         for sent in long.history.random.sample(long.sent(), HITS):

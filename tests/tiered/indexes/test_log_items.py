@@ -103,7 +103,7 @@ async def test_a_segment_is_looked_at_once() -> None:
     assert item_counts(writer.catalog) == (7, 1)
 
 
-def test_what_lies_between_two_places() -> None:
+def test_items_between_two_places() -> None:
     items = [make_entry(SegmentId(1, number + 1), start=number * 10) for number in range(10)]
     found = LogItems.of(items)
     assert found.between(0, 1 << 40) is found

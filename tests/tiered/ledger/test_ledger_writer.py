@@ -507,7 +507,7 @@ async def test_the_newest_checkpoint_without_its_bucket_is_passed_over_for_an_ol
     assert (await open_writer(store, seed=2)).epoch == 2
 
 
-async def test_who_finds_itself_fenced_knows_it_though_its_cleaning_is_cancelled() -> None:
+async def test_a_writer_is_fenced_even_if_its_cleanup_is_cancelled() -> None:
     """Its entry was created where a later writer's once was; that is taken away again, unless the task ends then."""
     store = MemoryObjectStore()
     deleting, never = asyncio.Event(), asyncio.Event()

@@ -272,7 +272,7 @@ async def test_the_requests_of_the_start(is_packed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
-async def test_the_writer_knows_what_it_has_written(is_packed: bool) -> None:
+async def test_the_writer_has_its_own_records_in_memory(is_packed: bool) -> None:
     """Sealed, merged, indexed a moment ago: it has fetched nothing, and a lookup costs what it should."""
     history = History()
     async with tier_of(history) as tier:

@@ -141,7 +141,7 @@ async def test_a_full_topic_keeps_segments_of_its_own(rig: Rig) -> None:
     assert {"beta", "gamma"} <= set(catalog.packed)
 
 
-async def test_topics_of_different_lives_do_not_share_a_pack(rig: Rig) -> None:
+async def test_topics_of_different_times_to_live_do_not_share_a_pack(rig: Rig) -> None:
     rig.tier.topics["beta"].ttl_ms = 24 * HOUR_MS
     rig.tier.topics["gamma"].ttl_ms = 23 * HOUR_MS
     rig.tier.topics["delta"].ttl_ms = 100 * HOUR_MS
@@ -287,7 +287,7 @@ async def test_a_queue_whose_newest_pack_expired_before_an_older_one_is_read_to_
     assert rig.tier.catalog.queue_bounds("alpha")
 
 
-async def test_a_pack_lives_as_long_as_one_topic_in_it(rig: Rig) -> None:
+async def test_a_pack_is_kept_as_long_as_one_topic_in_it(rig: Rig) -> None:
     await rig.send_and_pack(60)
     (pack,) = rig.tier.catalog.packs.values()
     names = sorted({topic for topic, _ in rig.sent})

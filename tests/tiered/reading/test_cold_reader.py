@@ -444,7 +444,7 @@ async def test_a_segment_that_is_dropped_while_it_is_read() -> None:
     assert (await reader.pull(request)).status is ColdPullStatus.BELOW_MINIMUM
 
 
-async def test_an_unavailable_store_is_said_so_and_nothing_is_skipped() -> None:
+async def test_an_unavailable_store_is_an_error_and_nothing_is_skipped() -> None:
     tier = await make_tier(7)
     failing = {"on": True}
 

@@ -90,7 +90,7 @@ async def test_the_first_record_of_a_large_piece() -> None:
     assert max((await check_first_bytes(history)).values()) <= FIRST_BYTE_MAX
 
 
-async def test_the_first_record_for_whoever_opens_the_catalog() -> None:
+async def test_the_first_record_for_a_reader_that_opens_the_catalog() -> None:
     """The catalog is its checkpoint's objects and the entries since, however long the history; then it is the same."""
     history = History()
     async with tier_of(history) as tier:

@@ -77,7 +77,7 @@ async def test_the_doctors_own_requests_say_it() -> None:
         assert all(storage_headers(head) == ALL for head in puts)
 
 
-async def test_nothing_is_said_unless_asked_for() -> None:
+async def test_no_storage_header_is_sent_by_default() -> None:
     async with stubbed() as (stub, store):
         stub.answer(200)
         await store.put(LOG, b"records")

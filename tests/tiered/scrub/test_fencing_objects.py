@@ -130,18 +130,18 @@ async def test_a_damaged_proposal_for_the_next_version_is_found_and_settled(rig:
     await check_sound(rig, garbage_count=1)
 
 
-async def test_a_proposal_of_another_version_of_nobody_or_for_later(rig: ScrubRig) -> None:
+async def test_a_proposal_of_another_version_without_a_ballot_or_for_later(rig: ScrubRig) -> None:
     data, following = next_entry(rig), rig.catalog.version + 1
     misplaced = KEYS.proposal(following, OLD_BALLOT)
-    nobody = f"{0:020}-{8:032x}"
+    missing_ballot = f"{0:020}-{8:032x}"
     extra = KEYS.proposal(following + 3, OLD_BALLOT)
     await rig.objects.put(misplaced, rig.objects.objects[KEYS.ledger_entry(following - 1)])
-    await rig.objects.put(KEYS.proposal(following, nobody), data)
+    await rig.objects.put(KEYS.proposal(following, missing_ballot), data)
     await rig.objects.put(extra, data)
     found = {(each.kind, each.key, each.problem) for each in (await rig.scrub_bucket()).findings}
     assert found == {
         (ObjectKind.PROPOSAL, misplaced, Problem.MISPLACED),
-        (ObjectKind.BALLOT, KEYS.ballot(nobody), Problem.MISSING),
+        (ObjectKind.BALLOT, KEYS.ballot(missing_ballot), Problem.MISSING),
         (ObjectKind.PROPOSAL, extra, Problem.EXTRA),
     }
     healed = {each.key: each.outcome for each in (await rig.scrub(heal=True)).findings}

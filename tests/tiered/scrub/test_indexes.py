@@ -108,7 +108,7 @@ async def test_two_that_are_exchanged_are_made_anew(rig: ScrubRig) -> None:
     await check_whole(rig)
 
 
-async def test_one_that_nobody_names_is_found_and_collected(rig: ScrubRig) -> None:
+async def test_an_unnamed_index_object_is_found_and_collected(rig: ScrubRig) -> None:
     key = KEYS.index("forever", SegmentId(0, 7))
     await rig.objects.put(key, b"an orphan")
     report = await rig.scrub()

@@ -135,7 +135,7 @@ async def test_damage_is_found_and_healed(rig: ScrubRig, kind: ObjectKind, damag
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_whoever_has_only_the_bucket_finds_it_too(rig: ScrubRig, kind: ObjectKind, damage: str) -> None:
+async def test_a_reader_of_the_bucket_finds_it_too(rig: ScrubRig, kind: ObjectKind, damage: str) -> None:
     if (kind, damage) in UNTELLABLE:
         return
     random = Random(f"bucket/{kind}/{damage}")
@@ -379,7 +379,7 @@ async def test_a_ledger_whose_only_way_in_has_lost_an_object_is_mended_first(rig
         await check_whole(rig)
 
 
-async def test_a_damaged_newest_entry_keeps_nobody_from_committing(rig: ScrubRig) -> None:
+async def test_a_damaged_newest_entry_does_not_prevent_commits(rig: ScrubRig) -> None:
     await flip_bit(rig.objects, KEYS.ledger_entry(rig.catalog.version), Random(2))
     rig.put("orders", 20)
     await rig.seal()

@@ -172,7 +172,7 @@ async def test_a_restart_goes_on_where_the_process_was(automatic: Automatic) -> 
     assert read_again < sum(automatic.sizes.values()), "what was read before the restarts was not read again"
 
 
-async def test_no_day_sees_more_than_the_budget_and_too_small_a_one_is_said(
+async def test_no_day_exceeds_the_budget_and_too_small_a_one_is_reported(
     automatic: Automatic, caplog: pytest.LogCaptureFixture
 ) -> None:
     total, largest = sum(automatic.sizes.values()), max(size for _, size in named_sizes(automatic.rig.catalog))

@@ -112,7 +112,7 @@ def test_a_round_that_costs_more_than_a_burst_is_made_with_a_whole_one() -> None
         assert admission.admit(due(5), dear, now_ms=spender.now_ms).topics == []
 
 
-def test_who_was_refused_comes_before_whoever_asks_later() -> None:
+def test_a_refused_request_comes_before_later_ones() -> None:
     """Sealing asks every second, for little: it may not take from under merging what that saves up for."""
     spender = Spender(1_600)
     budget = spender.budget
@@ -130,7 +130,7 @@ def test_who_was_refused_comes_before_whoever_asks_later() -> None:
     assert budget.allows(2, who="seal")
 
 
-def test_who_has_stopped_asking_holds_nobody_up() -> None:
+def test_an_abandoned_request_does_not_delay_others() -> None:
     spender = Spender(1_600)
     spender.spend(200)
     assert not spender.budget.allows(50, who="merge")

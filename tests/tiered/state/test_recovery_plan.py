@@ -121,7 +121,7 @@ def packed(start: int, end: int, *, topic: str = "orders", incarnation: int = 1,
     return msgspec.structs.replace(ledger, packs={pack.pack_id: pack}, packed={topic: share})
 
 
-def test_what_lies_in_packs_is_committed() -> None:
+def test_offsets_in_packs_are_committed() -> None:
     planned = plan(state(orders((0, 95))), packed(0, 90))
     assert planned.topics[0].queues == (
         QueuePlan(queue_id=0, cold_end=90, hole_start=90, next_offset=200, known_lost_count=5),
@@ -158,7 +158,7 @@ def test_a_hole_begins_behind_the_one_before() -> None:
     assert topic.queues == (QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=400, known_lost_count=0),)
 
 
-def test_what_a_try_that_was_cut_off_has_declared_is_still_told_as_lost() -> None:
+def test_ranges_declared_by_an_interrupted_try_are_still_reported_as_lost() -> None:
     """It was cut off before it saved a state that says so: the next one goes by the same snapshot, and the hole."""
     snapshot, ledger = state(orders((0, 195))), catalog(cold(0, 90, holes=(QueueHole(0, 90, 150),)))
     first = plan(snapshot, ledger)
@@ -170,7 +170,7 @@ def test_what_a_try_that_was_cut_off_has_declared_is_still_told_as_lost() -> Non
     assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=300, known_lost_count=45)
 
 
-def test_a_topic_that_only_the_catalog_knows() -> None:
+def test_a_topic_that_only_the_catalog_has() -> None:
     (topic,) = plan(state(), catalog(cold(0, 30, incarnation=6, ttl_ms=5, expired_before_ms=3))).topics
     assert not topic.is_known
     assert (topic.incarnation, topic.ttl_ms, topic.expired_before_ms, topic.start_offset) == (6, 5, 3, 0)
@@ -209,7 +209,7 @@ def test_the_brokers_own_work_is_not_brought_back() -> None:
     assert plan(state(own), catalog()).topics == ()
 
 
-def test_queues_that_nobody_knew_begin_where_no_offset_was_given_out() -> None:
+def test_unknown_queues_begin_where_no_offset_was_assigned() -> None:
     """Also after a second recovery: what the first one gave new queues adds up."""
     planned = plan(state(new_queue_offset=200), catalog())
     assert planned.new_queue_offset == 300

@@ -97,7 +97,7 @@ async def test_the_next_writer_goes_on_and_cleans_up() -> None:
     assert await list_names(store, KEYS) == [StateName(1, 2), StateName(2, 1)]
 
 
-async def test_a_snapshot_reserves_nothing_once_somebody_has_claimed_the_ledger() -> None:
+async def test_a_snapshot_reserves_nothing_once_another_writer_has_claimed_the_ledger() -> None:
     store = MemoryObjectStore()
     log = StateLog(await open_writer(store))
     await log.write(snapshot(log.next_name()))

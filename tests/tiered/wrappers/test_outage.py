@@ -45,7 +45,7 @@ def test_a_line_when_it_begins_now_and_then_and_when_it_ends(caplog: pytest.LogC
     ]
 
 
-def test_a_store_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_outage_of_a_store_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = Clock(4_000_000_000_000)
     watch = OutageWatch(clock)
@@ -91,7 +91,7 @@ async def test_each_call_tells_the_watch() -> None:
     assert watch.since_ms is None
 
 
-async def test_whoever_asks_is_told_of_each_change_and_a_check_finds_the_store_again() -> None:
+async def test_each_change_is_notified_and_a_check_finds_the_store_again() -> None:
     is_away = True
     clock, changes = Clock(4_000_000_000_000), list[tuple[int | None, str]]()
     watch = OutageWatch(clock, on_change=lambda watch: changes.append((watch.since_ms, watch.last_error)))

@@ -190,7 +190,7 @@ async def test_limits_change_while_the_store_is_open() -> None:
     assert time.now_ms == pytest.approx(1_000), "and no request waits for a removed limit"
 
 
-async def test_faults_happen_where_they_are_asked_for() -> None:
+async def test_faults_happen_where_requested() -> None:
     memory = MemoryObjectStore()
     store = FaultInjectingObjectStore(memory, crash_at(1, Fault.UNREACHED))
     await store.put("a", b"")

@@ -143,7 +143,7 @@ async def test_hot_and_cold_answer_as_one_list(
 
 
 @pytest.mark.parametrize("trouble", ["is_away", "is_known"])
-async def test_what_only_the_tier_knows_is_busy_without_it(tmp_path: Path, trouble: str) -> None:
+async def test_an_offset_of_the_cold_tier_is_busy_without_it(tmp_path: Path, trouble: str) -> None:
     """Never the local minimum: a new group would start behind the history."""
     cold = MemoryColdTier()
     async with data_broker(tmp_path, topics=[TOPIC], cold=cold, start=False, log_file_bytes=8_192) as broker:

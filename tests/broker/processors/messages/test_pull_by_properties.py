@@ -443,7 +443,7 @@ async def test_messages_that_come_back_are_all_for_the_group(broker: DataBroker)
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broken_expression_is_told_with_its_place(broker: DataBroker) -> None:
+async def test_an_invalid_expression_is_reported_with_its_position(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send()
     for _ in range(2):

@@ -85,14 +85,14 @@ async def test_a_reply_reaches_who_asked_and_the_reply_topic(broker: DataBroker)
     assert "PUSH_REPLY_TIME" not in record.properties
 
 
-async def test_a_reply_to_nobody_is_an_error_and_stored_all_the_same(broker: DataBroker) -> None:
+async def test_a_reply_without_a_connected_requester_is_an_error_and_is_stored(broker: DataBroker) -> None:
     answer = await reply(broker)
     assert (answer.code, answer.remark) == (1, f"push reply message fail, channel of <{REQUESTER}> not found.")
     assert (answer.ext_fields or {}).keys() == {"MSG_REGION", "TRACE_ON"}
     assert len(broker.records()) == 1
 
 
-async def test_a_reply_that_names_nobody_says_so(broker: DataBroker) -> None:
+async def test_a_reply_without_a_requester_name_is_an_error(broker: DataBroker) -> None:
     answer = await reply(broker, properties="MSG_TYPE\x01reply\x02")
     assert (answer.code, answer.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
 

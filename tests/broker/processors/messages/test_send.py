@@ -217,7 +217,7 @@ async def test_a_full_disk_is_an_answer(broker: DataBroker) -> None:
 
 
 @pytest.mark.parametrize("through_chunks", [True, False])
-async def test_a_nearly_full_disk_is_said_in_rocketmqs_words(broker: DataBroker, through_chunks: bool) -> None:
+async def test_a_nearly_full_disk_is_answered_in_rocketmqs_words(broker: DataBroker, through_chunks: bool) -> None:
     disk = broker.parts.base.disk
     broker.store.commit_log.pause(DISK_NEARLY_FULL)
     used = 1 - disk.free_bytes(broker.store.config.commit_log_path) / disk.total_bytes(

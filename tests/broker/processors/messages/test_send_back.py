@@ -119,7 +119,7 @@ async def test_a_retry_goes_to_one_of_the_groups_queues(broker: ControlBroker) -
 
 
 @pytest.mark.parametrize("offset", [1, 10**15, -5])
-async def test_a_message_that_is_not_there_is_told(broker: ControlBroker, offset: int) -> None:
+async def test_a_missing_message_is_an_error(broker: ControlBroker, offset: int) -> None:
     answer = await broker.ask(36, fields(offset))
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
 

@@ -29,7 +29,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 # -- half messages -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_half_message_is_stored_where_nobody_consumes_it(broker: DataBroker) -> None:
+async def test_a_half_message_is_stored_in_a_topic_without_consumers(broker: DataBroker) -> None:
     producer = TransactionClient(broker)
     await producer.send_half(b"first")
     half = await producer.send_half(b"paid", queue_id=2, TAGS="red", KEYS="k")

@@ -197,7 +197,7 @@ async def test_given_back_at_once(broker: DataBroker) -> None:
     assert again.record.reconsume_times == 1
 
 
-async def test_what_is_in_nobodys_hands_cannot_be_kept(broker: DataBroker) -> None:
+async def test_a_message_without_a_holder_cannot_be_extended(broker: DataBroker) -> None:
     """As with RocketMQ the answer is a success; the message is where it is."""
     client = PopClient(broker)
     client.send(b"a", b"b")
