@@ -40,7 +40,7 @@ def test_one_that_was_cut_off_is_begun_anew(power_goes: bool) -> None:
 
 
 @pytest.mark.parametrize("path", ["/store/notes", "/store/thermocline/notes", "/store/config/topics.json"])
-def test_what_else_is_there_is_left_alone(path: str) -> None:
+def test_foreign_files_are_left_alone(path: str) -> None:
     disk = SimulatedDisk()
     make_durable_directory(disk, path.rpartition("/")[0])
     disk.open(path, create=True).close()

@@ -158,7 +158,7 @@ def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys:
     wait_until(lambda: len(ask(capsys, dev, *query)) == 1, what="the index follows", interval_s=0.05)
 
 
-def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remains_of_a_deleted_topic_are_purged(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("keep", "purge"):
         ask(capsys, dev, "topic", "create", name, "--queues", "1")
         with Producer(namesrv=dev["namesrv"]) as producer:
@@ -323,7 +323,9 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
     ],
 )
-def test_what_cannot_be_is_refused_at_start(tmp_path: Path, arguments: list[str], status: int, expected: str) -> None:
+def test_invalid_settings_are_refused_at_start(
+    tmp_path: Path, arguments: list[str], status: int, expected: str
+) -> None:
     result = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == status
     assert expected in result.stderr

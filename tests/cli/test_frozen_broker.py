@@ -238,7 +238,7 @@ def test_every_command_stands_in_a_table() -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_came_is_shown_and_the_others_are_named(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_answers_are_shown_and_silent_brokers_are_named(name: str, outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes[name]
     assert outcome.status == 1, outcome
     assert outcome.json()["result"], outcome
@@ -288,7 +288,7 @@ def test_a_command_of_one_broker(name: str, outcomes: dict[str, Outcome]) -> Non
 
 
 @pytest.mark.parametrize("name", [*OF_BROKER_A, *OF_NAME_SERVERS])
-def test_what_asks_no_other_broker_works(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_commands_without_the_frozen_broker_work(name: str, outcomes: dict[str, Outcome]) -> None:
     assert outcomes[name].status == 0, outcomes[name]
     outcomes[name].json()
 

@@ -278,7 +278,7 @@ def test_a_message_is_consumed_directly(broker: FakeBroker, shell: Shell) -> Non
 # -- brokers, producers, NameServers -----------------------------------------------------------------------------------
 
 
-def test_what_goes_through_a_broker(broker: FakeBroker, shell: Shell) -> None:
+def test_the_traffic_of_a_broker_is_shown(broker: FakeBroker, shell: Shell) -> None:
     fill(broker)
     broker.create_topic("quiet")
     with member(broker) as one:

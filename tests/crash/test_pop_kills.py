@@ -300,7 +300,7 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
 
 
 @pytest.mark.crash
-async def test_what_fell_due_while_the_broker_was_down_comes_once(tmp_path: Path) -> None:
+async def test_messages_due_while_the_broker_was_down_come_once(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "broker", SETTINGS)
     await broker.start()
     try:

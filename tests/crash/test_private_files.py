@@ -139,7 +139,7 @@ def open_up(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-async def test_what_others_could_read_is_closed_at_the_start(tmp_path: Path, runtime_folder: Path) -> None:
+async def test_readable_files_are_closed_at_the_start(tmp_path: Path, runtime_folder: Path) -> None:
     cold = tmp_path / "cold"
     broker = BrokerProcess(tmp_path / "broker", cold_settings(tmp_path))
     await broker.start()

@@ -131,7 +131,7 @@ async def test_history_is_served_while_the_writer_runs(
     writer.check_log()
 
 
-async def test_what_is_newest_is_looked_up_at_fixed_cost(writer: BrokerProcess, reader: BrokerProcess) -> None:
+async def test_the_newest_messages_are_looked_up_at_fixed_cost(writer: BrokerProcess, reader: BrokerProcess) -> None:
     """It fetches what lookups need of each pack once, when it sees it come: then a key that is not there costs
     nothing, and a record its own request."""
     source = await ClientConnection.open(writer.address)
@@ -208,7 +208,7 @@ async def test_it_takes_no_message_and_keeps_its_groups_offsets(writer: BrokerPr
     assert await reader.stop() == 0
 
 
-async def test_what_its_helper_refuses_is_not_answered_with_try_again(
+async def test_refusals_of_its_helper_are_not_answered_with_try_again(
     writer: BrokerProcess, reader: BrokerProcess
 ) -> None:
     source = await ClientConnection.open(writer.address)

@@ -343,7 +343,7 @@ async def test_topics_without_a_snapshot_continue_behind_their_highest_possible_
     await bucket.close()
 
 
-async def test_what_cannot_be_recovered_is_left_alone(broker: BrokerProcess, tmp_path: Path) -> None:
+async def test_stores_that_cannot_be_recovered_are_left_alone(broker: BrokerProcess, tmp_path: Path) -> None:
     url = broker.properties["coldUrl"]
     broker.arguments = ("--recover-from", url)
     assert await _ends_with(broker) == "no broker of this name has a cold tier there"

@@ -53,7 +53,7 @@ async def state_where(broker: BrokerProcess, holds: str) -> StateSnapshot:
             await asyncio.sleep(0.05)
 
 
-async def test_what_was_popped_and_not_acknowledged_comes_again(broker: BrokerProcess) -> None:
+async def test_popped_messages_without_acknowledgement_are_redelivered(broker: BrokerProcess) -> None:
     connection = await ClientConnection.open(broker.address)
     bodies = [b"popped %d" % number for number in range(10)]
     for number, body in enumerate(bodies):

@@ -136,7 +136,7 @@ async def drop_local_files(connection: ClientConnection) -> None:
     await wire.until_true(is_gone)
 
 
-async def test_what_has_expired_is_stored_for_a_while_and_referred_to_by_nothing(
+async def test_expired_messages_stay_stored_for_a_while_without_a_reference(
     connection: ClientConnection, admin: AsyncAdminClient, bucket: ObjectStore
 ) -> None:
     await wire.make_topic(connection, TOPIC, queues=QUEUES)

@@ -50,7 +50,7 @@ def compared(expression: str, **properties: str) -> Verdict | str:
         return "cannot be compared"
 
 
-def test_what_is_compared_with_what() -> None:
+def test_comparable_types_are_as_documented() -> None:
     """The table's rows, one after the other."""
     assert compared("a = '5'", a="5.0") is False
     assert [compared("a = 5", a=text) for text in ("5", "5.0", " 5", "3000000000")] == [

@@ -199,7 +199,7 @@ def test_values(expression: str, expected: bool | None) -> None:
         "a = (text > 1)",
     ],
 )
-def test_what_cannot_be_compared_ends_the_evaluation(expression: str) -> None:
+def test_incomparable_values_end_the_evaluation(expression: str) -> None:
     assert answer(expression) == "failed"
     assert compile_expression(expression).matches(PROPERTIES) is False
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_compared_ends_the_evaluation(expression: str) -> None:
         ("text > 1 CONTAINS ''", False),
     ],
 )
-def test_what_is_not_reached_does_no_harm(expression: str, expected: bool | None) -> None:
+def test_errors_in_skipped_operands_are_ignored(expression: str, expected: bool | None) -> None:
     assert answer(expression) is expected
 
 

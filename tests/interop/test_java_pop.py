@@ -149,7 +149,7 @@ def test_a_stuck_consumer_delays_only_its_own_messages(
     assert all(message.store_timestamp_ms - message.born_timestamp_ms >= INVISIBLE_MS_MIN for message in late)
 
 
-def test_what_is_not_acknowledged_comes_back_after_its_invisible_time(cluster: Cluster, name: str) -> None:
+def test_an_unacknowledged_message_is_redelivered_after_its_invisible_time(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name)
     popping = Popping(cluster, topic, f"{name}-group")
     produce(cluster, topic, 12)

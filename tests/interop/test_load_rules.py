@@ -56,7 +56,7 @@ def check_group(group: str, received: list[tuple[str, Received]]) -> GroupRecept
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_acknowledged_is_stored_once() -> None:
+def test_acknowledged_messages_are_stored_once() -> None:
     names = [f"java-sync-{number}" for number in range(3)]
     outcomes = [sent(0), sent(1), sent(2, outcome="no answer")]
     assert check_stored("java-sync", list(map(there, names)), outcomes)["messages"] == 3
@@ -124,7 +124,7 @@ def test_a_repetition_of_a_refused_message_is_allowed() -> None:
     assert check_group("java-push", [(SURVIVOR, refused), (SURVIVOR, again)]).check()["refused"] == 1
 
 
-def test_what_the_victim_had_sent_back_may_be_sent_back_again() -> None:
+def test_messages_sent_back_by_the_victim_may_be_sent_back_again() -> None:
     def copy(at: int, store_ms: int) -> tuple[str, Received]:
         return SURVIVOR, there("java-sync-0", at, reconsume_times=1, store_ms=store_ms)
 

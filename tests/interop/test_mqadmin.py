@@ -249,7 +249,7 @@ def test_broker_config_is_readable_and_changeable(cluster: Cluster) -> None:
     assert config["fileReservedTime"] == "71"
 
 
-def test_what_would_promise_more_than_is_built_is_refused(cluster: Cluster) -> None:
+def test_unsupported_options_are_refused(cluster: Cluster) -> None:
     if cluster.kind != THERMOCLINE:
         pytest.skip("the official broker has replicas")
     broker = ("-b", cluster.broker_address)

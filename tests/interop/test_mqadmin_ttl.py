@@ -78,7 +78,7 @@ def test_attribute_and_command_say_the_same(brief: Cluster, admin: AdminClient) 
     assert shown_ttl(admin, topic) == ({"message.type": "NORMAL"}, None)
 
 
-def test_what_is_no_time_is_refused_and_changes_nothing(brief: Cluster, admin: AdminClient) -> None:
+def test_invalid_times_are_refused_and_change_nothing(brief: Cluster, admin: AdminClient) -> None:
     topic = brief.make_topic("TtlRefused", queue_count=1)
     change(brief, topic, "+reserve.time=7")
     for wrong in ("+reserve.time=soon", "+reserve.time=-2", "+reserve.time=2,+thermocline.ttl.ms=5"):

@@ -29,14 +29,14 @@ def parts() -> PopParts:
     return parts
 
 
-def test_what_was_popped_is_not_popped_again(parts: PopParts) -> None:
+def test_a_popped_message_is_not_popped_again(parts: PopParts) -> None:
     assert [held.body for held in parts.pop(4, invisible_ms=MINUTE_MS)] == [b"0", b"1", b"2", b"3"]
     assert [held.body for held in parts.pop(4, invisible_ms=MINUTE_MS)] == [b"4", b"5"]
     assert parts.pop(4, invisible_ms=MINUTE_MS) == []
     assert parts.pops.in_flight.message_count(TOPIC, GROUP, 0) == 6
 
 
-def test_what_is_acknowledged_does_not_come_back_the_rest_does(parts: PopParts) -> None:
+def test_only_unacknowledged_messages_are_redelivered(parts: PopParts) -> None:
     first, second, third = parts.pop(3, invisible_ms=MINUTE_MS)
     parts.ack(first, third)
     assert parts.revive_due() == 0
@@ -104,7 +104,7 @@ def test_a_suspended_message_comes_back_as_it_was(parts: PopParts) -> None:
     assert again.reconsume_times == 0
 
 
-def test_what_was_tried_often_enough_is_a_dead_letter(parts: PopParts) -> None:
+def test_a_message_with_too_many_retries_is_a_dead_letter(parts: PopParts) -> None:
     parts.pop(1, invisible_ms=MINUTE_MS)
     for tries in range(1, TRIES_MAX + 1):
         parts.clock.now_ms += MINUTE_MS
@@ -142,7 +142,7 @@ def test_after_a_kill_nothing_is_forgotten(parts: PopParts) -> None:
     assert parts.ack(kept) > 0
 
 
-def test_what_was_put_once_more_is_not_put_again_after_a_kill(parts: PopParts) -> None:
+def test_a_message_put_for_retry_is_not_put_again_after_a_kill(parts: PopParts) -> None:
     parts.save()
     parts.pop(3, invisible_ms=MINUTE_MS)
     parts.clock.now_ms += MINUTE_MS
@@ -292,7 +292,7 @@ def test_records_of_another_writer_are_read(parts: PopParts) -> None:
     assert parts.pending(held) is not None
 
 
-def test_what_a_timer_puts_is_noticed_without_any_request(parts: PopParts) -> None:
+def test_messages_put_by_a_timer_are_noticed_without_any_request(parts: PopParts) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     pending = parts.pending(held)
     assert pending is not None
@@ -305,9 +305,7 @@ def test_what_a_timer_puts_is_noticed_without_any_request(parts: PopParts) -> No
     assert in_flight_counts == [1]
 
 
-def test_what_cannot_be_read_of_the_revive_topic_is_passed_over(
-    parts: PopParts, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, caplog: pytest.LogCaptureFixture) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     draft = parts.pops._log.check_point_draft
     pending = parts.pending(held)

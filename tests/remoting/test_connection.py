@@ -336,7 +336,7 @@ async def test_unasked_answers_are_passed_over() -> None:
         struct.pack(">iI", 6, 1 << 24 | 2) + b"{}",
     ],
 )
-async def test_what_is_no_frame_closes_the_connection(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_frame_closes_the_connection(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with scene() as s:
         good = RemotingCommand.request(ECHO)

@@ -147,7 +147,7 @@ def test_references(text: str, expected: object) -> None:
         b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}',
     ],
 )
-def test_what_is_no_json(text: bytes) -> None:
+def test_invalid_json_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         loads(text)
 
@@ -194,6 +194,6 @@ def test_structures_are_tolerant(text: bytes, expected: Inner) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"count":"x"}', b'{"names":7}', b"7", b""])
-def test_what_does_not_fit(text: bytes) -> None:
+def test_values_of_a_wrong_type_are_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         loads_as(text, Inner)

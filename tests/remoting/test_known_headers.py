@@ -159,7 +159,7 @@ def test_a_field_that_comes_twice_is_left_to_the_codec() -> None:
         assert decoded[0].queue_id == 2
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_headers, "KEYS_MAX", 10)
     decoder = known_sends()
     for number in range(50):

@@ -267,7 +267,7 @@ def test_hosts(host: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("host", [("localhost", 1), ("", 1), ("1.2.3", 1), ("1.2.3.4", 2**31)])
-def test_what_is_no_host(host: tuple[str, int]) -> None:
+def test_invalid_hosts_are_refused(host: tuple[str, int]) -> None:
     with pytest.raises(InvalidRequestError):
         encode_host(host)
 

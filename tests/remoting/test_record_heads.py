@@ -42,7 +42,7 @@ def test_bodies_that_hold_records_do_not_mislead_the_scan() -> None:
     assert (starts + sizes).tolist() == [*starts[1:].tolist(), len(records)]
 
 
-def test_what_does_not_fit_is_named_by_position() -> None:
+def test_an_invalid_record_is_reported_with_its_position() -> None:
     first = record(0)
     broken_magic = bytearray(record(1))
     broken_magic[4] ^= 1

@@ -61,7 +61,7 @@ def test_the_folder_never_shows_a_short_file() -> None:
             return
 
 
-def test_what_failed_ahead_is_tried_again_when_needed() -> None:
+def test_a_failed_preparation_is_repeated_on_demand() -> None:
     disk = SimulatedDisk()
     allocator = allocator_on(disk)
     disk.is_full = True

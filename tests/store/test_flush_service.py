@@ -76,7 +76,7 @@ def test_who_waits_during_a_flush_is_answered_by_the_next(disk: SimulatedDisk, s
     assert disk.sync_counts[SyncSite.LOG_FLUSH] == 3
 
 
-def test_what_is_durable_needs_no_flush(store: MessageStore) -> None:
+def test_durable_records_need_no_flush(store: MessageStore) -> None:
     thread, answers = Thread(), list[PutStatus]()
     gate = FlushGate(store.commit_log, thread.run)
     end_offset = store.put(draft()).end_offset

@@ -126,7 +126,7 @@ def test_it_dies_at_every_step_and_loses_or_doubles_nothing(disk: SimulatedDisk,
     check_all_once(index, store, 60)
 
 
-def test_what_was_not_checkpointed_is_made_again(disk: SimulatedDisk, store: MessageStore) -> None:
+def test_index_entries_after_the_checkpoint_are_built_again(disk: SimulatedDisk, store: MessageStore) -> None:
     put(store, 30)
     index = open_index(store, disk)
     index.build(store.commit_log.flush_offset)

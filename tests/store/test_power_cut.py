@@ -30,7 +30,7 @@ DIRECTED_SITES = {
 """Their folders are soon synced for other reasons, so a random cut hardly ever finds the gap: tests of their own do."""
 
 
-def test_what_was_flushed_survives_power_cuts_kills_and_failed_syncs(case_count: Callable[..., int]) -> None:
+def test_flushed_messages_survive_power_cuts_kills_and_failed_syncs(case_count: Callable[..., int]) -> None:
     """Random runs of a store, each ended at a random step."""
     cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=500, soak=4_000))
     seed = done = 0

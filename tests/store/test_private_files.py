@@ -35,7 +35,7 @@ def write(disk: RealDisk, path: Path) -> None:
     ("readers", "file_mode", "directory_mode"),
     [(Readers.OWNER, 0o600, 0o700), (Readers.GROUP, 0o640, 0o750), (Readers.ALL, 0o644, 0o755)],
 )
-def test_what_a_disk_makes(tmp_path: Path, readers: Readers, file_mode: int, directory_mode: int) -> None:
+def test_new_files_of_a_disk_are_private(tmp_path: Path, readers: Readers, file_mode: int, directory_mode: int) -> None:
     disk = RealDisk(readers.modes)
     disk.make_directory(str(tmp_path / "a" / "b"))
     write(disk, tmp_path / "a" / "b" / "file")

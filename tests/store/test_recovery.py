@@ -170,7 +170,7 @@ def test_a_lost_sector_of_properties_is_a_torn_record() -> None:
     assert bodies_of(store) == [b"good"]
 
 
-def test_what_was_cut_off_never_comes_back() -> None:
+def test_truncated_records_never_come_back() -> None:
     """A record behind a torn one is whole; after a new record of the torn one's size it would fit on."""
     disk = SimulatedDisk()
     store = open_store(disk)

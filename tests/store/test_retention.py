@@ -219,7 +219,7 @@ def test_an_idle_queue_keeps_its_end_when_all_is_gone(disk: SimulatedDisk) -> No
     assert open_store(disk).put(draft("idle")).queue_offset == 3
 
 
-def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -> None:
+def test_holders_that_can_append_their_records_again_are_asked_to_release(disk: SimulatedDisk) -> None:
     store = full_store(disk)
     gate = RetentionGate(index_offset=3 * LOG_FILE_BYTES, timers_offset=0)
     assert store.retention.wanted_offset(gate, now_ms=71 * HOUR_MS, hour=DELETE_HOUR) == 0

@@ -156,7 +156,7 @@ def test_offsets_may_be_missing_only_where_holes_are_declared() -> None:
     assert [each["queue_offset"] for each in history.records(topic, 0)] == [*range(10), *range(12, 26)]
 
 
-def test_what_has_expired_once_does_not_come_back() -> None:
+def test_expired_messages_do_not_come_back() -> None:
     history = theirs(RECORDS_2, AT_START_MS)
     topic = history.topics["variants"]
     records = list(history.records(topic, 0))

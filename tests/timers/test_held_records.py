@@ -120,7 +120,7 @@ def test_retention_waits_for_what_is_pending_and_no_longer() -> None:
     assert world.store.commit_log.min_offset > 0
 
 
-def test_what_is_released_is_put_again_and_delivered_once_in_its_time() -> None:
+def test_a_released_message_is_put_again_and_delivered_once_in_its_time() -> None:
     world = world_with_small_logs()
     for number in range(30):
         world.send_at(NOW_MS + 20_000 + 100 * number)

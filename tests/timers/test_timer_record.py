@@ -75,7 +75,7 @@ def test_records_of_every_form_are_read(
     )
 
 
-def test_what_is_no_record_is_an_error() -> None:
+def test_an_invalid_record_is_an_error() -> None:
     store = new_store()
     offset, size_bytes = put(store, PLACE)
     log = store.commit_log

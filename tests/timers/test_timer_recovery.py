@@ -231,7 +231,7 @@ def as_rocketmq_would_have_left_it(world: World) -> None:
     world.disk.open(world.config.wheel_path).write_at(b"\x01" * 3_200, 0)
 
 
-def test_what_rocketmq_left_is_taken_over() -> None:
+def test_timers_of_rocketmq_are_taken_over() -> None:
     world = world_with_messages()
     world.send_at(NOW_MS + 2 * WINDOW_MS)
     world.jump(NOW_MS + 20_500)

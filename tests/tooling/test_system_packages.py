@@ -52,7 +52,7 @@ def test_a_runtime_is_not_a_development_kit(empty_machine: pytest.MonkeyPatch, t
         find_java_home(with_compiler=True)
 
 
-def test_what_is_missing_is_named(empty_machine: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(empty_machine: pytest.MonkeyPatch) -> None:
     with pytest.raises(ToolMissingError, match="Maven is needed"):
         find_maven()
     with pytest.raises(ToolMissingError, match="C compiler is needed"):

@@ -66,7 +66,7 @@ def half_of(properties: dict[str, str] | None = None, **changes: object) -> Half
         ({"TRAN_MSG": "true"}, 1, 0, True),
     ],
 )
-def test_what_is_a_half_message(
+def test_half_messages_are_recognized(
     properties: dict[str, str], reconsume_times: int, delay_level: int, expected: bool
 ) -> None:
     assert is_half_request(properties, reconsume_times=reconsume_times, delay_level=delay_level) is expected
@@ -129,7 +129,7 @@ def test_a_parked_message_keeps_where_it_came_from() -> None:
     assert "TRAN_PREPARED_QUEUE_OFFSET" not in decode_properties(by_rocketmq.copy(check_times=0).properties_text)
 
 
-def test_what_a_client_says_of_checks_and_copies_is_dropped() -> None:
+def test_check_and_copy_properties_of_a_client_are_dropped() -> None:
     half = half_of({"TRAN_PREPARED_QUEUE_OFFSET": "3", "TRANSACTION_CHECK_TIMES": "14", "REAL_TOPIC": "elsewhere"})
     assert (half.origin, half.check_times, half.real_topic) == (7, 0, "orders")
 

@@ -90,7 +90,7 @@ def test_an_awaited_rollback_is_written_at_once() -> None:
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_decision_must_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_required_references_of_a_decision(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     half = world.send()
     other = world.send()
@@ -320,7 +320,7 @@ def test_an_open_half_message_starts_over() -> None:
     assert len(asked(world)) == 1  # not parked
 
 
-def test_what_cannot_be_resumed() -> None:
+def test_messages_that_cannot_be_resumed() -> None:
     world = World()
     world.store.put(draft("plain"))
     with pytest.raises(InvalidRequestError, match="of no transaction"):

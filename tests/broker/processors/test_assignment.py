@@ -127,7 +127,7 @@ async def test_the_broker_may_leave_sharing_to_its_clients(tmp_path: Path) -> No
         assert await assignments(broker, "a") == [(0, "PULL"), (1, "PULL")]
 
 
-async def test_what_cannot_be_set(tmp_path: Path) -> None:
+async def test_invalid_modes_are_refused(tmp_path: Path) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", auto_create_group=False)
     async with control_broker(tmp_path, config=config) as broker:
         await broker.create_topic(TOPIC)

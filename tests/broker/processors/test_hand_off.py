@@ -196,7 +196,7 @@ async def test_an_offset_that_is_not_there_yet(broker: ControlBroker, offset: in
     assert (await heartbeat(broker)).code == 0, "a refused plan holds no member"
 
 
-async def test_what_has_expired_since_is_stepped_over_by_force_only(tmp_path: Path) -> None:
+async def test_offsets_expired_since_are_skipped_by_force_only(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T", queues=1, attributes="+reserve.time=1h")
         for _ in range(10):
@@ -280,7 +280,7 @@ async def test_a_topic_that_ends_between_prepare_and_apply(broker: ControlBroker
     assert offsets(broker) == [None, None, None]
 
 
-async def test_what_is_not_there(broker: ControlBroker) -> None:
+async def test_missing_topics_and_queues_are_refused(broker: ControlBroker) -> None:
     body = plan(broker, QueueTarget(queue_id=3, offset=0))
     assert refusal(await prepare(broker, body)) == "InvalidParameterError"
     assert refusal(await apply(broker, "unknown")) == "NotPreparedError"

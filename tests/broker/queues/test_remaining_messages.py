@@ -120,7 +120,7 @@ async def test_offsets_without_a_message_do_not_count(
     assert await metric(broker) == lag
 
 
-async def test_what_was_handed_out_beyond_a_hole_is_counted_in_the_same_way(broker: ControlBroker) -> None:
+async def test_messages_delivered_beyond_a_hole_are_counted_in_the_same_way(broker: ControlBroker) -> None:
     broker.parts.tables.offsets.commit("T", "G", 0, 9)
     broker.parts.tables.offsets.commit_pull("T", "G", 0, HOT_START + 2)
     wrapper = await progress(broker)

@@ -295,7 +295,7 @@ async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_af
         assert broker.parts.base.settings.broker.auto_create_topic
 
 
-async def test_what_cannot_be_otherwise_is_shown_and_may_come_back(broker: ControlBroker) -> None:
+async def test_fixed_settings_are_shown_and_accepted_unchanged(broker: ControlBroker) -> None:
     values = await shown(broker)
     assert (values["inSyncReplicas"], values["metricsExporterType"], values["aclEnable"]) == ("1", "DISABLE", "false")
     every_one = "".join(f"{name}={text}\n" for name, text in values.items() if name not in NEVER_FROM_AFAR)

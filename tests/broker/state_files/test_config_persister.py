@@ -172,7 +172,7 @@ async def test_a_change_during_a_write_stays_unsaved(disk: SlowDisk, persister: 
     assert disk.read("/config/a.json") == b"2"
 
 
-async def test_what_a_failed_write_held_stays_unsaved(disk: SlowDisk, persister: ConfigPersister) -> None:
+async def test_the_changes_of_a_failed_write_stay_unsaved(disk: SlowDisk, persister: ConfigPersister) -> None:
     table = Table()
     persister.open("/config", "a.json", table, changes=table.changes)
     table.set(1)

@@ -196,7 +196,7 @@ async def test_an_offset_that_comes_with_a_pull_counts_in_its_own_queue_only(bro
     assert await brokers.b.committed() == 10_001
 
 
-async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_broker_leads(brokers: TwoBrokers) -> None:
+async def test_a_message_due_for_a_moved_queue_goes_to_a_queue_that_the_broker_leads(brokers: TwoBrokers) -> None:
     """Delayed, timed and committed messages name the physical queue that was the right one when they were sent."""
     parts = brokers.a.broker.parts
     due = MessageDraft(

@@ -159,7 +159,7 @@ def test_a_group_without_members_is_offline(setup: Setup) -> None:
     assert setup.registry.groups_of_topic("T") == set()
 
 
-def test_what_groups_want_is_followed(setup: Setup) -> None:
+def test_subscriptions_of_groups_are_updated(setup: Setup) -> None:
     one, two = Peer("one"), Peer("two")
     setup.join("G", one, "T")
     setup.join("G", two, "T", "U", version=2)

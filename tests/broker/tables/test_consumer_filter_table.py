@@ -158,7 +158,7 @@ def test_another_expression_is_born_anew(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("later", [{}, {"U": "a > 5"}, {"T": "*"}])
-def test_what_is_wanted_no_more_is_dead(setup: Setup, later: dict[str, str]) -> None:
+def test_a_filter_without_a_subscription_is_dead(setup: Setup, later: dict[str, str]) -> None:
     setup.wants(T="a > 5")
     setup.now_ms += 5
     setup.wants(version=2, **later)
@@ -262,7 +262,7 @@ def test_a_group_that_leaves_while_its_expression_is_compiled_has_no_filter(setu
     assert setup.get(group="H").expression == "a = 2"
 
 
-def test_what_waits_and_is_wanted_no_more_is_not_compiled(setup: Setup) -> None:
+def test_a_pending_filter_without_a_subscription_is_not_compiled(setup: Setup) -> None:
     setup.table.group_wants("G", subscriptions(1, T="a = 1"))
     setup.table.group_wants("G", subscriptions(2, T="a = 2"))
     setup.wants("H", U="a = 3")
@@ -300,7 +300,7 @@ def test_a_recent_file_does_not_end_a_filter_before_its_birth(setup: Setup) -> N
     assert setup.get().dead_time == BORN_MS
 
 
-def test_what_was_written_is_read_again(setup: Setup) -> None:
+def test_a_written_file_is_read_again(setup: Setup) -> None:
     setup.wants(T="a > 5", U="b IS NULL")
     setup.wants("other", T="TAGS = 'x'")
     setup.now_ms += 60_000

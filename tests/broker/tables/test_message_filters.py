@@ -50,7 +50,7 @@ def test_a_long_expression_takes_many_turns() -> None:
     assert done == ["long", "long too", "short"]
 
 
-def test_what_is_done_may_ask_for_more() -> None:
+def test_a_completed_step_may_request_another_one() -> None:
     filters, called = filters_with()
     done: list[int] = []
     filters.compile_soon("a = 1", lambda: filters.compile_soon("a = 2", lambda: done.append(2)))

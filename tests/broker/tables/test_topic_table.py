@@ -265,7 +265,7 @@ async def killed(parts: Parts) -> Parts:
     return await open_parts(parts.disk, parts.clock)
 
 
-async def test_what_was_made_and_changed_since_survives_a_kill(parts: Parts) -> None:
+async def test_topics_created_and_changed_since_survive_a_kill(parts: Parts) -> None:
     for name in ("Made", "Changed", "Deleted", "Again"):
         await parts.topics.auto_create(name, default_topic="TBW102", queue_count=4)
     await parts.topics.update(TopicConfig(topic_name="Changed", perm=4), {})
@@ -437,7 +437,7 @@ async def test_the_cut_is_the_time_to_live_counted_back_from_now(parts: Parts) -
     assert parts.topics.expired_before("U") == 0
 
 
-async def test_what_has_expired_never_comes_back(parts: Parts) -> None:
+async def test_expired_messages_never_become_visible(parts: Parts) -> None:
     await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": "60000"})
     cut = parts.topics.expired_before("T")
     await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": str(HOUR_MS)})
@@ -547,7 +547,7 @@ async def survives_a_power_cut(seed: int, *, ignored_sites: frozenset[str] = fro
     return is_kept
 
 
-async def test_what_was_acknowledged_survives_a_power_cut(case_count: Callable[..., int]) -> None:
+async def test_acknowledged_changes_survive_a_power_cut(case_count: Callable[..., int]) -> None:
     for seed in range(case_count(quick=40, soak=2_000)):
         assert await survives_a_power_cut(seed), f"seed {seed}"
 

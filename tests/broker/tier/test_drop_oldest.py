@@ -175,7 +175,7 @@ async def test_one_message_of_a_topic_that_refuses_holds_its_file(world: World) 
 
 
 @pytest.mark.parametrize("name", ["index_offset", "held_offset", "timers_offset", "transactions_offset"])
-async def test_what_others_need_stays(world: World, name: str) -> None:
+async def test_files_that_others_need_are_kept(world: World, name: str) -> None:
     world.fill("orders")
     world.policies["orders"] = FullPolicy.DROP_OLDEST
     world.use_up(excess_files=4.5)
@@ -183,7 +183,7 @@ async def test_what_others_need_stays(world: World, name: str) -> None:
     assert world.store.commit_log.min_offset == LOG_FILE_BYTES
 
 
-async def test_what_is_committed_is_no_loss(world: World) -> None:
+async def test_committed_messages_are_not_reported_as_dropped(world: World) -> None:
     """Neither is what has expired."""
     world.fill("orders")
     world.policies["orders"] = FullPolicy.DROP_OLDEST

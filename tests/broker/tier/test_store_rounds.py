@@ -94,7 +94,7 @@ async def test_files_of_new_queues_are_not_made_on_the_loop(tmp_path: Path, monk
             assert queue.unit(0).size_bytes > 0
 
 
-async def test_what_timers_did_is_durable_after_a_round(tmp_path: Path) -> None:
+async def test_the_progress_of_timers_is_durable_after_a_round(tmp_path: Path) -> None:
     async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
         timers = open_timers(broker.parts)
         put_timed(broker.parts, b"timed", 60_000)

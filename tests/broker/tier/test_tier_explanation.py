@@ -53,7 +53,9 @@ def test_a_seal_that_is_overdue_is_not_in_the_past() -> None:
         (TOPIC, TIER, True, "waits for the tier process, which is away; local files are kept meanwhile"),
     ],
 )
-def test_what_keeps_messages_local(state: TopicTierState, tier: TierConfig, away: bool, expected: str) -> None:
+def test_the_reasons_that_keep_messages_local_are_named(
+    state: TopicTierState, tier: TierConfig, away: bool, expected: str
+) -> None:
     (row,) = explain(state, tier, now_ms=0, is_tier_away=away)
     assert row.next == expected
 
@@ -139,7 +141,7 @@ def why(state: TopicTierState, verdict: FileVerdict | None = None, condition: Ti
     return [row.next, row.why_local, row.why_in_bucket]
 
 
-def test_what_a_message_waits_for_is_named() -> None:
+def test_the_condition_that_a_message_waits_for_is_named() -> None:
     away = why(TOPIC, condition=TierCondition(outage_ms=90_000))[0]
     assert away.startswith("waits for the object store, which has not answered for 1.5 min")
     poor = TierCondition(waits_for_budget=frozenset(["orders"]), requests_per_hour=500)

@@ -201,7 +201,7 @@ async def test_one_of_a_later_format_is_not_passed_over(broker: Broker) -> None:
         await broker.newest()
 
 
-async def test_what_is_too_large_for_an_entry_waits_for_an_object(
+async def test_state_too_large_for_an_entry_waits_for_an_object(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.states.save_due()
@@ -228,7 +228,7 @@ async def test_a_state_that_has_to_reserve_more_is_an_object(broker: Broker) -> 
     assert (await broker.newest_object()).log_ceiling == broker.ends.log_offset + RESERVE
 
 
-async def test_what_an_object_overtakes_counts_no_more(broker: Broker) -> None:
+async def test_carried_state_older_than_an_object_is_ignored(broker: Broker) -> None:
     """An object is put while the entry with an older state is on its way: it is the newer one."""
     await broker.states.save_due()
     broker.grow()

@@ -134,7 +134,7 @@ async def test_a_restart_alone_saves_nothing(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-async def test_what_is_promised_is_reserved_by_each_of_the_two_that_stay(broker: Broker, number: int) -> None:
+async def test_each_of_the_two_kept_snapshots_reserves_the_promised_ceiling(broker: Broker, number: int) -> None:
     """Whichever is lost, the other one reserves up to the highest ceiling that the broker received."""
     rounds = broker.rounds()
     for growth in (0, RESERVE // 2 + 1, 3, RESERVE // 2 + 1, 3 * RESERVE):
@@ -215,7 +215,7 @@ async def test_the_ceiling_moves_on_when_half_is_used_up(broker: Broker) -> None
     assert broker.saved_ceilings[-1] == broker.append_offset + RESERVE
 
 
-async def test_what_was_popped_counts_as_not_consumed(broker: Broker) -> None:
+async def test_popped_messages_count_as_not_consumed(broker: Broker) -> None:
     rounds = broker.rounds()
     broker.commit(9)
     broker.popped = [("orders", "g", 0, 6)]

@@ -77,7 +77,7 @@ def preview_of(tier: SyntheticColdTier, topic: str, cut_ms: int) -> ExpiredParts
     return expired_parts(tier.service, topic, catalog.topics[topic].segments, catalog.packed.get(topic), cut_ms=cut_ms)
 
 
-async def test_what_expired_in_a_pack_that_stays_is_listed_until_it_is_purged(
+async def test_expired_messages_in_a_kept_pack_are_listed_until_a_purge(
     tier: SyntheticColdTier, store: MemoryObjectStore
 ) -> None:
     await send_and_pack(tier)

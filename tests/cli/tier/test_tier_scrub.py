@@ -137,7 +137,7 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
     assert "not read" not in capsys.readouterr().out
 
 
-def test_what_is_read_by_itself_is_shown_and_its_budget_counts_at_once(
+def test_the_steady_scrub_is_shown_and_its_budget_counts_at_once(
     served: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def steady() -> dict[str, Any]:

@@ -116,7 +116,7 @@ async def test_a_callback_that_fails_costs_no_connection(broker: FakeBroker) -> 
     assert len(broker.messages("orders")) == 5
 
 
-async def test_what_lingers_leaves_in_halves_when_it_is_too_large_together(broker: FakeBroker) -> None:
+async def test_a_lingering_batch_that_is_too_large_is_sent_in_halves(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address, auto_batch=True, max_message_bytes=2_000) as producer:
         wordy = [Message("orders", b"%d" % i, properties={"text": "x" * 500}) for i in range(10)]
         hopeless = Message("orders", b"y", properties={"text": "x" * 3_000})

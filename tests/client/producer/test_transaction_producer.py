@@ -119,7 +119,7 @@ def test_a_commit_shows_the_message(broker: FakeBroker, make: Callable[..., Tran
     assert broker.open_transactions(TOPIC) == 0
 
 
-def test_what_the_broker_is_sent_is_what_the_official_client_sends(
+def test_requests_equal_those_of_the_official_client(
     broker: FakeBroker, make: Callable[..., TransactionProducer]
 ) -> None:
     result = make(Listener()).send_message_in_transaction(Message(TOPIC, b"paid"))
@@ -208,7 +208,7 @@ def test_an_unconfirmed_decision_is_reported(broker: FakeBroker, make: Callable[
     assert broker.open_transactions(TOPIC) == 1
 
 
-def test_what_cannot_be_sent(make: Callable[..., TransactionProducer]) -> None:
+def test_messages_that_cannot_be_sent(make: Callable[..., TransactionProducer]) -> None:
     listener = Listener()
     producer = make(listener)
     for message in (

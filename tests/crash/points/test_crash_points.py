@@ -56,7 +56,7 @@ def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count
 
 
 @pytest.mark.parametrize(("stops", "faults"), [(QUICK_STOPS, QUICK_FAULTS), (SOAK_STOPS, SOAK_FAULTS)])
-def test_what_is_carried_out_is_distinct_and_of_every_operation(stops: int, faults: int) -> None:
+def test_the_crash_points_are_distinct_and_cover_every_operation(stops: int, faults: int) -> None:
     carried_out = [
         each for run in RUNS for part in range(PARTS) for each in shares(run, part, stops=stops, faults=faults)
     ]

@@ -68,7 +68,7 @@ def test_errors_have_no_keys_of_the_url() -> None:
         assert r"secret_key=***" in str(caught.value)
 
 
-def test_what_a_url_says_of_encryption_and_authorities_reaches_the_store() -> None:
+def test_encryption_and_authority_of_a_url_reach_the_store() -> None:
     url = "s3://bucket/cold?endpoint=https://127.0.0.1:9&access_key=k&secret_key=s"
     authorities = "/no/such/file.pem"
     with pytest.raises(InvalidRequestError, match=authorities):

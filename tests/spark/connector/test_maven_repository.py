@@ -87,7 +87,7 @@ def settings(folder: Path, *repositories: Repository, is_offline: bool = False) 
     return MavenSettings(local_repository=folder, repositories=repositories, is_offline=is_offline)
 
 
-def test_what_is_missing_is_fetched_once_and_kept_as_maven_keeps_it(server: MavenServer, tmp_path: Path) -> None:
+def test_missing_jars_are_fetched_once_into_the_maven_layout(server: MavenServer, tmp_path: Path) -> None:
     chosen = settings(tmp_path, server.repository())
     assert find_artifacts([artifact()], chosen) == []
     (jar,) = fetch_artifacts([artifact()], chosen)
@@ -226,7 +226,7 @@ def test_the_jars_are_printed_for_spark_submit(
         ),
     ],
 )
-def test_what_a_session_lacks_is_named(names: list[str], texts: list[str], sentence: str) -> None:
+def test_jars_missing_in_a_session_are_named(names: list[str], texts: list[str], sentence: str) -> None:
     error = connector_error("3.5.0", names, texts)
     assert error is not None
     assert sentence in str(error)

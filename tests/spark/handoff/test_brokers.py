@@ -152,7 +152,7 @@ def test_a_broker_is_killed_between_prepare_and_apply(
         assert offsets(cluster, group, topic) == expected
 
 
-def test_what_was_applied_survives_kill_nine(cluster: Cluster, topic: str) -> None:
+def test_an_applied_hand_off_survives_kill_nine(cluster: Cluster, topic: str) -> None:
     receipt = receipt_of(cluster, topic)
     moved = hand_off(receipt, group="durable", namesrv=cluster.namesrv)
     assert [(row.queue.broker_name, row.queue.queue_id, row.before, row.offset) for row in moved] == [

@@ -130,7 +130,7 @@ def test_a_receipt_is_stored_in_a_bucket_reached_by_its_url(s3_bucket: S3Bucket)
     assert folder.run(folder.store.get("jobs/7/r.json")) == encode_receipt(RECEIPT)
 
 
-def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_or_unwritable_receipt_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=f"the receipt cannot be read receipt={tmp_path} reason=Is a dir"):
         read_receipt(str(tmp_path), StoreOptions())
     (tmp_path / "file").touch()
@@ -169,7 +169,7 @@ def test_a_receipt_says_whose_history_was_read() -> None:
         ({"brandNew": "1"}, ("it has the option brandNew",)),
     ],
 )
-def test_what_makes_no_whole_load(options: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_incomplete_loads_are_refused(options: dict[str, str], expected: tuple[str, ...]) -> None:
     assert obstacles_of(options) == expected
 
 

@@ -88,6 +88,8 @@ def test_groups_without_a_value_come_last() -> None:
     ]
 
 
-def test_what_cannot_be_counted_by_is_refused(spark_session: SparkSession, two_days: tuple[ColdTier, Log]) -> None:
+def test_columns_that_cannot_be_counted_by_are_refused(
+    spark_session: SparkSession, two_days: tuple[ColdTier, Log]
+) -> None:
     with pytest.raises(InvalidRequestError, match="'colour' is nothing to count by"):
         counts(spark_session, two_days[0].url, topic="orders", by="day,colour")

@@ -92,7 +92,7 @@ def stored_bytes(catalog: Catalog) -> int:
         pytest.param(MIXED_WITH_TTL, id="large and small topics, half of them with a time to live"),
     ],
 )
-async def test_what_is_forecast_is_counted_within_five_percent(workload: Workload) -> None:
+async def test_the_forecast_is_within_five_percent_of_the_count(workload: Workload) -> None:
     tier = MeteredTier(workload.senders, step_ms=STEP_MS, is_whole=True)
     async with tier.opened(workload.before) as service:
         await tier.run(workload.record_minutes)

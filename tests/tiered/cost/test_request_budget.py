@@ -53,7 +53,7 @@ def test_a_burst_at_once_and_the_rest_evenly() -> None:
     assert budget.left == 200, "no more is saved up than a burst"
 
 
-def test_what_is_made_all_the_same_is_made_up_for() -> None:
+def test_requests_over_the_budget_are_compensated() -> None:
     spender = Spender(1_600)
     spender.spend(900)
     assert spender.budget.left == -700

@@ -109,7 +109,7 @@ def denying(*, method: str, of_list: bool = False) -> Callable[[ProxiedRequest, 
     ("method", "of_list", "finding"),
     [("GET", True, "may-list"), ("GET", False, "may-get"), ("PUT", False, "may-put"), ("DELETE", False, "may-delete")],
 )
-async def test_what_is_denied_is_named(
+async def test_denied_requests_are_named(
     method: str, of_list: bool, finding: str, s3_bucket: S3Bucket, s3_server: S3Server
 ) -> None:
     async with S3Proxy(s3_bucket, rule=denying(method=method, of_list=of_list)) as proxy:

@@ -134,7 +134,7 @@ async def test_lost_answers_are_no_second_winners() -> None:
         assert finding.verdict is Verdict.OK, (seed, finding)
 
 
-async def test_what_is_denied_is_no_verdict() -> None:
+async def test_a_denied_request_gives_no_verdict() -> None:
     with pytest.raises(ObjectStoreUnavailableError):
         await probe_conditional(bench_on(Denies(MemoryObjectStore())), RACES)
 
@@ -272,7 +272,7 @@ async def test_a_directory_that_arbitrates_passes_for_little(tmp_path: Path, mod
         assert remaining == {str(path) for each in kept for path in (each, *each.parents) if path.name}
 
 
-async def test_what_a_dead_doctor_left_goes_and_what_a_living_one_does_stays() -> None:
+async def test_objects_of_a_dead_doctor_are_removed_and_those_of_a_running_one_kept() -> None:
     class Dated(MemoryObjectStore):
         """`modified_ms` is what the key says."""
 

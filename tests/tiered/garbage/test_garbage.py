@@ -282,7 +282,7 @@ async def test_a_failing_store_leaves_the_rest_for_the_next_plan() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_is_there_is_what_readable_versions_name(seed: int) -> None:
+async def test_the_bucket_holds_exactly_the_objects_of_readable_versions(seed: int) -> None:
     """Random commits, drops, abandoned uploads, pins, collections, failures, crashes and changes of writer."""
     random = Random(seed)
     store, clock = MemoryObjectStore(), Clock()

@@ -81,7 +81,7 @@ async def test_segments_are_visible_partly_or_wholly_expired(writer: LedgerWrite
     assert (forever.due_ms, "for ever" in forever.why) == (None, True)
 
 
-async def test_what_a_sweep_has_passed_by_is_overdue(writer: LedgerWriter, clock: Clock) -> None:
+async def test_a_segment_that_a_sweep_skipped_is_overdue(writer: LedgerWriter, clock: Clock) -> None:
     await commit_segment(writer, max_store_ms=2_000)
     for swept_ms, cut_ms, is_overdue in (
         (clock.now_ms, 2_000, False),  # it had not expired then
@@ -113,7 +113,7 @@ async def test_a_segment_made_around_the_last_sweep_is_the_next_ones(writer: Led
     assert not named.is_overdue
 
 
-async def test_what_is_out_of_the_catalog_stays_for_the_grace_period(writer: LedgerWriter, clock: Clock) -> None:
+async def test_objects_out_of_the_catalog_stay_for_the_grace_period(writer: LedgerWriter, clock: Clock) -> None:
     segment = await commit_segment(writer, max_store_ms=2_000)
     clock.now_ms += 500
     await writer.commit(LedgerChanges(segments_out=(SegmentOut("orders", segment.segment_id),)))

@@ -142,7 +142,7 @@ class Cached:
         return [self.fresh.get(item) is not None for item in self.items]
 
 
-async def test_what_is_committed_stays_until_it_is_indexed_or_gone() -> None:
+async def test_committed_records_stay_until_they_are_indexed_or_deleted() -> None:
     cached = Cached()
     await cached.open()
     one, two, three = [await cached.written() for _ in range(3)]

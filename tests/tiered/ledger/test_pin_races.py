@@ -137,7 +137,7 @@ async def race(seed: int) -> tuple[int, int, int]:
     return first + second, refused, late
 
 
-async def test_what_is_pinned_stays_whole_beside_a_collector(case_count: Callable[..., int]) -> None:
+async def test_a_pinned_version_stays_whole_beside_a_collector(case_count: Callable[..., int]) -> None:
     totals = [0, 0, 0]
     for seed in range(case_count(quick=60, soak=5_000)):
         try:

@@ -297,7 +297,7 @@ async def test_the_writer_has_its_own_records_in_memory(is_packed: bool) -> None
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
-async def test_what_memory_has_no_room_for_is_found_by_requests(is_packed: bool) -> None:
+async def test_records_beyond_the_memory_bound_are_found_by_requests(is_packed: bool) -> None:
     """The newest stay, within the bound; every record is found, and a cached one costs no more than it should."""
     history = History()
     async with tier_of(history) as tier:

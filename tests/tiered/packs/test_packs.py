@@ -308,7 +308,7 @@ async def test_a_pack_is_kept_as_long_as_one_topic_in_it(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("is_later", [False, True], ids=["in one commit", "in the next"])
-async def test_what_ends_keeps_no_pack_of_which_all_else_has_expired(rig: Rig, is_later: bool) -> None:
+async def test_a_deleted_topic_keeps_no_pack_whose_other_topics_have_expired(rig: Rig, is_later: bool) -> None:
     """Though the topic that ended has the newest messages in it."""
     tier = rig.tier
     record = tier.hot.append("beta", 0, body_bytes=100)
@@ -466,7 +466,7 @@ class CrashAfter(FaultInjectingObjectStore):
         return self._fault if number == self._at else Fault.NONE
 
 
-async def test_what_cannot_be_uploaded_is_sealed_again_later() -> None:
+async def test_a_pack_that_cannot_be_uploaded_is_sealed_again_later() -> None:
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in TOPICS}
     is_down = False

@@ -292,7 +292,7 @@ async def test_a_rewrite_that_is_overtaken_is_given_up(what: str) -> None:
         assert found_in(store.objects, traces_of(rig.records())) == set()
 
 
-async def test_what_was_on_its_way_when_it_was_asked_is_purged_too() -> None:
+async def test_segments_in_flight_at_the_request_are_purged_too() -> None:
     """A segment that was planned before the messages expired comes up, and is rewritten."""
     store = MemoryObjectStore()
     gate = Gate(store)

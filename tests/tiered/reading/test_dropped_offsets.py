@@ -48,7 +48,7 @@ def holes(tier: MeteredTier, topic: str) -> list[tuple[int, int]]:
     return [(hole.start_offset, hole.end_offset) for hole in tier.service.catalog.topics[topic].holes]
 
 
-async def test_what_a_pack_holds_is_not_declared() -> None:
+async def test_offsets_held_by_a_pack_are_not_declared() -> None:
     tier = MeteredTier({"a": SILENT, "b": SILENT})
     async with tier.opened(CONFIG):
         send(tier, "a", 40)
@@ -87,7 +87,7 @@ async def test_a_sweep_on_demand_declares_nothing_that_a_round_is_uploading() ->
         assert tier.service.catalog.queue_ends("a") == {0: 35}
 
 
-async def test_what_comes_with_a_later_entry_of_the_round_is_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_of_a_later_entry_of_the_round_are_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of very many topics have an entry each; what was dropped is weighed against all of them."""
     monkeypatch.setattr(round_uploads, "ENTRY_BYTES_MAX", 1)
     store = StoreWithHook()

@@ -84,7 +84,7 @@ async def test_no_storage_header_is_sent_by_default() -> None:
         assert storage_headers(stub.requests[0]) == {}
 
 
-def test_what_keeps_history() -> None:
+def test_storage_options_of_history_objects() -> None:
     identity = SegmentId(1, 2)
     history = [
         *KEYS.segment("t", identity),
@@ -122,7 +122,7 @@ def test_what_keeps_history() -> None:
         ("secret_key=***", "opens nothing"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: str, words: str) -> None:
+def test_contradictory_options_are_refused(options: str, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         parse_s3_url(f"s3://bucket?{options}")
 

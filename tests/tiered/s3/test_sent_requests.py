@@ -75,7 +75,7 @@ def counted_and_seen(meter: CostMeter, proxy: S3Proxy) -> tuple[dict[str, int], 
 
 
 @pytest.mark.s3
-async def test_what_is_counted_is_what_a_proxy_before_the_server_has_seen(any_s3_bucket: S3Bucket) -> None:
+async def test_the_counted_requests_equal_those_seen_by_a_proxy(any_s3_bucket: S3Bucket) -> None:
     """Uploads in parts, repetitions, bulk deletes of more than 1000 keys, pages of listings, unfinished uploads."""
     trouble = Trouble()
     meter = CostMeter(KEYS, lambda: 0)

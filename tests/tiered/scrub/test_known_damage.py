@@ -66,7 +66,7 @@ async def test_a_deep_scrub_settles_it_when_it_comes_to_it(memory: Memory) -> No
     assert counts == [1, 1, 0, 0], "read again third"
 
 
-async def test_what_has_left_the_catalog_is_broken_no_more(memory: Memory) -> None:
+async def test_findings_out_of_the_catalog_are_dropped(memory: Memory) -> None:
     await flip_bit(memory.rig.objects, objects_of(memory.rig, ObjectKind.LOG)[0], Random(1))
     assert await memory.scrub(deep=True) == 1
     memory.rig.cut_ms = memory.rig.clock.now_ms + 1

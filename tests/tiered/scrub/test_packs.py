@@ -144,7 +144,7 @@ async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, i
     await check_whole(rig)
 
 
-async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> None:
+async def test_extra_objects_are_found_and_deleted_if_allowed(rig: ScrubRig) -> None:
     unknown = KEYS.pack("forever", SegmentId(9, 1))
     await rig.objects.put(unknown, b"unknown content")
     async with rig.opened():

@@ -222,7 +222,7 @@ async def test_a_hint_exchanged_with_a_pin(rig: ScrubRig) -> None:
     await check_whole(rig)
 
 
-async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> None:
+async def test_extra_objects_are_found_and_deleted_if_allowed(rig: ScrubRig) -> None:
     head = rig.catalog.version
     unknown = {
         f"{KEYS.topics_prefix}orders/notes.txt": ObjectKind.OTHER,
@@ -387,7 +387,7 @@ async def test_a_damaged_newest_entry_does_not_prevent_commits(rig: ScrubRig) ->
     await check_whole(rig)
 
 
-async def test_what_is_extra_or_missing_beside_the_newest_entry(rig: ScrubRig) -> None:
+async def test_extra_or_missing_entries_beside_the_newest_one(rig: ScrubRig) -> None:
     """A reader of the bucket sees an entry behind a gap; the writer detects that it has written none there."""
     for _ in range(2):
         rig.put("orders", 20)

@@ -45,7 +45,7 @@ def test_incarnations_of_a_topic_are_apart() -> None:
     assert len(pending) == 1
 
 
-def test_what_is_dropped_bit_by_bit_is_one_hole() -> None:
+def test_adjacent_drops_are_one_hole() -> None:
     pending = PendingHoles()
     for start in range(0, 100, 10):
         pending.add("T", 3, QueueHole(0, start, start + 10))

@@ -49,7 +49,7 @@ def test_with_a_whole_burst_saved_up_the_longest_waiting_are_sealed() -> None:
     assert admission.is_widened
 
 
-def test_what_cannot_be_paid_for_by_segments_is_packed_with_all_that_waits() -> None:
+def test_topics_beyond_the_budget_of_segments_are_packed_with_all_waiting_ones() -> None:
     spender = Spender(1_600)
     admission = admission_of(spender)
     asked: list[tuple[int, bool]] = []
@@ -71,7 +71,7 @@ def test_what_cannot_be_paid_for_by_segments_is_packed_with_all_that_waits() -> 
     assert len(admission.waiting) == 20, "those of the same round wait still"
 
 
-def test_what_must_be_sealed_is_whatever_it_costs_and_that_is_counted() -> None:
+def test_forced_seals_beyond_the_budget_run_and_are_counted() -> None:
     spender = Spender(1_600)
     admission = admission_of(spender)
     spender.spend(5_000)
@@ -85,7 +85,7 @@ def test_what_must_be_sealed_is_whatever_it_costs_and_that_is_counted() -> None:
     assert not admission.is_over_age(1, now_ms=24 * 3_600_000)
 
 
-def test_what_must_be_sealed_and_can_be_paid_for_is_not_beyond_the_budget() -> None:
+def test_forced_seals_within_the_budget_are_not_counted_as_excess() -> None:
     spender = Spender(1_600)
     admission = admission_of(spender)
     spender.spend(193)

@@ -137,7 +137,7 @@ def test_readers_of_all_queues_send_large_requests_alone(case_count: Callable[..
             assert size_bytes <= max(fetch_bytes_max, largest) + 2 * RANGE_BYTES_MIN, seed
 
 
-def test_what_was_passed_or_is_missed_by_others_is_left_alone() -> None:
+def test_used_and_foreign_frames_are_not_fetched_again() -> None:
     """In a cache that evicts frames: a frame that a reader has used is not fetched again with its next frames."""
     footer = footer_of([[200 * KIB] * 3, [100 * KIB], [MIB, 100 * KIB]])
     units = FetchUnits.of(footer)

@@ -77,7 +77,7 @@ def test_a_queue_goes_on_behind_all_that_it_can_have_reached() -> None:
     assert planned.new_queue_offset == 100
 
 
-def test_what_had_expired_by_the_ledger_stays_hidden() -> None:
+def test_messages_expired_by_the_ledger_stay_hidden() -> None:
     """A time to live that was set after the snapshot has taken segments away, and left what shares a pack."""
     # The claim was committed at 70 000: records that expired since the last write before it have not been deleted.
     ledger = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=70_000)
@@ -186,7 +186,7 @@ def test_the_later_life_of_a_topic_counts() -> None:
     assert topic.queues == (QueuePlan(queue_id=0, cold_end=0, hole_start=0, next_offset=100, known_lost_count=20),)
 
 
-def test_what_was_deleted_stays_so() -> None:
+def test_deleted_topics_stay_deleted() -> None:
     gone = TopicEntry(topic="orders", incarnation=1, deleted=True)
     for snapshot, ledger in (
         (state(orders((0, 9), deleted=True)), catalog(cold(0, 5))),

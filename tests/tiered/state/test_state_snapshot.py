@@ -53,7 +53,7 @@ def test_the_stored_form() -> None:
         encode_state(snapshot(StateName(2, 7), log_offset=1_001)),
     ],
 )
-def test_what_is_no_snapshot_of_that_name(data: bytes) -> None:
+def test_objects_that_are_no_snapshot_of_their_name(data: bytes) -> None:
     with pytest.raises(StateCorruptError):
         decode_state(data, name=StateName(2, 7))
 
@@ -153,7 +153,7 @@ async def test_the_one_before_is_taken_when_the_newest_is_damaged(bit: int) -> N
     assert heir.reserved_ceiling == 0, "a damaged one reserves nothing"
 
 
-async def test_what_cannot_be_read_makes_no_good_one_go() -> None:
+async def test_unreadable_snapshots_replace_no_readable_one() -> None:
     """A foreign object has been put under a name of this epoch, before its writer has listed the names."""
     store = MemoryObjectStore()
     first = StateLog(await open_writer(store))
@@ -221,7 +221,7 @@ async def test_one_of_a_later_version_is_not_passed_over() -> None:
         await find_newest(store, KEYS)
 
 
-async def test_what_was_put_without_an_answer_is_one_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_put_without_an_answer_counts_in_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryObjectStore()
     log = StateLog(await open_writer(store))
     for _ in range(2):
@@ -310,7 +310,7 @@ async def fill_epochs(store: MemoryObjectStore) -> int:
         (StateName(3, UNLISTED_MAX - 1), StateName(3, UNLISTED_MAX)),
     ],
 )
-async def test_what_a_listing_has_not_seen_is_found_by_name(shown: tuple[StateName, ...]) -> None:
+async def test_snapshots_missing_in_a_listing_are_found_by_name(shown: tuple[StateName, ...]) -> None:
     store = Lagging()
     epoch = await fill_epochs(store)
     store.shown = shown

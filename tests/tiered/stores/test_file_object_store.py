@@ -90,7 +90,7 @@ async def violation(seed: int, *, ignored: ObjectSyncSite | None = None) -> str 
 
 
 @pytest.mark.parametrize("seed_range", range(4))
-async def test_what_was_answered_survives_a_power_cut(seed_range: int) -> None:
+async def test_answered_writes_survive_a_power_cut(seed_range: int) -> None:
     for seed in range(seed_range * 60, seed_range * 60 + 60):
         assert await violation(seed) is None, f"seed={seed}"
 

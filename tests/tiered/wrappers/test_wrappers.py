@@ -94,7 +94,7 @@ async def test_retries_wait_longer_each_time_and_give_up() -> None:
     assert all(low <= slept <= high for slept, (low, high) in zip(time.slept_ms, bounds, strict=True))
 
 
-async def test_what_cannot_change_is_not_retried() -> None:
+async def test_permanent_errors_are_not_retried() -> None:
     class Refusing(MemoryObjectStore):
         async def get(self, key: str) -> bytes:
             raise ObjectStoreRefusedError(key=key)
@@ -236,7 +236,7 @@ async def test_a_late_create_loses_against_its_retry() -> None:
     assert memory.objects["a"] == b"second"
 
 
-async def test_what_is_on_its_way_outlives_its_sender() -> None:
+async def test_a_request_in_flight_outlives_its_sender() -> None:
     """A call that is carried out twice, the second time when the process is long dead."""
     memory = MemoryObjectStore()
     faults = [Fault.TWICE, Fault.CRASH_BEFORE]

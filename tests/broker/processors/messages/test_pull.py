@@ -37,7 +37,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 
 
 @pytest.mark.parametrize("through_chunks", [True, False])
-async def test_what_each_offset_finds(broker: DataBroker, through_chunks: bool) -> None:
+async def test_each_offset_has_its_pull_result(broker: DataBroker, through_chunks: bool) -> None:
     """The table of the module, for the hot tier alone."""
     consumer = Consumer(broker, through_chunks=through_chunks)
     assert outcome(consumer.pull(0)) == (19, "NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)
@@ -441,7 +441,7 @@ async def test_expired_messages_are_never_returned(broker: DataBroker) -> None:
     assert outcome(consumer.pull(10, topic="Short")) == (19, "OFFSET_OVERFLOW_ONE", 10, 10, 10)
 
 
-async def test_what_has_expired_stays_so(broker: DataBroker) -> None:
+async def test_expired_messages_stay_expired(broker: DataBroker) -> None:
     """A longer time to live brings nothing back, and hides nothing that had not expired."""
     consumer = await ttl_broker(broker, 5_000)
     assert outcome(consumer.pull(0, topic="Short"))[3] == 5

@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("frame", "code"), REFUSED.values(), ids=REFUSED.keys())
-async def test_what_is_refused_is_not_stored(tmp_path: Path, frame: bytes, code: int) -> None:
+async def test_refused_messages_are_not_stored(tmp_path: Path, frame: bytes, code: int) -> None:
     """Each with RocketMQ's code, and the broker's properties in the answer."""
     async with data_broker(tmp_path, topics=[TOPIC, "%RETRY%group"], start=False, message_bytes_max=3_000) as broker:
         answer = await Producer(broker).send(frame)

@@ -152,7 +152,7 @@ async def test_answers_of_decisions_are_bare(broker: DataBroker) -> None:
         ({"commitOrRollback": "many"}, 1, None),
     ],
 )
-async def test_what_a_decision_is_refused_for(
+async def test_invalid_decisions_are_refused(
     broker: DataBroker, fields: dict[str, str], code: int, remark: str | None, is_oneway: bool
 ) -> None:
     producer = TransactionClient(broker)
@@ -285,7 +285,7 @@ async def test_a_parked_message_may_be_in_the_cold_tier(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("message_id", ["", "nonsense", "7F00000100002A9F00000000000000FF"])
-async def test_what_cannot_be_resumed(broker: DataBroker, message_id: str) -> None:
+async def test_messages_that_cannot_be_resumed(broker: DataBroker, message_id: str) -> None:
     producer = TransactionClient(broker)
     answer = await producer.ask(resume_command(message_id))
     assert answer.code == 1

@@ -158,7 +158,7 @@ async def come_back(broker: DataBroker, client: PopClient, count: int = 1) -> No
     await broker.pop.reviver.step()
 
 
-async def test_what_comes_back_is_popped_under_its_first_topic(broker: DataBroker) -> None:
+async def test_a_redelivered_message_is_popped_under_its_first_topic(broker: DataBroker) -> None:
     client = PopClient(broker)
     await come_back(broker, client)
     answer = client.pop_answer()
@@ -239,7 +239,7 @@ async def test_a_message_without_room_for_its_receipt_is_answered_as_it_is(broke
         ({"maxMsgNums": "x"}, 1, "a custom field cannot be read"),
     ],
 )
-async def test_what_is_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
+async def test_invalid_pops_are_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
     answer = PopClient(broker).pop_answer(**fields)
     assert answer.code == code
     assert (answer.remark or "").startswith(remark)
@@ -330,7 +330,7 @@ async def test_a_pop_waits_on_when_what_came_is_not_for_it(broker: DataBroker) -
     assert bodies(popped(await client.wait_answer(opaque))) == [b"b"]
 
 
-async def test_what_comes_back_wakes_too(broker: DataBroker) -> None:
+async def test_a_redelivered_message_wakes_waiting_pops(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a")
     client.pop()

@@ -54,7 +54,7 @@ async def test_only_messages_that_match(broker: DataBroker) -> None:
 
 
 @pytest.mark.usefixtures("pace")
-async def test_what_comes_back_is_chosen_too(broker: DataBroker) -> None:
+async def test_redelivered_messages_are_filtered_too(broker: DataBroker) -> None:
     client = PopClient(broker)
     send_prices(client, 1, 2)
     assert bodies(await client.pop_later(**by_sql("price = 2"))) == [b"2"]
