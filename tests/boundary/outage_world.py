@@ -89,7 +89,7 @@ class Bucket:
         self._random = random
 
     def __call__(self, number: int, call: StoreCall) -> Fault:
-        """What happens to a call. The first ones of an outage may be carried out and get no answer."""
+        """The outcome of a call. The first calls of an outage may be carried out and get no answer."""
         if self.is_away:
             if self.lost_answers and call.verb in (Verb.PUT, Verb.CREATE_IF_ABSENT):
                 self.lost_answers -= 1
@@ -172,7 +172,7 @@ class OutageWorld:
         self._tier = asyncio.get_running_loop().create_task(self._run_tier())
 
     async def kill_tier(self) -> None:
-        """What it had not committed is lost with it."""
+        """Kill the tier process; its uncommitted work is lost."""
         if self._tier is not None:
             self._tier.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -398,7 +398,7 @@ class OutageWorld:
                 bounds[topic, queue_id] = ColdBounds(min_offset=start, end_offset=end)
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
-        """What the tier has said of a queue in this boot."""
+        """The tier's last bounds of a queue in this boot."""
         if self._bounds is None:
             return None
         return self._bounds.get((topic, queue_id), ColdBounds(min_offset=0, end_offset=0))
@@ -471,7 +471,7 @@ class OutageWorld:
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def dropped_offsets(self, place: Place) -> set[int]:
-        """What was given up, by the record of it."""
+        """The offsets that were dropped, by the list of dropped ranges."""
         return {
             offset
             for each in self.ranges
@@ -480,7 +480,7 @@ class OutageWorld:
         }
 
     def cold_runs(self, catalog: Catalog, place: Place) -> list[tuple[int, int]]:
-        """What segments and packs hold of a queue, in order."""
+        """The ranges of a queue that segments and packs hold, in order."""
         topic, queue_id = place
         return held_ranges(catalog, topic).get(queue_id, [])
 

@@ -41,7 +41,7 @@ SAMPLES = 4
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader wants of a queue: all messages, one tag's, or one key's and another tag's."""
+    """The messages that a reader wants of a queue: all, one tag's, or one key's and another tag's."""
 
     subscription: str
     expression_type: str = "TAG"
@@ -89,7 +89,7 @@ class Seal:
 
 @dataclass(frozen=True)
 class DeleteLocalFiles:
-    """Local retention takes what it may."""
+    """Local retention deletes all files that it may."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ _steps: st.SearchStrategy[Step] = st.one_of(
 
 
 class History:
-    """One case: a broker, and what it has promised so far."""
+    """One case: a broker, and its promises so far."""
 
     def __init__(self, folder: Path, flush: FlushDiskType, seed: int, witness: Counter[str]) -> None:
-        """`witness` counts what the cases met, so that a test can see that they met it at all."""
+        """`witness` counts the events of the cases, so that a test can check that they happened at all."""
         self.broker = WholeBroker(folder, flush=flush)
         self.log = EndlessLog()
         self._witness = witness

@@ -77,7 +77,7 @@ class TtlModel:
         return [each for each in self.topics[name].messages if each.queue_id == queue_id]
 
     def visible(self, name: str, queue_id: int) -> list[Message]:
-        """What is there of a queue."""
+        """Return the visible messages of a queue."""
         return [each for each in self.queue(name, queue_id) if not each.has_expired]
 
     def end(self, name: str, queue_id: int) -> int:

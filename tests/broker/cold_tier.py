@@ -1,4 +1,4 @@
-"""A cold tier in memory: ColdReads over a plain list of records, with switches for what can go wrong."""
+"""A cold tier in memory: ColdReads over a plain list of records, with switches for errors."""
 
 from __future__ import annotations
 
