@@ -1,4 +1,4 @@
-"""A private authority and a server's certificate by it, for tests of TLS: nobody trusts them who is not told to."""
+"""A private authority and a server's certificate by it, for tests of TLS: only clients configured with it trust it."""
 
 from __future__ import annotations
 

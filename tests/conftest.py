@@ -114,5 +114,5 @@ def no_store_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     folder = request.node.funcargs.get("tmp_path")
     if folder is not None:
-        left = [path for path in RealDisk._locked if path.startswith(f"{folder.resolve()}/")]
-        assert left == []
+        still_locked = [path for path in RealDisk._locked if path.startswith(f"{folder.resolve()}/")]
+        assert still_locked == []

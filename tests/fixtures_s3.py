@@ -92,7 +92,7 @@ def _is_there(client: Any, bucket: str, key: str) -> bool:
 
 @pytest.fixture(scope="session")
 def s3_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], S3Server]]:
-    """`s3_servers(kind)`: the worker's server of that kind, started when first asked for."""
+    """`s3_servers(kind)`: the worker's server of that kind, started at its first use."""
     running: dict[str, S3Server] = {}
     with contextlib.ExitStack() as stack:
 
@@ -107,7 +107,7 @@ def s3_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 
 @pytest.fixture(scope="session")
 def tls_s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The worker's MinIO behind TLS, by an authority that nobody knows: `server.authority` is its file."""
+    """The worker's MinIO behind TLS, by an authority that no client trusts: `server.authority` is its file."""
     have(lambda: check_installed("minio"))
     folder = tmp_path_factory.mktemp("s3-tls")
     make_certificates(folder / "certificates")

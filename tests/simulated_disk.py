@@ -1,4 +1,4 @@
-"""Simulated disk: a file system in memory that tells apart what was written from what was made durable.
+"""Simulated disk: a file system in memory that keeps the written state and the durable state apart.
 
 It implements `thermocline.store.files.disk.Disk` and stands in for it in power-cut tests.
 
@@ -41,7 +41,7 @@ class PowerCut(BaseException):
 
 @dataclass(eq=False)
 class _File:
-    """A file's bytes: as they are, as they are durable, and what lies between."""
+    """A file's bytes: the current ones, the durable ones, and the changes between."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -169,11 +169,11 @@ class SimulatedDisk:
             for change in self._changes:
                 if random.random() < share:
                     for folder, name, target in change.effects:
-                        known = entries.setdefault(id(folder), dict(folder.durable))
+                        folder_entries = entries.setdefault(id(folder), dict(folder.durable))
                         if target is None:
-                            known.pop(name, None)
+                            folder_entries.pop(name, None)
                         else:
-                            known[name] = target
+                            folder_entries[name] = target
             files: dict[int, _File] = {}
 
             def copy_of(node: _File | _Folder) -> _File | _Folder:
@@ -228,7 +228,7 @@ class SimulatedDisk:
         return walk(self._root, "")
 
     def corrupt(self, path: str, position: int, data: bytes) -> None:
-        """Change bytes behind everybody's back, durably."""
+        """Change bytes without a recorded write, durably."""
         file = self._file(path)
         file.content[position : position + len(data)] = data
         file.durable[position : position + len(data)] = data
@@ -393,7 +393,7 @@ class SimulatedDisk:
             return release
 
     def is_locked_here(self, path: str) -> bool:
-        """Whether what is there is what we hold."""
+        """Whether this disk object holds the lock."""
         with self._lock:
             self._check()
             return path in self._locks and self._find(path) is self._locks[path]
@@ -540,7 +540,7 @@ class SimulatedFile:
         """Nothing: all of it is memory."""
 
     def load_pages(self, position: int, size_bytes: int) -> None:
-        """Note that it was asked for."""
+        """Record the range."""
         assert position + size_bytes <= self.size_bytes
         self.loaded.append((position, position + size_bytes))
 

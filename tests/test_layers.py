@@ -1,4 +1,4 @@
-"""Layers: what each folder may import of the others, and nothing else; and the codec knows no socket.
+"""Layers: each folder imports only the folders that the tables allow; and the codec imports no socket.
 
 The imports are read, never executed, wherever in a file they stand. The tables are the architecture: a new edge is
 added here, in the open. They fail on a folder, module or edge that does not exist any more, so they cannot decay.
@@ -490,7 +490,7 @@ def test_each_folder_imports_only_what_it_may() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_codec_knows_no_socket_task_or_logger() -> None:
+def test_the_codec_imports_no_socket_task_or_logger() -> None:
     wrong = [
         f"{modules()[module].relative_to(ROOT)}:{line} imports {imported}"
         for module, line, imported in imports()

@@ -1,4 +1,4 @@
-"""The simulated disk keeps its word: what is synced stays, what is not may go in every way."""
+"""The simulated disk: synced data survives a cut, other data may be lost in every way."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_names_change_independently_but_each_at_once() -> None:
     assert found == {("a", "b"), ("a",), ("b", "c"), ("c",)}
 
 
-def test_what_is_below_a_lost_folder_is_lost() -> None:
+def test_files_below_a_lost_folder_are_lost() -> None:
     disk = new_disk()
     disk.make_directory("/d/e")
     file = disk.open("/d/e/a", create=True)

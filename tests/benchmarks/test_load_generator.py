@@ -1,4 +1,4 @@
-"""The load generator counts what it is told to count, against a broker made of a few lines that can be told to err."""
+"""The load generator sends and counts the configured number of messages; a small broker here fails on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker promises, as plain lists: every queue one endless log, from which only what has expired is missing.
+"""The promises of a broker, as plain lists: every queue is one endless log without its expired messages.
 
 cut = max(cuts that changes of the TTL have fixed, now - TTL)        a message is there while stored at or after it
 """
@@ -41,7 +41,7 @@ class EndlessLog:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.gone: list[Message] = []
-        """Messages of topics that were deleted: nobody may see them again."""
+        """Messages of deleted topics: no read may return them."""
 
     def make_topic(self, name: str, ttl_ms: int | None) -> None:
         """A new life of a name begins."""
@@ -53,7 +53,7 @@ class EndlessLog:
         self.gone += [message for messages in topic.queues.values() for message in messages]
 
     def set_ttl(self, name: str, ttl_ms: int | None, *, now_ms: int) -> None:
-        """What has expired by now stays so."""
+        """Messages that have expired by now stay expired."""
         topic = self.topics[name]
         topic.fixed_cut_ms, topic.ttl_ms = topic.cut_ms(now_ms), ttl_ms
 
@@ -64,7 +64,7 @@ class EndlessLog:
         messages.append(message)
 
     def visible(self, name: str, queue_id: int, *, now_ms: int) -> list[Message]:
-        """What is there of a queue."""
+        """Return the visible messages of a queue."""
         topic = self.topics[name]
         cut_ms = topic.cut_ms(now_ms)
         return [message for message in topic.queues.get(queue_id, []) if message.store_ms >= cut_ms]

@@ -78,7 +78,7 @@ Place = tuple[str, int]
 
 
 class Bucket:
-    """Objects, and whether anybody gets at them."""
+    """Objects of the bucket, and whether requests reach it."""
 
     def __init__(self, random: Random) -> None:
         self.objects = MemoryObjectStore()
@@ -89,7 +89,7 @@ class Bucket:
         self._random = random
 
     def __call__(self, number: int, call: StoreCall) -> Fault:
-        """What happens to a call. The first ones of an outage may be carried out and get no answer."""
+        """The outcome of a call. The first calls of an outage may be carried out and get no answer."""
         if self.is_away:
             if self.lost_answers and call.verb in (Verb.PUT, Verb.CREATE_IF_ABSENT):
                 self.lost_answers -= 1
@@ -172,7 +172,7 @@ class OutageWorld:
         self._tier = asyncio.get_running_loop().create_task(self._run_tier())
 
     async def kill_tier(self) -> None:
-        """What it had not committed is lost with it."""
+        """Kill the tier process; its uncommitted work is lost."""
         if self._tier is not None:
             self._tier.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -180,7 +180,7 @@ class OutageWorld:
             self._tier = None
 
     async def kill_broker(self) -> None:
-        """`kill -9` of everything: what was written is there, what was known is not."""
+        """`kill -9` of all processes: the disk keeps what was written, the memory is lost."""
         await self.kill_tier()
         self.disk.revive()
         self._open_store()
@@ -398,7 +398,7 @@ class OutageWorld:
                 bounds[topic, queue_id] = ColdBounds(min_offset=start, end_offset=end)
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
-        """What the tier has said of a queue in this boot."""
+        """The tier's last bounds of a queue in this boot."""
         if self._bounds is None:
             return None
         return self._bounds.get((topic, queue_id), ColdBounds(min_offset=0, end_offset=0))
@@ -426,7 +426,7 @@ class OutageWorld:
             return
         if offset >= queue.min_offset:
             found = self.store.get(topic, queue_id, offset, count_max=32, bytes_max=1 << 20, codes=None)
-            self._take(place, list(found.buffers), found.next_begin_offset)
+            self._check_pulled(place, list(found.buffers), found.next_begin_offset)
             self.witness["hot pulls"] += 1
             return
         bounds, reader = self.bounds(topic, queue_id), self.reader
@@ -434,7 +434,7 @@ class OutageWorld:
             self.witness["cold pulls before the tier was heard of"] += 1
             return
         if offset >= bounds.end_offset:
-            self._take(place, [], queue.min_offset)
+            self._check_pulled(place, [], queue.min_offset)
             return
         if reader is None:
             return
@@ -444,17 +444,17 @@ class OutageWorld:
         try:
             cold = await reader.pull(pull)
         except ObjectStoreUnavailableError:
-            self.witness["cold pulls told to try again"] += 1
+            self.witness["cold pulls answered with try again"] += 1
             return
         except asyncio.CancelledError:
             if self.reader is not reader:
                 return  # its process was killed, not this consumer
             raise
         assert cold.next_offset > offset
-        self._take(place, list(cold.buffers), cold.next_offset)
+        self._check_pulled(place, list(cold.buffers), cold.next_offset)
         self.witness["cold pulls"] += 1
 
-    def _take(self, place: Place, buffers: list[memoryview | bytes], next_offset: int) -> None:
+    def _check_pulled(self, place: Place, buffers: list[memoryview | bytes], next_offset: int) -> None:
         start = self.next_read[place]
         assert next_offset >= start
         got: set[int] = set()
@@ -471,7 +471,7 @@ class OutageWorld:
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def dropped_offsets(self, place: Place) -> set[int]:
-        """What was given up, by the record of it."""
+        """The offsets that were dropped, by the list of dropped ranges."""
         return {
             offset
             for each in self.ranges
@@ -480,7 +480,7 @@ class OutageWorld:
         }
 
     def cold_runs(self, catalog: Catalog, place: Place) -> list[tuple[int, int]]:
-        """What segments and packs hold of a queue, in order."""
+        """The ranges of a queue that segments and packs hold, in order."""
         topic, queue_id = place
         return held_ranges(catalog, topic).get(queue_id, [])
 

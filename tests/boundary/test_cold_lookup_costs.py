@@ -1,5 +1,7 @@
-"""Lookups of what a broker has sealed a moment ago, and of what its tier process finds when it begins anew: at the
-price of the records found, and nothing for what is not there; with the parts put together as brokers have them.
+"""Lookups of records that a broker sealed a moment ago, and of records that a restarted tier process finds.
+
+A lookup costs the requests for the records found; one that finds no record costs none. The parts are assembled as
+in brokers.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ async def broker(folder: Path) -> AsyncIterator[MeteredBroker]:
 async def check_costs(broker: MeteredBroker, places: list[int]) -> None:
     for number in range(0, len(places), 7):
         before = broker.read_count
-        assert await wire.query_key(broker.connection, TOPIC, f"nobody {number}") == []
+        assert await wire.query_key(broker.connection, TOPIC, f"missing {number}") == []
         assert broker.read_count == before
         (found,) = await wire.query_key(broker.connection, TOPIC, f"key{number}")
         assert found.physical_offset == places[number]

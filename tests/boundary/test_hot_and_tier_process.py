@@ -104,7 +104,7 @@ async def test_limits_and_budgets_count_at_once_and_for_the_next_tier_process(br
     assert broker.tier_role.rates.reads.ms_per_request == 10
 
 
-async def test_what_was_dropped_is_declared_where_nobody_holds_it(broker: BrokerWithAbsentStore) -> None:
+async def test_a_dropped_range_is_declared_where_no_object_holds_it(broker: BrokerWithAbsentStore) -> None:
     """And not sealed any more; what was committed after all is no hole."""
     dropped = DroppedRange(
         topic=TOPIC,
@@ -166,7 +166,7 @@ async def test_a_bucket_that_is_away_is_known_and_asks_readers_to_come_back(brok
     assert broker.cold.health().state is ColdState.SERVING
 
 
-async def test_a_place_is_not_called_empty_before_it_is_said_what_has_expired(
+async def test_a_place_is_not_reported_empty_before_the_cut_is_known(
     broker: BrokerWithAbsentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tier process that has just started does not know yet which of its records are visible."""

@@ -2,9 +2,9 @@
 
 A history is appends, seals, local deletion, changes of TTL, topics deleted and made again, time that passes, and
 restarts of the tier process and of the broker, clean or not; the tier process may die at any of its requests. Between
-the steps each queue is asked for its bounds, read from somewhere, and searched by time; topics are searched by key, and
-single messages viewed by their place. Every answer must be that of `EndlessLog`. In the end the bucket holds what the
-ledger's readable versions name, and nothing more.
+the steps the test reads the bounds of each queue, reads it from a random offset and searches it by time; it searches
+topics by key, and reads single messages by physical offset. Every answer must be that of `EndlessLog`. In the end the
+bucket holds exactly the objects that the ledger's readable versions name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SAMPLES = 4
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader wants of a queue: all messages, one tag's, or one key's and another tag's."""
+    """The messages that a reader wants of a queue: all, one tag's, or one key's and another tag's."""
 
     subscription: str
     expression_type: str = "TAG"
@@ -89,7 +89,7 @@ class Seal:
 
 @dataclass(frozen=True)
 class DeleteLocalFiles:
-    """Local retention takes what it may."""
+    """Local retention deletes all files that it may."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Remake:
 
     topic: str
     ttl_ms: int
-    is_told_between: bool
+    is_reported_between: bool
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ _steps: st.SearchStrategy[Step] = st.one_of(
 
 
 class History:
-    """One case: a broker, and what it has promised so far."""
+    """One case: a broker, and its promises so far."""
 
     def __init__(self, folder: Path, flush: FlushDiskType, seed: int, witness: Counter[str]) -> None:
-        """`witness` counts what the cases met, so that a test can see that they met it at all."""
+        """`witness` counts the events of the cases, so that a test can check that they happened at all."""
         self.broker = WholeBroker(folder, flush=flush)
         self.log = EndlessLog()
         self._witness = witness
@@ -203,7 +203,7 @@ class History:
                 await wire.make_topic(self.broker.connection, topic, queues=QUEUES)
                 self.log.make_topic(topic, None)
             for step in steps:
-                await self.take(step)
+                await self.run_step(step)
                 await self.check_bounds()
             await self.check_everything()
             await self._check_bucket()
@@ -211,7 +211,7 @@ class History:
             await self.broker.stop(is_crash=True)
             await self.broker.remove_objects()
 
-    async def take(self, step: Step) -> None:
+    async def run_step(self, step: Step) -> None:
         """Take one step."""
         broker, connection = self.broker, self.broker.connection
         match step:
@@ -233,7 +233,7 @@ class History:
             case Remake():
                 await wire.delete_topic(connection, step.topic)
                 self.log.delete_topic(step.topic)
-                if step.is_told_between:
+                if step.is_reported_between:
                     await broker.report()
                 await wire.make_topic(connection, step.topic, queues=QUEUES, ttl_ms=step.ttl_ms)
                 self.log.make_topic(step.topic, step.ttl_ms or None)

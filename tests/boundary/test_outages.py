@@ -92,7 +92,7 @@ async def run_case(seed: int, policy: FullPolicy | None) -> Counter[str]:
 
 
 async def catch_up(world: OutageWorld) -> None:
-    """Wait until everything is committed, read, and what nobody names is collected."""
+    """Wait until all messages are committed and read, and the collector has deleted the objects without a name."""
     world.is_producing = False
     async with asyncio.timeout(CATCH_UP_S):
         while True:
@@ -142,7 +142,7 @@ async def check_whole(world: OutageWorld) -> None:
                 offset = found.next_offset
         assert world.read[place] == {
             offset: body for offset, body in enumerate(bodies) if offset in world.read[place]
-        }, "what was read is what was sent"
+        }, "the messages read equal the messages sent"
         assert set(range(len(bodies))) - world.read[place].keys() <= world.dropped_offsets(place)
         world.witness["lost by name"] += len(missing)
         world.witness["messages"] += len(bodies)
@@ -161,7 +161,7 @@ def test_outages_longer_than_local_retention(policy: FullPolicy | None, case_cou
             error.add_note(f"seed {seed}")
             raise
     expected = ["outages longer than five times retention", "kills", "cold pulls", "hot pulls", "files deleted"]
-    expected += ["starts without the bucket", "cold pulls told to try again", "packs", "merged packs"]
+    expected += ["starts without the bucket", "cold pulls answered with try again", "packs", "merged packs"]
     if policy is not FullPolicy.REFUSE:
         expected.append("lost by name")
     if policy is not FullPolicy.DROP_OLDEST:

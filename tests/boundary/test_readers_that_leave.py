@@ -82,7 +82,7 @@ async def fill(broker: WholeBroker) -> None:
         await broker.delete_local_files()
 
 
-async def test_what_was_read_for_a_client_that_left_is_free_within_a_second(folder: Path) -> None:
+async def test_reads_of_a_disconnected_client_are_freed_within_a_second(folder: Path) -> None:
     broker = BrokerOverHangingStore(folder)
     await broker.start()
     try:

@@ -31,7 +31,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whol
 
 
 async def send_timed(broker: WholeBroker, body: bytes) -> int:
-    """Send a message for later; where its record lies."""
+    """Send a timed message; returns the physical offset of its record."""
     answer = await wire.send(broker.connection, TOPIC, 0, body, properties=f"TIMER_DELAY_MS\x01{DELAY_MS}\x02")
     return answer.physical_offsets[0]
 

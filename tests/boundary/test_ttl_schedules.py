@@ -30,7 +30,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int]) -> None:
-    """What has expired is seen by nobody, what has not by everybody, whatever happens when."""
+    """No read returns an expired message, every read returns the others, whatever the order of events."""
     witness: Counter[str] = Counter()
     with asyncio.Runner() as runner:
         count = case_count(quick=20, full=30, soak=10_000)

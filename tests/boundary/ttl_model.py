@@ -1,8 +1,8 @@
-"""What time to live means, message by message: the witness of the schedules. It knows no cut.
+"""Model of time to live, message by message, as the reference of the schedules. It works without cut times.
 
 A message has an age. At the moment at which it is older than its topic's time to live it has expired, and stays so; it
-makes no difference what the time to live was before or becomes later. So the model has to be told of every moment: each
-time that time has passed, and around each change.
+makes no difference what the time to live was before or becomes later. So the test reports to the model each moment
+at which time has passed, and each change.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TtlModel:
         return [each for each in self.topics[name].messages if each.queue_id == queue_id]
 
     def visible(self, name: str, queue_id: int) -> list[Message]:
-        """What is there of a queue."""
+        """Return the visible messages of a queue."""
         return [each for each in self.queue(name, queue_id) if not each.has_expired]
 
     def end(self, name: str, queue_id: int) -> int:
@@ -105,7 +105,7 @@ class TtlModel:
         return sorted(found, key=lambda each: each.physical_offset, reverse=True)
 
     def hidden(self) -> list[Message]:
-        """Everything that nobody may see any more."""
+        """Return all messages that no read may return."""
         return [each for topic in self.topics.values() for each in topic.messages if each.has_expired] + self.gone
 
     def _age(self, topic: Topic) -> None:

@@ -1,12 +1,12 @@
-"""One random schedule of time to live on a whole broker, told by its seed, and everything that can be asked of it.
+"""One random schedule of time to live on a whole broker, drawn from a seed, and all reads that a broker answers.
 
 Steps are puts, time that passes, seals, sweeps, collections, local deletion, merges of packs, index objects made and
 merged, purges (after which no object of the bucket holds a body that was hidden), changes of the time to live (by the
 command and by RocketMQ's attribute; shrunk and extended at once, around sweeps and beside seals), topics deleted and
 made again, and restarts, some of them with the wall clock set back. Merges, index objects and purges are under way
 while the time to live changes, a collection takes what they work on, or a topic goes. After each step every queue's
-bounds are asked for, and something at random; in the end everything: by offset, by time, by key, by place, and by
-Spark's plan and reader, which get the bucket and nothing else.
+bounds are read, and one random read is made; at the end all reads: by offset, by time, by key, by physical offset, and
+by Spark's plan and reader, which get the bucket and nothing else.
 """
 
 from __future__ import annotations

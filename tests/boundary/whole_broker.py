@@ -115,7 +115,7 @@ class WholeBroker:
     def __init__(
         self, folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH, merge_fan_in: int | None = None
     ) -> None:
-        """`merge_fan_in`: packs are merged, and index objects made, when that is asked for and not by themselves."""
+        """`merge_fan_in`: merges of packs and builds of index objects run on request only, not by themselves."""
         self.clock = Clock(START_MS)
         self.disk = SimulatedDisk()
         self.disk.now_ms = START_MS
@@ -156,7 +156,7 @@ class WholeBroker:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover what is on the disk, and serve."""
+        """Recover the store from the disk, and serve."""
         resources = self._resources = AsyncExitStack()
         store = self.store = MessageStore.open(
             self._store_config, disk=self.disk, clock=self.clock, make_id=lambda: "boundary", process_id=1
@@ -284,7 +284,7 @@ class WholeBroker:
         await self._hub.ask("tier", HelperRequestCode.TIER_REPORT, request, timeout_ms=int(DEADLINE_S * 1_000))
 
     async def stop_tier(self) -> None:
-        """End the tier process, if it has not died; what is not committed is lost with it."""
+        """End the tier process, if it has not died; its uncommitted work is lost."""
         if self._tier_task is not None:
             self._tier_stop.set()
             with contextlib.suppress(ProcessCrash, BaseExceptionGroup):
@@ -295,7 +295,7 @@ class WholeBroker:
     # -- rounds --------------------------------------------------------------------------------------------------------
 
     async def report(self) -> None:
-        """Flush, write queue files, and tell the tier process what is new."""
+        """Flush, write queue files, and report the new messages to the tier process."""
         self.store.flush.flush()
         self.store.queues.write_dirty()
         self._rounds.publish()

@@ -1,4 +1,4 @@
-"""A cold tier in memory: ColdReads over a plain list of records, with switches for what can go wrong."""
+"""A cold tier in memory: ColdReads over a plain list of records, with switches for errors."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class MemoryColdTier:
     gate: asyncio.Event | None = None
     claimed: ColdBounds | None = None
     pulls: list[ColdPull] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    closed_readers: list[str] = field(default_factory=list)
 
-    def take(self, store: MessageStore, topic: str, queue_id: int, *, end: int, start: int = 0) -> None:
+    def copy_from(self, store: MessageStore, topic: str, queue_id: int, *, end: int, start: int = 0) -> None:
         """Copy queue offsets [start, end) out of a store."""
         queue = store.queues.find(topic, queue_id)
         assert queue is not None
@@ -91,7 +91,7 @@ class MemoryColdTier:
         )
 
     def reader_left(self, reader: str) -> None:
-        self.left.append(reader)
+        self.closed_readers.append(reader)
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
         record = await self._first(topic, queue_id, expired_before_ms)

@@ -35,7 +35,7 @@ class Popped:
 
     @property
     def topic(self) -> str:
-        """Where it lies."""
+        """Topic that stores the message."""
         return flagged_topic(TOPIC, GROUP, self.receipt.retry_flag)
 
 

@@ -191,8 +191,8 @@ async def test_both_ways_store_and_answer_the_same_bytes(
                 piece = data[start:end]
                 fast_wire.receive(piece)
                 ordinary_wire.receive(piece)
-            answer = fast_wire.take()
-            assert answer == ordinary_wire.take()
+            answer = fast_wire.drain()
+            assert answer == ordinary_wire.drain()
             assert not fast_wire.is_closed
             assert fast.store.commit_log.append_offset == ordinary.store.commit_log.append_offset
             for broker in (fast, ordinary):

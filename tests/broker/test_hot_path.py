@@ -114,7 +114,7 @@ async def paths(tmp_path: Path) -> dict[str, dict[str, str]]:
                 handled_before = code.handled_count
                 for wire in wires:
                     wire.receive(frame)
-                answers = [wire.take() for wire in wires]
+                answers = [wire.drain() for wire in wires]
                 assert answers[0] == answers[1], (client, form)
                 is_one_way = decode_command(frame[4:]).is_oneway
                 assert bool(answers[0]) is not is_one_way, (client, form)

@@ -18,7 +18,7 @@ from thermocline.store.config.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 
 STOPS = [
-    "HotProcess._leave",  # no new connections, NameServers are told
+    "HotProcess._leave",  # no new connections, unregistered from the NameServers
     "RemotingServer.close",  # clients: requests in flight are answered
     "Registration.close",
     "HealthServer.close",

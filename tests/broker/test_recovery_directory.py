@@ -1,4 +1,4 @@
-"""A directory that a recovery was cut off in: begun anew wherever that was; what somebody else has is left alone."""
+"""A directory of an interrupted recovery: started again wherever it stopped; files of other programs stay untouched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_one_that_was_cut_off_is_begun_anew(power_goes: bool) -> None:
 
 
 @pytest.mark.parametrize("path", ["/store/notes", "/store/thermocline/notes", "/store/config/topics.json"])
-def test_what_else_is_there_is_left_alone(path: str) -> None:
+def test_foreign_files_are_left_alone(path: str) -> None:
     disk = SimulatedDisk()
     make_durable_directory(disk, path.rpartition("/")[0])
     disk.open(path, create=True).close()

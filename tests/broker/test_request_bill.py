@@ -1,4 +1,4 @@
-"""What the cold tier asks of the object store, and so what it costs: nothing while nothing is due, few PUTs a segment.
+"""Requests of the cold tier to the object store, and their cost: none while nothing is due, few PUTs a segment.
 
 Everything from the local log to the object store is the real part; objects are in memory, counted, on a clock that the
 test moves. A round of the tier service is run where its loop would, each `account_interval_ms`.

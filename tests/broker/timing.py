@@ -52,7 +52,7 @@ def deliver_all(service: TimerService) -> int:
 
 
 def records_in(parts: BrokerParts, topic: str, queue_id: int = 0) -> list[MessageRecord]:
-    """What lies in a queue."""
+    """Return all records of a queue."""
     store = parts.base.store
     queue = store.queues.find(topic, queue_id)
     if queue is None:

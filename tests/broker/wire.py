@@ -108,11 +108,11 @@ class Wire:
 
     def catch_up(self) -> bytes:
         """Take what was sent so far, and let the broker know."""
-        written = self.take()
+        written = self.drain()
         self.connection.resume_writing()
         return written
 
-    def take(self) -> bytes:
+    def drain(self) -> bytes:
         """What was sent since the last call."""
         written = bytes(self._transport.written)
         self._transport.written.clear()
@@ -121,7 +121,7 @@ class Wire:
 
     def take_commands(self) -> list[RemotingCommand]:
         """The frames that were sent since the last call."""
-        return split_frames(self.take())
+        return split_frames(self.drain())
 
     async def wait_commands(self, count: int = 1) -> list[RemotingCommand]:
         """The next frames that are sent, exactly as many."""

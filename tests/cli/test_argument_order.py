@@ -1,6 +1,6 @@
-"""Arguments of all commands come in one order, so that a user who knows one command can type another.
+"""Arguments of all commands come in one order, so that users of one command can type another.
 
-    where            BROKER, NAMESPACE: whom to ask, or where something is kept
+    where            BROKER, NAMESPACE: the process to query, or the place where something is stored
     what             TOPIC, NAME, GROUP, SOURCE: the one thing that the command is about
     which of it      a message, a queue, keys; what is done with it; what it becomes
     file or bucket   URL, FILE, RECEIPT
@@ -67,7 +67,7 @@ def test_a_key_comes_before_its_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "usage"),
     [
         (("tier", "ls", "orders"), "thermocline tier ls TOPIC URL"),
         (("tier", "cat", "orders", "billing"), "thermocline tier cat TOPIC URL"),
@@ -80,6 +80,6 @@ def test_a_key_comes_before_its_value() -> None:
         (("spark", "lag", "a", "b", "--group", "g", "--from", URL_FIRST), "Give one TOPIC"),
     ],
 )
-def test_a_mistake_is_told_what_to_type(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_shows_the_usage(words: tuple[str, ...], usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2
-    assert told in capsys.readouterr().err
+    assert usage in capsys.readouterr().err

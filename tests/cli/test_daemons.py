@@ -144,7 +144,9 @@ def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys:
     with Producer(namesrv=dev["namesrv"]) as producer:
         producer.send_many(Message("orders", b"%d" % i, keys=f"k{i}") for i in range(20))
     wait_until(
-        lambda: waiting(capsys, dev, "orders") == 20, what="the tier process knows of the messages", interval_s=0.05
+        lambda: waiting(capsys, dev, "orders") == 20,
+        what="the tier process has the end offsets of the messages",
+        interval_s=0.05,
     )
     (segment,) = ask(capsys, dev, "tier", "seal", "orders")
     assert (segment["topic"], segment["messages"]) == ("orders", 20)
@@ -156,14 +158,14 @@ def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys:
     wait_until(lambda: len(ask(capsys, dev, *query)) == 1, what="the index follows", interval_s=0.05)
 
 
-def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remains_of_a_deleted_topic_are_purged(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("keep", "purge"):
         ask(capsys, dev, "topic", "create", name, "--queues", "1")
         with Producer(namesrv=dev["namesrv"]) as producer:
             producer.send_many(Message(name, b"%d" % i) for i in range(10))
         wait_until(
             lambda name=name: waiting(capsys, dev, name) == 10,
-            what="the tier process knows of the messages",
+            what="the tier process has the end offsets of the messages",
             interval_s=0.05,
         )
     sealed = {row["topic"]: row["segment"] for row in ask(capsys, dev, "tier", "seal")}
@@ -177,7 +179,7 @@ def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: 
     assert row["deleted_objects"] >= 1
     assert not pack.exists()
     assert len(ask(capsys, dev, "message", "pull", "keep")) == 10
-    assert run(["tier", "purge", "keep", "--yes", "--namesrv", dev["namesrv"]]) == 2, "--now is said by name"
+    assert run(["tier", "purge", "keep", "--yes", "--namesrv", dev["namesrv"]]) == 2, "--now must be given"
 
 
 def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,7 +187,9 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     with Producer(namesrv=dev["namesrv"]) as producer:
         producer.send_many(Message("short", b"%d" % i) for i in range(10))
     wait_until(
-        lambda: waiting(capsys, dev, "short") == 10, what="the tier process knows of the messages", interval_s=0.05
+        lambda: waiting(capsys, dev, "short") == 10,
+        what="the tier process has the end offsets of the messages",
+        interval_s=0.05,
     )
     (row,) = ask(capsys, dev, "ttl", "set", "short", "1h", "--dry-run")
     assert (row["messages"], row["ttl"]) == (0, "1h")
@@ -234,7 +238,9 @@ def test_a_dry_run_says_what_is_freed_by_a_price_table_of_ones_own(
         with Producer(namesrv=dev["namesrv"]) as producer:
             producer.send_many(Message("priced", Random(i).randbytes(2_000)) for i in range(10))
         wait_until(
-            lambda: waiting(capsys, dev, "priced") == 10, what="the tier process knows of the messages", interval_s=0.05
+            lambda: waiting(capsys, dev, "priced") == 10,
+            what="the tier process has the end offsets of the messages",
+            interval_s=0.05,
         )
         (segment,) = ask(capsys, dev, "tier", "seal", "priced")
         raw_bytes += segment["raw_bytes"]
@@ -317,7 +323,9 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
     ],
 )
-def test_what_cannot_be_is_refused_at_start(tmp_path: Path, arguments: list[str], status: int, expected: str) -> None:
+def test_invalid_settings_are_refused_at_start(
+    tmp_path: Path, arguments: list[str], status: int, expected: str
+) -> None:
     result = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == status
     assert expected in result.stderr

@@ -238,7 +238,7 @@ def test_every_command_stands_in_a_table() -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_came_is_shown_and_the_others_are_named(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_answers_are_shown_and_silent_brokers_are_named(name: str, outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes[name]
     assert outcome.status == 1, outcome
     assert outcome.json()["result"], outcome
@@ -255,8 +255,8 @@ def test_people_see_one_line_a_broker(name: str, outcomes: dict[str, Outcome], f
     addresses = frozen.cluster.addresses
     assert outcome.status == 1
     assert outcome.out.strip()
-    told = [line for line in outcome.err.splitlines() if line.startswith("thermocline: ")]
-    assert [line.partition(":")[2].partition(" gave no answer: ")[0].strip() for line in sorted(told)] == [
+    warnings = [line for line in outcome.err.splitlines() if line.startswith("thermocline: ")]
+    assert [line.partition(":")[2].partition(" gave no answer: ")[0].strip() for line in sorted(warnings)] == [
         f"{broker} ({addresses[broker]})" for broker in sorted(FAILED)
     ]
 
@@ -288,7 +288,7 @@ def test_a_command_of_one_broker(name: str, outcomes: dict[str, Outcome]) -> Non
 
 
 @pytest.mark.parametrize("name", [*OF_BROKER_A, *OF_NAME_SERVERS])
-def test_what_asks_no_other_broker_works(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_commands_without_the_frozen_broker_work(name: str, outcomes: dict[str, Outcome]) -> None:
     assert outcomes[name].status == 0, outcomes[name]
     outcomes[name].json()
 
@@ -311,10 +311,10 @@ def test_one_of_two_name_servers_frozen(frozen: Frozen) -> None:
     for name in reads:
         assert outcomes[name].status == 0, outcomes[name]
     for name in writes:
-        told = outcomes[name].json()
+        printed = outcomes[name].json()
         assert outcomes[name].status == 1
-        assert told["result"], name
-        assert [error["namesrv"] for error in told["errors"]] == [cluster.namesrv_addresses[1]]
+        assert printed["result"], name
+        assert [error["namesrv"] for error in printed["errors"]] == [cluster.namesrv_addresses[1]]
         assert f"thermocline: NameServer {cluster.namesrv_addresses[1]} gave no answer" in outcomes[name].err
 
 

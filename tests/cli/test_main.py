@@ -159,8 +159,8 @@ def test_sending_for_later_and_recalling(capsys: pytest.CaptureFixture[str]) -> 
         assert "recall_handle" not in now
         assert [row["body"] for row in shell.json("message", "pull", "orders")] == ["now"]
         for sent in (far, then):
-            said = shell.json("message", "recall", sent["recall_handle"])
-            assert said == {"message_id": sent["message_id"]}
+            recalled = shell.json("message", "recall", sent["recall_handle"])
+            assert recalled == {"message_id": sent["message_id"]}
         properties = [request.fields["i"] for request in broker.requests(RequestCode.SEND_MESSAGE_V2)]
         assert "TIMER_DELAY_MS\x01129600000\x02" in properties[0]
         assert "TIMER_DELIVER_MS\x0132" in properties[1]
@@ -205,14 +205,14 @@ def test_groups(broker: FakeBroker, shell: Shell) -> None:
     assert shell.json("group", "reset-offset", "billing", "--topic", "orders", "--to", "latest", "--yes") == [
         {"broker": "broker-a", "queue": 0, "offset": 10}
     ]
-    told = shell.json("group", "set-mode", "billing", "--topic", "orders", "--mode", "pop", "--share-queues", "2")
-    assert told == {"group": "billing", "topic": "orders", "mode": "pop", "brokers": ["broker-a"]}
+    changed = shell.json("group", "set-mode", "billing", "--topic", "orders", "--mode", "pop", "--share-queues", "2")
+    assert changed == {"group": "billing", "topic": "orders", "mode": "pop", "brokers": ["broker-a"]}
     (request,) = broker.requests(RequestCode.SET_MESSAGE_REQUEST_MODE)
     assert SetMessageRequestModeRequestBody.decode(request.body) == SetMessageRequestModeRequestBody(
         consumer_group="billing", topic="orders", mode="POP", pop_share_queue_num=2
     )
     shell("group", "set-mode", "billing", "--topic", "orders", "--mode", "peek", status=2)
-    shell("group", "progress", "nobody", status=1)
+    shell("group", "progress", "missing", status=1)
     shell("group", "connections", "billing", status=1)
     shell("group", "delete", "billing", "--offsets", "--yes")
     assert shell.json("group", "list") == []

@@ -134,10 +134,10 @@ def test_misused_settings(shell: Shell, options: tuple[str, ...]) -> None:
 
 
 def test_a_group_that_is_not_there(shell: Shell) -> None:
-    for arguments in (("update", "nobody", "--retry-max", "1"), ("show", "nobody"), ("delete", "nobody", "--yes")):
+    for arguments in (("update", "missing", "--retry-max", "1"), ("show", "missing"), ("delete", "missing", "--yes")):
         shell("group", *arguments, status=1)
-        assert shell.err == "thermocline: no broker has this group group=nobody.\n"
-    shell("group", "members", "nobody", status=1)
+        assert shell.err == "thermocline: no broker has this group group=missing.\n"
+    shell("group", "members", "missing", status=1)
 
 
 def test_members_say_how_they_are(broker: FakeBroker, shell: Shell) -> None:
@@ -155,7 +155,7 @@ def test_members_say_how_they_are(broker: FakeBroker, shell: Shell) -> None:
         text = shell("group", "members", "billing", "--stacks")
         assert one.consumer.client_id in text.splitlines()[-1] or "File" in text
         assert "File" not in shell("group", "members", "billing")
-        shell("group", "members", "billing", "--client-id", "nobody", status=1)
+        shell("group", "members", "billing", "--client-id", "missing", status=1)
 
 
 def test_a_pull_consumer_says_how_it_is(broker: FakeBroker, shell: Shell) -> None:
@@ -236,8 +236,8 @@ def test_a_message_is_sent_once_more(broker: FakeBroker, shell: Shell) -> None:
     with Producer(namesrv=broker.namesrv_address) as producer:
         message = Message("orders", b"x", tags="paid", keys="a b", properties={"own": "1"}, sharding_key="s", flag=7)
         first = producer.send(message)
-    told = shell.json("message", "resend", "orders", first.message_id)
-    (again,) = [one for one in broker.messages("orders") if one.message_id == told["message_id"]]
+    resent = shell.json("message", "resend", "orders", first.message_id)
+    (again,) = [one for one in broker.messages("orders") if one.message_id == resent["message_id"]]
     assert again.message_id != first.message_id
     assert (again.body, again.tags, again.keys, again.sharding_key, again.flag) == (b"x", "paid", "a b", "s", 7)
     assert again.properties["own"] == "1"
@@ -254,8 +254,8 @@ def test_a_dead_letter_goes_back_to_its_topic(broker: FakeBroker, shell: Shell) 
         fill(broker, count=1)
         broker.wait_until(lambda: bool(broker.messages("%DLQ%billing")))
     (dead,) = broker.messages("%DLQ%billing")
-    told = shell.json("message", "resend", "%DLQ%billing", dead.message_id)
-    assert told["topic"] == "orders"
+    resent = shell.json("message", "resend", "%DLQ%billing", dead.message_id)
+    assert resent["topic"] == "orders"
     assert [message.body for message in broker.messages("orders")] == [b"0", b"0"]
 
 
@@ -265,20 +265,20 @@ def test_a_message_is_consumed_directly(broker: FakeBroker, shell: Shell) -> Non
     with member(broker) as one:
         broker.wait_until(lambda: one.bodies == [b"0"])
         arguments = ("message", "consume-directly", "orders", message.message_id, "--group", "billing")
-        told = shell.json(*arguments)
-        assert (told["result"], told["client_id"]) == ("CR_SUCCESS", one.consumer.client_id)
+        result = shell.json(*arguments)
+        assert (result["result"], result["client_id"]) == ("CR_SUCCESS", one.consumer.client_id)
         assert one.bodies == [b"0", b"0"]
         one.answer = ConsumeResult.RECONSUME_LATER
         shell(*arguments, "--client-id", one.consumer.client_id, status=1)
         assert "CR_LATER" in shell.err
-        shell(*arguments, "--client-id", "nobody", status=1)
+        shell(*arguments, "--client-id", "missing", status=1)
     shell(*arguments, status=1)
 
 
 # -- brokers, producers, NameServers -----------------------------------------------------------------------------------
 
 
-def test_what_goes_through_a_broker(broker: FakeBroker, shell: Shell) -> None:
+def test_the_traffic_of_a_broker_is_shown(broker: FakeBroker, shell: Shell) -> None:
     fill(broker)
     broker.create_topic("quiet")
     with member(broker) as one:

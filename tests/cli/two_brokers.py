@@ -184,7 +184,7 @@ class _PerThread:
             buffer = self._local.buffer = StringIO()
         return buffer
 
-    def take(self) -> str:
+    def drain(self) -> str:
         text = self.buffer_of_thread().getvalue()
         self._local.buffer = StringIO()
         return text
@@ -196,7 +196,7 @@ def run_all(commands: dict[str, Sequence[str]]) -> dict[str, Outcome]:
 
     def one(words: Sequence[str]) -> Outcome:
         status = run(words)
-        return Outcome(status=status, out=out.take(), err=err.take())
+        return Outcome(status=status, out=out.drain(), err=err.drain())
 
     kept = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = out, err  # type: ignore[assignment]

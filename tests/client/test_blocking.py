@@ -76,7 +76,7 @@ def test_close_is_idempotent_and_final() -> None:
         counter.start()
 
 
-def test_what_is_not_started_says_so() -> None:
+def test_a_client_that_is_not_started_raises_an_error() -> None:
     with pytest.raises(ClosedError):
         Counter().add(1)
 

@@ -91,11 +91,11 @@ async def registered(namesrv: str, port: int) -> AsyncIterator[None]:
 @pytest.fixture
 async def late(tmp_path: Path) -> AsyncIterator[Late]:
     cold, clock = LateColdTier(), Clock()
-    clock.now_ms = wall_clock_ms()  # by which a client knows how long it has a popped message
+    clock.now_ms = wall_clock_ms()  # from which a client computes how long it holds a popped message
     broker_of_test = data_broker(tmp_path, clock=clock, cold=cold, topics=[TOPIC])
     async with name_server() as (_, namesrv), broker_of_test as broker:
         Consumer(broker).send(MESSAGES, body=BODY)
-        cold.take(broker.store, TOPIC, 0, end=MESSAGES)
+        cold.copy_from(broker.store, TOPIC, 0, end=MESSAGES)
         assert expire_local_files(broker, MESSAGES - 1) > 0
         async with registered(namesrv, broker.port):
             yield Late(broker=broker, cold=cold, namesrv=namesrv)

@@ -57,7 +57,7 @@ def test_without_a_unique_id_the_brokers_counts() -> None:
 
 
 @pytest.mark.parametrize("compression", list(CompressionType))
-def test_a_compressed_body_is_inflated_when_asked_for(compression: CompressionType) -> None:
+def test_a_compressed_body_is_inflated(compression: CompressionType) -> None:
     data = record(compress(b"long " * 999, compression), sys_flag=with_compression(0, compression))
     assert received(data).body == b"long " * 999
 

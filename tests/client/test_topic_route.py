@@ -66,7 +66,7 @@ def test_order_configuration_fixes_the_queues() -> None:
         read_route("orders", data)
 
 
-def test_a_new_topic_borrows_at_most_the_queues_asked_for() -> None:
+def test_a_new_topic_borrows_at_most_the_requested_queues() -> None:
     template = TopicRouteData.decode(ANSWER)
     template.queue_datas[2].perm = 7
     route = borrowed_route("orders", template, queue_nums_max=1)

@@ -1,4 +1,4 @@
-"""What a broker's part of a bucket should hold, by its ledger, and what it does hold."""
+"""The objects that a broker's part of a bucket should hold by its ledger, and the objects that it holds."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 Promises that are checked: each acknowledged (queue, offset) is served exactly once with its body, in order, without a
 gap between the queue's first offset and its end, and found by its key; a delayed message at least once; a topic that
-was made again shows nothing of its earlier lives, nor do the offsets of its groups.
+was created again shows no message of its earlier incarnations, nor do the offsets of its groups.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class MixedLoad:
             for offset, body in bodies.items():
                 assert records[offset].body == body, f"{topic}/{queue_id}/{offset}"
             if topic == REMADE:
-                lives = {record.body.partition(b"/")[0] for record in records}
-                assert lives == {f"life {self.life}".encode()}, f"{topic}/{queue_id}"
+                incarnations = {record.body.partition(b"/")[0] for record in records}
+                assert incarnations == {f"life {self.life}".encode()}, f"{topic}/{queue_id}"
         for key in self._random.sample(sorted(self.keyed), min(KEYS_CHECKED, len(self.keyed))):
             found = await wire.patiently(lambda key=key: wire.query_key(connection, KEYED, key))
             assert [record.body for record in found] == [self.keyed[key]], key

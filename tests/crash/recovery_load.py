@@ -1,4 +1,4 @@
-"""Load for recovery tests: remembers every offset that was ever given out, over all lives of the broker.
+"""Load for recovery tests: remembers every offset that was ever assigned, over all runs of the broker.
 
 Keyed messages to the queues of two topics, one of them with a time to live; topics of all shapes; groups that follow,
 each at its own distance. Each message is read as soon as it is acknowledged: what the bucket says is committed must
@@ -37,7 +37,7 @@ ORDERS, FLEETING = "RecoveryOrders", "RecoveryFleeting"
 TOPICS = (ORDERS, FLEETING)
 QUEUES = 3
 GROUPS = {"recovery-group": 1, "recovery-slow": 7, "recovery-once": 1_000_000}
-"""Group -> how many messages behind the newest of a queue it commits; whoever is behind all commits the first."""
+"""Group -> how many messages behind the newest of a queue it commits; a larger lag than the queue commits the first."""
 TTL_MS = 3_600_000
 SHAPES = (
     CreateTopicRequestHeader(
@@ -156,8 +156,8 @@ class Remains:
     """Topic, queue id -> every range of offsets that segments and packs hold."""
 
     @classmethod
-    async def look(cls, bucket: ObjectStore) -> Remains:
-        """Read it."""
+    async def read(cls, bucket: ObjectStore) -> Remains:
+        """Read the newest state snapshot and catalog of the bucket."""
         state = await read_newest(bucket, KEYS)
         assert state is not None
         catalog = await newest(bucket)
@@ -202,7 +202,7 @@ class Remains:
 
 
 async def check_recovered(connection: ClientConnection, load: RecoveryLoad, remains: Remains) -> None:
-    """Everything committed is there, and topics and offsets are the snapshot's; before anybody has changed them."""
+    """All committed messages exist, and topics and offsets equal the snapshot; run before any client changes them."""
     offsets = remains.group_offsets()
     assert {group for group, _, _ in offsets} == GROUPS.keys()
     for (group, topic, queue_id), offset in offsets.items():
@@ -239,9 +239,9 @@ async def check_messages(connection: ClientConnection, load: RecoveryLoad, remai
             missing = {place for place in committed if place[:2] == (topic, queue_id) and place[2] not in encoded}
             assert not missing, f"{topic}/{queue_id}: {sorted(missing)}"
             for offset, record in encoded.items():
-                known = load.sent.get((topic, queue_id, offset))
-                if known is not None:
-                    _check_record(record, known, f"{topic}/{queue_id}/{offset}")
+                sent = load.sent.get((topic, queue_id, offset))
+                if sent is not None:
+                    _check_record(record, sent, f"{topic}/{queue_id}/{offset}")
             await _check_by_time(connection, topic, queue_id, encoded)
     assert sum(sent.record is not None for sent in committed.values()) >= len(committed) - load.lives_count
 
@@ -262,8 +262,10 @@ def _check_record(found: bytes, sent: Sent, where: str) -> None:
 
 
 async def read_encoded(connection: ClientConnection, topic: str, queue_id: int) -> dict[int, bytes]:
-    """A queue from its first offset to its end, as an official consumer reads it: it is never told to move. Queue
-    offset -> encoded record."""
+    """Read a queue from its first offset to its end, as an official consumer does: no answer moves its offset.
+
+    Returns queue offset -> encoded record.
+    """
     end = await wire.max_offset(connection, topic, queue_id)
     encoded: dict[int, bytes] = {}
     offset = 0

@@ -1,6 +1,6 @@
 """Outages during a cold replay: the tier process dies, or the object store does, while a consumer reads history.
 
-A push consumer that starts at the first offset, and a newcomer that starts while nobody can answer for history, must
+A push consumer that starts at the first offset, and a second one that starts while no process can read history, must
 both get every message exactly once when the outage is over: the broker asks them to come back meanwhile, and never
 sends them on to what it still has locally. `test_replay_outage.py` does so with the SDK, the interop tests with the
 official Java client.
@@ -34,7 +34,7 @@ OUTAGE_S = 1.5
 
 @dataclass(slots=True)
 class History:
-    """What lies in a topic, most of it in the cold tier alone."""
+    """Messages of a topic, most of them in the cold tier alone."""
 
     bodies: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Replay(Protocol):
 
     async def __aexit__(self, *exc_info: object) -> None: ...
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Bring `seen` and `bodies` up to date."""
 
 
@@ -128,10 +128,10 @@ async def outage_of(outage: Outage) -> AsyncIterator[None]:
 async def reach(replay: Replay, count: int) -> None:
     """Wait until so many messages have come."""
     async with asyncio.timeout(REPLAY_TIMEOUT_S):
-        await replay.look()
+        await replay.refresh()
         while len(replay.seen) < count:
             await asyncio.sleep(0.02)
-            await replay.look()
+            await replay.refresh()
 
 
 async def check_whole(replay: Replay, history: History) -> None:
@@ -187,7 +187,7 @@ async def replay_through(
             for number in range(outages):
                 await reach(replay, cold_count * (number + 1) // (outages + 2))
                 async with outage_of(outage):
-                    await replay.look()
+                    await replay.refresh()
                     assert len(replay.seen) < cold_count, "it had read all of history before the outage"
             await check_whole(replay, history)
         newcomer = make_replay("newcomer", name_server_address)

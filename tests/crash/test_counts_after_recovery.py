@@ -56,7 +56,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
         await process.kill()
 
 
-async def lag_told(connection: ClientConnection, group: str) -> int:
+async def reported_lag(connection: ClientConnection, group: str) -> int:
     """As `mqadmin consumerProgress` works it out."""
     answer = await wire.ask(
         connection, RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(consumer_group=group)
@@ -111,10 +111,10 @@ async def test_a_lag_does_not_count_the_hole_that_a_recovery_leaves(broker: Brok
         assert sent.queue_offset > 100_000 * hole_count
         expected = {group: COUNT + hole_count - offset for group, offset in GROUPS.items()}
 
-        async def are_told(connection: ClientConnection = connection, expected: dict[str, int] = expected) -> bool:
-            return {group: await lag_told(connection, group) for group in GROUPS} == expected
+        async def are_reported(connection: ClientConnection = connection, expected: dict[str, int] = expected) -> bool:
+            return {group: await reported_lag(connection, group) for group in GROUPS} == expected
 
-        await wire.until_true(are_told)  # the cold tier is heard of a moment after the start
+        await wire.until_true(are_reported)  # the cold tier is heard of a moment after the start
         assert await lags_shown(broker) == expected
         await wire.seal(connection, TOPIC)
         connection.close()

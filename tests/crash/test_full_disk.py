@@ -1,7 +1,7 @@
 """A real broker whose disk is full while its bucket is away: each topic's policy counts, as it was set on the topic.
 
 How full the disk is counts by ratios that are changed while the broker runs: below what is used the disk is full, for
-as long as the test wants. Nobody answers at the bucket's address.
+as long as the test wants. No server listens at the bucket's address.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ROOM = {"diskSpaceWarningLevelRatio": "99.9", "diskSpaceCleanForciblyRatio": "99
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody else comes to."""
+def unreachable_address() -> Iterator[str]:
+    """An address without a listener, reserved so that no other process binds it."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -112,12 +112,12 @@ def dropped(broker: BrokerProcess, topic: str) -> int:
 @pytest.mark.crash
 @pytest.mark.parametrize("said_by", ["topic", "broker"])
 async def test_a_topic_that_refuses_loses_nothing_beside_one_that_drops_its_oldest(
-    tmp_path: Path, nobody: str, said_by: str
+    tmp_path: Path, unreachable_address: str, said_by: str
 ) -> None:
     """The oldest files hold one topic alone, which drops them; then comes a message of the other, which holds the log
     and has sends refused, until it may be dropped, too. Whichever of both differs from the broker's default."""
     default = "drop-oldest" if said_by == "broker" else "refuse"
-    async with full_disk_broker(tmp_path, nobody, coldFullPolicy=default) as (broker, connection):
+    async with full_disk_broker(tmp_path, unreachable_address, coldFullPolicy=default) as (broker, connection):
         for topic, policy in ((DROPPING, "drop-oldest"), (REFUSING, "refuse")):
             if policy == default:
                 await wire.make_topic(connection, topic, queues=1)
@@ -126,7 +126,7 @@ async def test_a_topic_that_refuses_loses_nothing_beside_one_that_drops_its_olde
         places = await fill(connection, DROPPING, 2 * FILE_MESSAGES)
         (held_place,) = await fill(connection, REFUSING, 1)
         await fill(connection, DROPPING, 2 * FILE_MESSAGES)
-        # Files before the one in which the message lies that nothing may be lost of.
+        # Files before the one that holds the message that must not be lost.
         going = sum(place < held_place - held_place % FILE_BYTES for place in places)
         assert going >= FILE_MESSAGES
 

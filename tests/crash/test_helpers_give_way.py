@@ -14,7 +14,7 @@ from tests.crash.wire import until_true
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("setting", "expected"), [({}, int(HELPER_NICE)), ({"helperNice": "7"}, 7)])
-async def test_helpers_give_way_as_they_are_told(
+async def test_helpers_give_way_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], expected: int
 ) -> None:
     if setting:
@@ -25,11 +25,11 @@ async def test_helpers_give_way_as_they_are_told(
     try:
         for role in HELPERS:
 
-            async def is_as_told(role: str = role) -> bool:
+            async def has_configured_priority(role: str = role) -> bool:
                 pid = broker.helper_pid(role)
                 return pid is not None and os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + expected)
 
-            await until_true(is_as_told)
+            await until_true(has_configured_priority)
         assert os.getpriority(os.PRIO_PROCESS, broker.pid) == own
         assert await broker.stop() == 0
     finally:

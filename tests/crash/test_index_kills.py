@@ -80,7 +80,7 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
 
 
 async def until_indexed(store: ObjectStore, *, beyond: int = 0) -> None:
-    """Wait until the ledger names index objects of what lies behind a place."""
+    """Wait until the ledger names index objects of records behind a physical offset."""
 
     async def is_indexed() -> bool:
         return (await newest(store)).indexed_to > beyond

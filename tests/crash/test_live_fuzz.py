@@ -95,7 +95,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("target", ["broker", "namesrv"])
-async def test_hostile_bytes_harm_nobody(live: Live, case_count: Callable[..., int], target: str) -> None:
+async def test_hostile_bytes_harm_no_other_client(live: Live, case_count: Callable[..., int], target: str) -> None:
     count = case_count(quick=750, soak=50_000)
     seed = int(os.environ.get("TEST_FUZZ_SEED", "20"))
     address = live.broker.address if target == "broker" else live.name_server

@@ -1,8 +1,8 @@
 """A real broker whose bucket goes away for longer than it keeps local files: three seal ages, at full produce rate.
 
 Thirty minutes against the default seal age of ten, with time compressed: in `make test` a second stands for five
-minutes, in `make soak` for one. Sends go on as before, none fails; readers of history are told to come back, and say so
-in status and health; afterwards the bucket holds every message once, and no object that nobody names.
+minutes, in `make soak` for one. Sends go on as before, none fails; readers of history get a retry answer, and status
+and health report the outage; afterwards the bucket holds every message once, and only objects that the ledger names.
 
 What "as before" means is measured against a second broker whose bucket stays, and which is sent the same at the same
 time (`produce_meter.py`): whatever else the machine does, it does to both.
@@ -141,7 +141,7 @@ async def is_caught_up(connection: ClientConnection) -> bool:
 
 
 async def check_bucket(url: str) -> None:
-    """Each message lies in one segment or pack; no object is there that nobody names, once garbage is collected."""
+    """Each message is in one segment or pack; after garbage collection every object has a name in the ledger."""
     store = await open_object_store(url)
 
     async def is_clean() -> bool:
@@ -230,7 +230,7 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
         meter = measuring()
         await asyncio.sleep(OUTAGE_MINUTES * minute_ms / 1_000)
         during = meter.read()
-        # Nobody is told to skip what cannot be read now, and nothing more has gone from the disk.
+        # No client skips messages that cannot be read now, and no further file was deleted.
         pulled = await wire.pull(connection, TOPIC, 0, 0, group="newcomer")
         assert pulled.code in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY)
         assert pulled.next_offset <= minimums[TOPIC, 0]
@@ -255,7 +255,7 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
 @pytest.mark.crash
 @pytest.mark.s3
 async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_server: S3Server) -> None:
-    """Hot messages are served, cold ones wait, nobody is sent on; when the bucket is back all is as before."""
+    """Hot messages are served, cold ones wait, no pull skips them; when the bucket is back all is as before."""
     url = new_bucket(private_s3_server).cold_url
     async with under_load(tmp_path / "broker", url, minute_ms=50) as (broker, connection, producers):
 
@@ -287,7 +287,7 @@ async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_ser
         await until(lambda: later.count * BODY_BYTES > FILE_BYTES, what="a log file is full")
         await wire.run_retention(connection)
         await later.stop()
-        assert (await local_minimums(connection))[TOPIC, 0] == minimum, "nothing more goes while nobody commits"
+        assert (await local_minimums(connection))[TOPIC, 0] == minimum, "no file is deleted while no commit succeeds"
         await asyncio.to_thread(private_s3_server.restart)
         await until_cold_is(broker, "serving")
         await wire.until_true(partial(is_caught_up, connection))

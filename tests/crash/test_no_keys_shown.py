@@ -123,7 +123,7 @@ async def test_errors_about_a_url_have_no_keys(tmp_path: Path, kind: str) -> Non
         check(output, arguments[0])
 
 
-async def test_a_store_that_refuses_the_keys_is_told_without_them(
+async def test_a_store_that_refuses_the_keys_is_reported_without_them(
     tmp_path: Path, s3_servers: Callable[[str], S3Server]
 ) -> None:
     bucket = new_bucket(s3_servers("versitygw"))

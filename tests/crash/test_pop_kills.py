@@ -90,7 +90,7 @@ class PopLoad:
         """Acknowledged by a consumer, in time, and answered."""
         self.pops = 0
         self._held_until_ms: dict[bytes, int] = {}
-        """Until when nobody else may have a message, as far as answers say."""
+        """Until when no other consumer may get a message, as far as answers say."""
         self._ordered_tried: dict[int, set[int]] = defaultdict(set)
         """Of the ordered group, by queue: offsets whose acknowledgement was sent."""
         self.ordered_done: dict[int, set[int]] = defaultdict(set)
@@ -153,7 +153,7 @@ class PopLoad:
         chance = self._random
         invisible_ms = chance.choice(INVISIBLE_MS)
         messages = await pop(connection, GROUP, count=chance.choice((1, 4, 16)), invisible_ms=invisible_ms)
-        self.take(messages)
+        self.record_popped(messages)
         chance.shuffle(messages)
         kind = chance.random()
         if kind < 0.15:
@@ -167,14 +167,16 @@ class PopLoad:
         elif kept:
             await self.acknowledge(connection, *kept)
 
-    def take(self, messages: list[Popped]) -> None:
-        """Note what an answer brought, and check that it might."""
+    def record_popped(self, messages: list[Popped]) -> None:
+        """Record the messages of an answer, and check that each may be delivered now."""
         self.pops += bool(messages)
         for message in messages:
             body, receipt = message.body, message.receipt
             assert body not in self.done, f"{body!r} was acknowledged and came again: {receipt}"
             held_ms = self._held_until_ms.get(body, 0)
-            assert receipt.pop_time_ms >= held_ms, f"{body!r} came while somebody had it: {receipt}, until {held_ms}"
+            assert receipt.pop_time_ms >= held_ms, (
+                f"{body!r} came while another consumer held it: {receipt}, until {held_ms}"
+            )
             self._held_until_ms[body] = receipt.revive_time_ms
 
     async def _keep(self, connection: ClientConnection, message: Popped) -> Popped:
@@ -197,7 +199,7 @@ class PopLoad:
     async def acknowledge(self, connection: ClientConnection, *messages: Popped) -> None:
         """Acknowledge, and note what was certainly in time."""
         for message in messages:
-            self._held_until_ms[message.body] = 0  # if no answer comes: who knows
+            self._held_until_ms[message.body] = 0  # without an answer the outcome is open
         await ack(connection, GROUP, *messages)
         answered_ms = now_ms()
         for message in messages:
@@ -239,7 +241,7 @@ class PopLoad:
         idle_since = time.monotonic()
         while not self.sent <= self.done:
             messages = await pop(connection, GROUP, count=32, invisible_ms=30_000)
-            self.take(messages)
+            self.record_popped(messages)
             if messages:
                 idle_since = time.monotonic()
                 await self.acknowledge(connection, *messages)
@@ -306,7 +308,7 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
 
 
 @pytest.mark.crash
-async def test_what_fell_due_while_the_broker_was_down_comes_once(tmp_path: Path) -> None:
+async def test_messages_due_while_the_broker_was_down_come_once(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "broker", SETTINGS)
     await broker.start()
     try:

@@ -139,7 +139,7 @@ def open_up(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-async def test_what_others_could_read_is_closed_at_the_start(tmp_path: Path, runtime_folder: Path) -> None:
+async def test_readable_files_are_closed_at_the_start(tmp_path: Path, runtime_folder: Path) -> None:
     cold = tmp_path / "cold"
     broker = BrokerProcess(tmp_path / "broker", cold_settings(tmp_path))
     await broker.start()
@@ -150,7 +150,7 @@ async def test_what_others_could_read_is_closed_at_the_start(tmp_path: Path, run
     open_up(broker.store)
     open_up(cold)
     foreign = broker.store / "not-ours"
-    foreign.write_text("somebody else's")
+    foreign.write_text("a foreign file")
     foreign.chmod(0o644)
     await broker.start()
     await until(lambda: not open_to_others(cold))

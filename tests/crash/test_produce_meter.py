@@ -14,7 +14,7 @@ def relation(*, sends: int = 1_000, slow: int = 0, cpu_s: float = 1.0) -> Produc
     return Produce.of(took_s, batch=20, cpu_s=cpu_s, wall_s=2.0).beside(BESIDE)
 
 
-def test_what_stays_about_as_it_was_is_unaffected() -> None:
+def test_a_steady_rate_is_unaffected() -> None:
     check_unaffected(relation(), relation())
     check_unaffected(relation(), relation(sends=600, slow=5, cpu_s=0.7))
     # Both have become as slow: that is the machine.
@@ -27,7 +27,7 @@ def test_what_stays_about_as_it_was_is_unaffected() -> None:
     [relation(sends=SENDS_MIN, cpu_s=0.05), relation(sends=400, cpu_s=0.4), relation(slow=20), relation(cpu_s=1.6)],
     ids=["a twentieth of the rate", "less than half of the rate", "one in fifty waits", "more work for each"],
 )
-def test_what_does_not_is_affected(during: Produce) -> None:
+def test_a_rate_that_falls_is_affected(during: Produce) -> None:
     with pytest.raises(AssertionError):
         check_unaffected(relation(), during)
 

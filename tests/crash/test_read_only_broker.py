@@ -81,7 +81,7 @@ async def until_end(connection: ClientConnection, queue_id: int, end: int) -> No
     await wire.until_true(is_there)
 
 
-async def test_history_is_served_while_the_writer_lives(
+async def test_history_is_served_while_the_writer_runs(
     writer: BrokerProcess, reader: BrokerProcess, name_server: str
 ) -> None:
     source = await ClientConnection.open(writer.address)
@@ -89,7 +89,7 @@ async def test_history_is_served_while_the_writer_lives(
     await wire.make_topic(source, EXPIRING, queues=1, ttl_ms=TTL_MS)
     places = await fill(source, *range(40))
     bucket = await open_object_store(writer.properties["coldUrl"])
-    assert TOPIC in (await newest(bucket)).packed, "it lies in packs, as small topics do"
+    assert TOPIC in (await newest(bucket)).packed, "small topics are stored in packs"
     await bucket.close()
     await reader.start()
     connection = await ClientConnection.open(reader.address)
@@ -131,7 +131,7 @@ async def test_history_is_served_while_the_writer_lives(
     writer.check_log()
 
 
-async def test_what_is_newest_is_looked_up_at_fixed_cost(writer: BrokerProcess, reader: BrokerProcess) -> None:
+async def test_the_newest_messages_are_looked_up_at_fixed_cost(writer: BrokerProcess, reader: BrokerProcess) -> None:
     """It fetches what lookups need of each pack once, when it sees it come: then a key that is not there costs
     nothing, and a record its own request."""
     source = await ClientConnection.open(writer.address)
@@ -145,7 +145,7 @@ async def test_what_is_newest_is_looked_up_at_fixed_cost(writer: BrokerProcess, 
 
         async def miss_costs_nothing() -> bool:
             before = await range_reads(connection)
-            assert await wire.query_key(connection, TOPIC, "nobody's key") == []
+            assert await wire.query_key(connection, TOPIC, "missing key") == []
             return await range_reads(connection) == before
 
         await wire.until_true(miss_costs_nothing)  # it is fetched in the background
@@ -169,7 +169,7 @@ async def range_reads(connection: ClientConnection) -> int:
 
 
 async def route_of(name_server: str, topic: str) -> tuple[str, int, int]:
-    """Broker, queues to read and queues to write, as clients are told."""
+    """Broker, queues to read and queues to write, as the route answers them to clients."""
     connection = await ClientConnection.open(name_server)
     response = await wire.ask(connection, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
     (data,) = TopicRouteData.decode(response.body).queue_datas
@@ -208,7 +208,7 @@ async def test_it_takes_no_message_and_keeps_its_groups_offsets(writer: BrokerPr
     assert await reader.stop() == 0
 
 
-async def test_what_its_helper_refuses_is_not_answered_with_try_again(
+async def test_refusals_of_its_helper_are_not_answered_with_try_again(
     writer: BrokerProcess, reader: BrokerProcess
 ) -> None:
     source = await ClientConnection.open(writer.address)

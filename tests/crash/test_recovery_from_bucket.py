@@ -72,7 +72,7 @@ async def saved_since(bucket: ObjectStore, version: int) -> Remains:
         while True:
             catalog = await newest(bucket)
             if catalog.version > version and catalog.packs:
-                remains = await Remains.look(bucket)
+                remains = await Remains.read(bucket)
                 groups = {group for group, _, _ in remains.group_offsets()}
                 is_filled = groups == GROUPS.keys() and any(topic.ends for topic in remains.state.topics)
                 if remains.state.epoch == catalog.epoch and is_filled:
@@ -118,7 +118,7 @@ def check_holes(remains: Remains) -> None:
         spans = sorted(held + [(hole.start_offset, hole.end_offset) for hole in holes if hole.queue_id == queue_id])
         position = spans[0][0]
         for start, end in spans:
-            assert start <= position, f"{topic}/{queue_id}: nobody says what became of [{position}, {start})"
+            assert start <= position, f"{topic}/{queue_id}: no report covers [{position}, {start})"
             position = max(position, end)
 
 
@@ -142,7 +142,7 @@ async def test_lost_under_load_again_and_again(
             await load.reach(chance.randrange(1, 100))
             await lose_disk(broker)
             await load.stop()
-            remains = await Remains.look(bucket)
+            remains = await Remains.read(bucket)
             version = (await newest(bucket)).version
             await broker.start()
             assert losses(broker.notes) == {topic: remains.lost(topic) for topic in TOPICS}
@@ -154,7 +154,7 @@ async def test_lost_under_load_again_and_again(
         await load.stop()
         connection = await ClientConnection.open(broker.address)
         await wire.patiently(lambda: wire.seal(connection))
-        remains = await Remains.look(bucket)
+        remains = await Remains.read(bucket)
         check_holes(remains)
         await check_messages(connection, load, remains)
         connection.close()
@@ -192,7 +192,7 @@ async def test_without_its_newest_state_a_broker_comes_back_by_the_one_before(
                 await bucket.put(key, data[:-9])
             case "missing":
                 await bucket.delete(key)
-        remains = await Remains.look(bucket)
+        remains = await Remains.read(bucket)
         catalog = await newest(bucket)
         carried = await find_carried(bucket, KEYS, version=catalog.state_version)
         assert remains.state.name == max([names[-2], *([carried.name] if carried is not None else [])])
@@ -223,8 +223,8 @@ async def test_recoveries_that_are_cut_off_are_begun_again(
     await saved_since(bucket, 0)
     await lose_disk(broker)
     await load.stop()
-    remains = await Remains.look(bucket)
-    report, told = broker.store / "thermocline" / "recovery.txt", []
+    remains = await Remains.read(bucket)
+    report, reported = broker.store / "thermocline" / "recovery.txt", []
     for _ in range(case_count(quick=2, full=4, soak=60)):
         before = marked_ns(broker)
         starting = asyncio.create_task(broker.start())
@@ -233,12 +233,12 @@ async def test_recoveries_that_are_cut_off_are_begun_again(
         await broker.kill()
         await asyncio.gather(starting, return_exceptions=True)
         if (broker.store / "thermocline" / "identity.json").exists():
-            told.append(losses(report.read_text().splitlines()))
+            reported.append(losses(report.read_text().splitlines()))
             shutil.rmtree(broker.store)  # it was done: the disk is lost once more
     await broker.start()
     assert report.read_text().splitlines() == broker.notes
-    told.append(losses(broker.notes))
-    assert told[0] == {topic: remains.lost(topic) for topic in TOPICS}
+    reported.append(losses(broker.notes))
+    assert reported[0] == {topic: remains.lost(topic) for topic in TOPICS}
     connection = await ClientConnection.open(broker.address)
     await check_recovered(connection, load, remains)
     for queue_id in range(3):
@@ -269,7 +269,7 @@ async def test_a_recovered_broker_starts_like_any_other(broker: BrokerProcess) -
     assert await broker.stop() == 0
     await broker.start()
     connection = await ClientConnection.open(broker.address)
-    await check_messages(connection, load, await Remains.look(bucket))
+    await check_messages(connection, load, await Remains.read(bucket))
     connection.close()
     await bucket.close()
     broker.check_log()
@@ -290,7 +290,7 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
     try:
         connection = await ClientConnection.open(broker.address)
         with pytest.raises(wire.Refused) as refused:
-            await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
+            await send_for_ever(load, connection)  # the old process fails at its next commit or snapshot
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         later = (await newest(bucket)).epoch
         answer = await wire.ask(connection, PrivateRequestCode.TIER_EXPLAIN, ext_fields={"topic": ORDERS})
@@ -315,7 +315,7 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
         await successor.kill()
 
 
-async def test_topics_that_no_snapshot_knows_go_on_behind_what_they_can_have_reached(
+async def test_topics_without_a_snapshot_continue_behind_their_highest_possible_offset(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     broker.properties["coldStateIntervalMs"] = "3600000"
@@ -343,7 +343,7 @@ async def test_topics_that_no_snapshot_knows_go_on_behind_what_they_can_have_rea
     await bucket.close()
 
 
-async def test_what_cannot_be_recovered_is_left_alone(broker: BrokerProcess, tmp_path: Path) -> None:
+async def test_stores_that_cannot_be_recovered_are_left_alone(broker: BrokerProcess, tmp_path: Path) -> None:
     url = broker.properties["coldUrl"]
     broker.arguments = ("--recover-from", url)
     assert await _ends_with(broker) == "no broker of this name has a cold tier there"

@@ -53,7 +53,7 @@ async def state_where(broker: BrokerProcess, holds: str) -> StateSnapshot:
             await asyncio.sleep(0.05)
 
 
-async def test_what_was_popped_and_not_acknowledged_comes_again(broker: BrokerProcess) -> None:
+async def test_popped_messages_without_acknowledgement_are_redelivered(broker: BrokerProcess) -> None:
     connection = await ClientConnection.open(broker.address)
     bodies = [b"popped %d" % number for number in range(10)]
     for number, body in enumerate(bodies):
@@ -77,7 +77,7 @@ async def test_what_was_popped_and_not_acknowledged_comes_again(broker: BrokerPr
     async with asyncio.timeout(wire.PATIENCE_S):
         while len(again) < len(bodies) - QUEUES:
             again += await pop(connection, GROUP, count=10, invisible_ms=MINUTE_MS)
-    # Behind the first that is not acknowledged all come again: of what comes behind it the snapshot knows nothing.
+    # Behind the first message without acknowledgement all are redelivered: the snapshot holds no later acknowledgement.
     assert {each.body for each in again} == {each.body for each in held if each.record.queue_offset > 0}
     await ack(connection, GROUP, *again)
     await wire.send(connection, TOPIC, 0, b"new")
@@ -87,7 +87,7 @@ async def test_what_was_popped_and_not_acknowledged_comes_again(broker: BrokerPr
     broker.check_log()
 
 
-async def test_the_brokers_own_work_begins_anew_and_what_is_gone_is_said(broker: BrokerProcess) -> None:
+async def test_the_brokers_own_work_begins_anew_and_losses_are_reported(broker: BrokerProcess) -> None:
     connection = await ClientConnection.open(broker.address)
     await wire.send(connection, TOPIC, 0, b"at once", properties=LEVEL_1_S)
     for _ in range(3):

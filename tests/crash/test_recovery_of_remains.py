@@ -112,13 +112,13 @@ async def test_a_bucket_without_a_state_that_can_be_read_is_left_as_it_is(
         else:
             await bucket.put(key, (await bucket.get(key))[:-9])
     before = [(info.key, info.etag) async for info in bucket.list("")]
-    said = await check_refusal(broker, url)
+    printed = await check_refusal(broker, url)
     if damage == "none there":
-        assert said.startswith("thermocline: the bucket holds history but no state snapshot")
-        assert "--read-only-from serves what is there" in said
+        assert printed.startswith("thermocline: the bucket holds history but no state snapshot")
+        assert "--read-only-from serves what is there" in printed
     else:
-        assert said.startswith("thermocline: no state snapshot can be read")
-        assert all(key in said for key in states[-2:])
+        assert printed.startswith("thermocline: no state snapshot can be read")
+        assert all(key in printed for key in states[-2:])
     assert [(info.key, info.etag) async for info in bucket.list("")] == before
 
 
@@ -135,7 +135,7 @@ async def test_a_ledger_without_segments_gives_back_topics_and_says_what_is_lost
     assert await broker.stop() == 0
 
 
-async def test_what_is_in_quarantine_is_said_and_is_no_reason_not_to_come_back(
+async def test_quarantined_ranges_are_reported_and_do_not_prevent_a_recovery(
     broker: BrokerProcess, bucket: FileObjectStore
 ) -> None:
     await send(broker, TOPIC, 3)

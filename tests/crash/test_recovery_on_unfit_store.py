@@ -54,10 +54,10 @@ async def check_refusal(broker: BrokerProcess, url: str) -> str:
         await broker.start()
     assert await broker.wait() == 1
     assert broker.notes == []
-    said = broker.log[before:]
-    assert "Traceback" not in said
+    printed = broker.log[before:]
+    assert "Traceback" not in printed
     assert not (broker.store / "thermocline" / "identity.json").exists()
-    return said.splitlines()[-1]
+    return printed.splitlines()[-1]
 
 
 async def check_recovery(broker: BrokerProcess, url: str) -> None:
@@ -140,6 +140,6 @@ async def test_a_directory_is_tried_before_it_is_claimed(tmp_path: Path) -> None
     async with with_lost_disk(tmp_path / "broker", coldUrl=(tmp_path / "cold").as_uri()) as broker:
         before = len(broker.log)
         await check_recovery(broker, broker.properties["coldUrl"])
-        said = broker.log[before:]
-        assert said.index("store checked fencing=conditional") < said.index("ledger claimed")
+        printed = broker.log[before:]
+        assert printed.index("store checked fencing=conditional") < printed.index("ledger claimed")
         assert not [path for path in (tmp_path / "cold").glob("**/doctor/**/*") if path.is_file()]

@@ -40,7 +40,7 @@ class SdkReplay:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._consumer.close()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Nothing to do: the listener has noted what came."""
 
     async def _listen(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.s3, pytest.mark.crash, pytest.mark.xdist_group("s3-tls
 TOPIC = "OverTls"
 
 
-async def test_a_broker_commits_where_it_is_told_whom_to_trust(tmp_path: Path, tls_s3_server: S3Server) -> None:
+async def test_a_broker_commits_with_a_configured_authority(tmp_path: Path, tls_s3_server: S3Server) -> None:
     bucket = new_bucket(tls_s3_server)
     kept = f"&ca={tls_s3_server.authority}&sse=AES256&storage_class=REDUCED_REDUNDANCY"
     broker = BrokerProcess(tmp_path, {"coldUrl": bucket.cold_url + kept})

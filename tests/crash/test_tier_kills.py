@@ -81,7 +81,7 @@ class FleetingLoad:
         after_ms = now_ms()
         end = await wire.max_offset(connection, FLEETING, 0)
         assert all(offset >= start for offset, sent_ms in self.sent_ms.items() if sent_ms >= after_ms - TTL_MS)
-        assert all(offset < start for offset, known in self.acknowledged_ms.items() if known < before_ms - TTL_MS)
+        assert all(offset < start for offset, time_ms in self.acknowledged_ms.items() if time_ms < before_ms - TTL_MS)
         # It expires while it is read: then the front is missing, and nothing else.
         records = await wire.read_queue(connection, FLEETING, 0, start=start, end=end)
         offsets = [record.queue_offset for record in records]
@@ -142,16 +142,16 @@ class Moments:
         async def listed() -> set[str]:
             return set().union(*[await listed_keys(self._store, prefix) for prefix in prefixes])
 
-        known = await listed()
+        listed_before = await listed()
         async with asyncio.timeout(MOMENT_TIMEOUT_S):
-            while not await listed() - known:  # noqa: ASYNC110 - another process
+            while not await listed() - listed_before:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(POLL_S)
 
     async def _see_gone(self, prefix: str) -> None:
-        known: set[str] = set()
+        seen_keys: set[str] = set()
         async with asyncio.timeout(MOMENT_TIMEOUT_S):
-            while not known - (now := await listed_keys(self._store, prefix)):
-                known |= now
+            while not seen_keys - (now := await listed_keys(self._store, prefix)):
+                seen_keys |= now
                 await asyncio.sleep(POLL_S)
 
 

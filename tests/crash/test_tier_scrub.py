@@ -1,4 +1,4 @@
-"""A broker whose old messages are only in the bucket, where an object is lost: what clients are told, how it ends."""
+"""A broker whose old messages exist only in the bucket, where an object is lost: errors for clients, and the repair."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
 
         report = await scrub(connection, deep="true", heal="true")
         assert [(each["problem"], each["outcome"]) for each in report["findings"]] == [("missing", "quarantined")]
-        # Asked again and again, never led past it; what lies behind is as before.
+        # Each retry gets the same refusal and never skips the range; offsets behind it are served as before.
         for offset in (run.start_offset, run.end_offset - 1):
             remark = await refused(connection, offset)
             assert segment.log.key in remark
@@ -101,7 +101,7 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
         pin = Pin(pin_id="job-1", version=catalog.version, until_ms=4_000_000_000_000, owner="a test")
         await create_pin(store, KEYS, pin)
 
-        # So it is for the next process, too, and for what it is told by a restart.
+        # The next tier process does the same, and reports it after a restart.
         pid = broker.helper_pid("tier")
         broker.kill_helper("tier")
         await until(lambda: broker.helper_pid("tier") not in (None, pid))
@@ -124,8 +124,8 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
             await broker.kill()
 
 
-async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Path) -> None:
-    """By ballots, which a scrub knows too: nothing is found besides; and after a restart both snapshots are whole."""
+async def test_damaged_state_is_found_and_written_again_by_the_broker(tmp_path: Path) -> None:
+    """Damaged ballots, which a scrub checks too: it finds nothing else; after a restart both snapshots are whole."""
     cold = tmp_path / "cold"
     port = free_port()
     settings = {
@@ -179,7 +179,7 @@ async def both_states(store: FileObjectStore) -> None:
 
 
 async def refused(connection: ClientConnection, offset: int) -> str:
-    """What a pull at an offset is told, once the tier process is there to tell it."""
+    """Return the refusal of a pull at an offset, once the tier process runs."""
     async with asyncio.timeout(wire.PATIENCE_S):
         while True:
             pulled = await wire.pull(connection, TOPIC, 0, offset)

@@ -66,7 +66,7 @@ class TimedLoad:
         self._tasks: list[asyncio.Task[None]] = []
         self._count = 0
         self.times_ms: dict[bytes, int] = {}
-        """Acknowledged and not recalled: body -> time asked for."""
+        """Acknowledged and not recalled: body -> requested delivery time."""
         self.asked_ms: dict[bytes, int] = {}
         """The same for everything that was sent, acknowledged or not."""
         self.recalled: set[bytes] = set()
@@ -200,7 +200,7 @@ async def test_kills_lose_and_bring_forward_nothing_that_waits(
 
 
 @pytest.mark.crash
-async def test_what_fell_due_while_the_broker_was_down_comes_once_and_in_order(tmp_path: Path) -> None:
+async def test_messages_due_while_the_broker_was_down_come_once_and_in_order(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "broker", SETTINGS)
     await broker.start()
     try:

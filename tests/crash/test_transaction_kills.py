@@ -61,7 +61,7 @@ SETTINGS = {
 
 
 class Truth(Enum):
-    """How a local transaction ended, which the broker is told at once, or when it asks."""
+    """How a local transaction ended; the producer reports it at once, or when the broker checks."""
 
     COMMIT = 8
     ROLL_BACK = 12
@@ -135,7 +135,7 @@ class TransactionLoad:
                 self._end_one_way(connection, end, commit_or_rollback=0)
         elif way < 0.25:
             end.commit_or_rollback = truth.value
-            # Refused when it was asked about meanwhile, and that answer lies further back in the log than is known.
+            # Refused when a check came meanwhile, and its answer is further back in the log than the table reaches.
             with contextlib.suppress(wire.Refused):
                 await wire.ask(connection, RequestCode.END_TRANSACTION, end)
         else:
@@ -278,7 +278,7 @@ async def test_kills_neither_lose_nor_repeat_a_decision(
 
 @pytest.mark.crash
 async def test_an_answered_decision_survives_a_kill_at_once(tmp_path: Path, case_count: Callable[..., int]) -> None:
-    """What was answered is decided: nobody is asked about it, and nothing else can be decided any more."""
+    """A decision that was answered is final: the broker does not check it again, and no other decision is accepted."""
     broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, "transactionOpBatchInterval": "60000"})
     await broker.start()
     load = TransactionLoad(broker, f"{SEED}/answered")

@@ -1,4 +1,4 @@
-"""`ttl prove` and the preview on a real broker, against what lies in the bucket and on the disk."""
+"""`ttl prove` and the preview on a real broker, compared with the objects of the bucket and the files of the disk."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def drop_local_files(connection: ClientConnection) -> None:
     await wire.until_true(is_gone)
 
 
-async def test_what_has_expired_is_stored_for_a_while_and_referred_to_by_nothing(
+async def test_expired_messages_stay_stored_for_a_while_without_a_reference(
     connection: ClientConnection, admin: AsyncAdminClient, bucket: ObjectStore
 ) -> None:
     await wire.make_topic(connection, TOPIC, queues=QUEUES)
@@ -190,7 +190,7 @@ async def test_what_has_expired_is_stored_for_a_while_and_referred_to_by_nothing
     assert row["segmentId"] == older["segmentId"]
     assert now_ms() - 1_000 < row["dueMs"] <= now_ms() + GRACE_MS
     assert len([key for key in await listed_keys(bucket, KEYS.topics_prefix) if older["segmentId"] in key]) == 3
-    assert proof["samples"] == [], "what has left the catalog cannot be read, by nobody"
+    assert proof["samples"] == [], "no reader can read a segment that the catalog does not name"
 
     async def is_deleted() -> bool:
         return not [key for key in await listed_keys(bucket, KEYS.topics_prefix) if older["segmentId"] in key]

@@ -118,7 +118,7 @@ async def ask(
 
 
 async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float = PATIENCE_S) -> Result:
-    """Ask again for as long as the broker asks for it: what only a helper process knows may not be known now."""
+    """Repeat a call while the broker answers busy: a helper process may not have the answer yet."""
     async with asyncio.timeout(timeout_s):
         while True:
             try:
@@ -129,11 +129,11 @@ async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float =
             await asyncio.sleep(0.05)
 
 
-async def until_true(look: Callable[[], Awaitable[bool]], *, timeout_s: float = PATIENCE_S) -> None:
+async def until_true(is_true: Callable[[], Awaitable[bool]], *, timeout_s: float = PATIENCE_S) -> None:
     """Look again and again until it is so."""
     async with asyncio.timeout(timeout_s):
         while True:
-            if await look():
+            if await is_true():
                 return
             await asyncio.sleep(0.03)
 
@@ -349,7 +349,7 @@ async def pull(
     group: str = "crash-reader",
     suspend_ms: int = 0,
 ) -> Pulled:
-    """One pull, which may wait at the queue's end. The next offset is the one asked for when the answer has none."""
+    """One pull, which may wait at the queue's end. Without a next offset in the answer it is the requested one."""
     request = RemotingCommand.request(
         RequestCode.PULL_MESSAGE,
         PullMessageRequestHeader(

@@ -42,9 +42,9 @@ class _Derivation:
         self._numbers: dict[tuple[int, int], int] = {}
         self._asked: dict[tuple[int, int], int] = {}
         # Recorded values that are different on each run.
-        self._known: dict[str, str] = {}
+        self._placeholders: dict[str, str] = {}
         self._checked: Counter[str] = Counter()
-        # When the recording began, told by what was born while it went on.
+        # Start of the recording, computed from the birth times of messages in it.
         births = (
             int(frame["extFields"]["g"]) - int(frame["t_ms"])
             for frame in self._frames
@@ -80,7 +80,7 @@ class _Derivation:
         if frame["dir"] == "<":
             names = _names(frame)
             if is_oneway:
-                yield ["told", conn, code, names]
+                yield ["notice", conn, code, names]
             else:
                 number = self._asked[place] = len(self._asked)
                 yield ["asked", conn, number, code, names]
@@ -111,13 +111,13 @@ class _Derivation:
         fields = frame.get("extFields") or {}
         if fields.get("msgId"):
             first = fields["msgId"].split(",")[0]
-            self._known[f"msgId={first}"] = f"{{{{id {number}}}}}"
+            self._placeholders[f"msgId={first}"] = f"{{{{id {number}}}}}"
             offset = decode_message_id(first).physical_offset
-            self._known[f"place={offset}"] = f"{{{{place {number}}}}}"
+            self._placeholders[f"place={offset}"] = f"{{{{place {number}}}}}"
             if "queueOffset" in fields:
-                self._known[f"half={offset}"] = f"{{{{field {number} queueOffset}}}}"
+                self._placeholders[f"half={offset}"] = f"{{{{field {number} queueOffset}}}}"
         if "recallHandle" in fields:
-            self._known[f"recallHandle={fields['recallHandle']}"] = f"{{{{field {number} recallHandle}}}}"
+            self._placeholders[f"recallHandle={fields['recallHandle']}"] = f"{{{{field {number} recallHandle}}}}"
         options: dict[str, Any] = {}
         if "nextBeginOffset" in fields and frame["code"] == 0:
             options["next"] = int(fields["nextBeginOffset"])
@@ -134,7 +134,7 @@ class _Derivation:
         values = dict(fields)
         for name in ("msgId", "recallHandle"):
             if name in values:
-                values[name] = self._known.get(f"{name}={values[name]}", values[name])
+                values[name] = self._placeholders.get(f"{name}={values[name]}", values[name])
         if code == END_TRANSACTION:
             offset, transaction_id = values["commitLogOffset"], values["transactionId"]
             if values["fromTransactionCheck"] == "true":
@@ -143,10 +143,10 @@ class _Derivation:
                 for name in ("commitLogOffset", "tranStateTableOffset"):
                     values[name] = f"{{{{check {transaction_id} {times} {name}}}}}"
             else:
-                values["commitLogOffset"] = self._known[f"place={offset}"]
-                values["tranStateTableOffset"] = self._known[f"half={offset}"]
+                values["commitLogOffset"] = self._placeholders[f"place={offset}"]
+                values["tranStateTableOffset"] = self._placeholders[f"half={offset}"]
         elif code == 33:
-            values["offset"] = self._known.get(f"place={values['offset']}", "{{live place}}")
+            values["offset"] = self._placeholders.get(f"place={values['offset']}", "{{live place}}")
         elif code == CONSUME_DIRECTLY:
             values["msgId"] = "{{live id}}"
         elif code == SEND_BACK:
@@ -173,7 +173,7 @@ class _Derivation:
         return values
 
     def _relative_time(self, frame: dict[str, Any], time_ms: str, *, unknown: int) -> str:
-        """A time as one before or after the request; `unknown` when nobody knows when that was."""
+        """A time relative to the request; `unknown` when no relation to the request's time is recorded."""
         if int(time_ms) == LONG_MAX:
             return time_ms
         if self._started_ms is None:

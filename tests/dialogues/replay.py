@@ -3,11 +3,11 @@
 Rules
   - A request goes out when every answer has come that had come before it in the recording. So a replay waits for what
     the recorded client waited for, and for nothing else.
-  - Time passes differently. An answer to a reading request that is not the recorded one is asked for again until a
+  - Time passes differently. An answer to a reading request that is not the recorded one is requested again until a
     deadline, and a pull goes on until it has reached the offset that the recorded one reached. A send to a busy
     broker is repeated, as clients do.
-  - One-way notices are compared at the end: each connection has been told what the recorded one was told. One notice
-    more is chance: whether a client that joins and leaves at once still hears of itself.
+  - One-way notices are compared at the end: each connection has received the notices of the recorded one. One notice
+    more depends on timing: whether a client that joins and leaves at once still hears of itself.
   - A command that goes over all that a broker holds meets other topics and groups here. With `outcomes` each answer
     may also be another one that was recorded for a request of the same code, anywhere.
   - Which messages come in one pull is chance. Each record must have the properties of some record of the dialogue.
@@ -64,7 +64,7 @@ class Peer:
     connection: ClientConnection
 
     def __init__(self) -> None:
-        self.told: set[Notice] = set()
+        self.notices_received: set[Notice] = set()
         self.checks: dict[str, list[dict[str, str]]] = defaultdict(list)
         self._questions: dict[int, list[tuple[RemotingCommand, asyncio.Future[RemotingCommand]]]] = defaultdict(list)
         self._came = asyncio.Event()
@@ -80,7 +80,7 @@ class Peer:
         """Keep a request of the broker's until the dialogue answers it."""
         if command.is_oneway:
             fields = command.ext_fields or {}
-            self.told.add((command.code, tuple(sorted(fields))))
+            self.notices_received.add((command.code, tuple(sorted(fields))))
             if command.code == RequestCode.CHECK_TRANSACTION_STATE:
                 self.checks[fields["transactionId"]].append(fields)
             return None
@@ -96,7 +96,7 @@ class Peer:
         """Nothing to note."""
 
     async def asked(self, code: int) -> tuple[RemotingCommand, asyncio.Future[RemotingCommand]]:
-        """The next request of that code that nobody has taken."""
+        """The next request of that code that the script has not used."""
         while not self._questions[code]:
             self._came.clear()
             await self._came.wait()
@@ -149,7 +149,7 @@ class Replay:
             "close": self._close,
             "ask": self._ask,
             "answer": self._answer,
-            "told": self._note_notice,
+            "notice": self._note_notice,
             "asked": self._await_question,
             "reply": self._reply,
         }
@@ -242,22 +242,22 @@ class Replay:
             self.differences.append(f"{what}: fields {_names(answer)}, recorded {names}")
         got_body = shape_of_body(answer.body)
         if is_of_records(got_body) and is_of_records(body):
-            known = {tuple(record) for form in self._records for record in form["records"]}
-            body = {"records": sorted(known)}
-            got_body = {"records": sorted({tuple(record) for record in got_body["records"]} | known)}
+            all_records = {tuple(record) for form in self._records for record in form["records"]}
+            body = {"records": sorted(all_records)}
+            got_body = {"records": sorted({tuple(record) for record in got_body["records"]} | all_records)}
         if not is_form(got_body, body):
             self.differences.append(f"{what}: body {got_body}, recorded {body}")
 
     async def _compare_notices(self) -> None:
         deadline = time.monotonic() + (PATIENCE_S if not self.differences else ASK_AGAIN_S)
-        told = {conn: peer.told for conn, peer in self._peers.items() if conn not in self._live}
-        while any(not self._notices[conn] <= notices for conn, notices in told.items()):
+        received = {conn: peer.notices_received for conn, peer in self._peers.items() if conn not in self._live}
+        while any(not self._notices[conn] <= notices for conn, notices in received.items()):
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(ASK_AGAIN_S)
-        for conn, notices in told.items():
+        for conn, notices in received.items():
             if not self._notices[conn] <= notices:
-                self.differences.append(f"connection {conn} was told {notices}, recorded {self._notices[conn]}")
+                self.differences.append(f"connection {conn} received {notices}, recorded {self._notices[conn]}")
 
     # -- pops ----------------------------------------------------------------------------------------------------------
 

@@ -5,12 +5,12 @@ A file is one dialogue of an official client or tool with an official NameServer
     ["open", conn, "namesrv" or "broker"]
     ["ask", conn, number, code, fields or null, body, options]      options: binary, oneway
     ["answer", number, code, names of the fields or null, shape of the body, options]
-    ["told", conn, code, names of the fields]                       the broker's one-way request to a client
+    ["notice", conn, code, names of the fields]                     the broker's one-way request to a client
     ["asked", conn, number, code, names of the fields]              its other requests
     ["reply", number, code, fields or null, body]                   the client's answer to one of these
     ["close", conn]
 
-An answer's option `next`: the `nextBeginOffset` that a pull reached, so that whoever replays it can go as far.
+An answer's option `next`: the `nextBeginOffset` that a pull reached, so that a replay can pull as far.
 
 A body is a text; or {"size": n} for bytes that say nothing; {"batch": n} for a batch of n messages;
 {"compressed": text} for the compressed form of a registration. Values that are different on each run stand in fields

@@ -50,6 +50,6 @@ def test_request_codes_are_handled_where_the_page_says() -> None:
         "tiered/catalog/ttl.py",
     ],
 )
-def test_what_a_stranger_looks_for_has_a_telling_name(path: str) -> None:
+def test_entry_points_for_new_readers_have_clear_names(path: str) -> None:
     assert f"`{path}`" in (DOCS / "architecture.md").read_text()
     assert (ROOT / path).exists()

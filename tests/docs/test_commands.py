@@ -310,7 +310,7 @@ def sent(namesrv: str, *, enable_trace: bool = False) -> str:
 
 
 class Undecided:
-    """Local transactions that nobody knows the end of."""
+    """Local transactions whose outcome stays unknown."""
 
     def execute_local_transaction(self, *_: object) -> LocalTransactionState:
         return LocalTransactionState.UNKNOWN

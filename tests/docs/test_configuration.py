@@ -79,8 +79,8 @@ def test_variables_are_those_that_are_read() -> None:
     for variable in set(re.findall(r"`(THERMOCLINE_[A-Z_]*[A-Z])`", text)) - ENVIRONMENT_OTHERS:
         is_name_server = variable.startswith("THERMOCLINE_NAME_SERVER_")
         source = (environment_properties if is_name_server else environment_source)({variable: "7"})
-        known = NameServerConfig().shown() if is_name_server else SETTINGS
-        assert all(name in known for name in source.values), variable
+        setting_names = NameServerConfig().shown() if is_name_server else SETTINGS
+        assert all(name in setting_names for name in source.values), variable
 
 
 @pytest.mark.parametrize(("language", "path"), [("toml", "broker.toml"), ("properties", "broker.conf")])

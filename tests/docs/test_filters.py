@@ -33,12 +33,12 @@ def test_the_example_at_the_top_is_an_expression() -> None:
 @pytest.mark.parametrize("row", NULL_ROWS, ids=lambda row: str(row.line))
 def test_a_row_about_null_is_true(row: TableRow) -> None:
     cells = list(row.cells.values())
-    said = re.match(r"null|false|true", cells[1])
-    assert said is not None
+    verdict = re.match(r"null|false|true", cells[1])
+    assert verdict is not None
     expressions = re.findall(r"`([^`]+)`", cells[0])
     assert expressions
     for expression in expressions:
-        assert condition(expression)({"a": "x"}) is VERDICTS[said[0]], expression
+        assert condition(expression)({"a": "x"}) is VERDICTS[verdict[0]], expression
     for expression, verdict in re.findall(r"`([^`]+)` is (null|false|true)", cells[1]):
         assert condition(expression)({"a": "x"}) is VERDICTS[verdict], expression
 
@@ -50,7 +50,7 @@ def compared(expression: str, **properties: str) -> Verdict | str:
         return "cannot be compared"
 
 
-def test_what_is_compared_with_what() -> None:
+def test_comparable_types_are_as_documented() -> None:
     """The table's rows, one after the other."""
     assert compared("a = '5'", a="5.0") is False
     assert [compared("a = 5", a=text) for text in ("5", "5.0", " 5", "3000000000")] == [
@@ -85,8 +85,8 @@ def test_the_surprises() -> None:
 
 def test_the_limits() -> None:
     (paragraph,) = re.findall(r"A larger expression is refused.*", TEXT, re.DOTALL)
-    said = {int(number.replace(" ", "")) for number in re.findall(r"\b\d+(?: \d{3})*\b", paragraph)}
-    assert {getattr(DEFAULT_LIMITS, item.name) for item in fields(DEFAULT_LIMITS)} == said - {23, 16}
+    numbers = {int(number.replace(" ", "")) for number in re.findall(r"\b\d+(?: \d{3})*\b", paragraph)}
+    assert {getattr(DEFAULT_LIMITS, item.name) for item in fields(DEFAULT_LIMITS)} == numbers - {23, 16}
     longest = "x" * (DEFAULT_LIMITS.string_chars_max - len("''"))
     assert condition(f"a = '{longest}'")({"a": longest}) is True
     with pytest.raises(ExpressionError):

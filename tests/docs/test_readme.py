@@ -1,7 +1,7 @@
 """The quick start of README.md and the Spark examples run as they are pasted, but for ports and the bucket.
 
-Shell lines run in a shell, in their order, in an empty directory. `make` lines do not: whoever runs the tests has
-made the environment already, and `make test` is what runs here.
+Shell lines run in a shell, in their order, in an empty directory. `make` lines do not: the environment exists
+already, and `make test` is what runs here.
 """
 
 from __future__ import annotations

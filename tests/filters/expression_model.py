@@ -57,8 +57,8 @@ class Chain:
 @dataclass(frozen=True)
 class Compare:
     sign: str  # = <> < <= > >=
-    left: Tree
-    right: Tree
+    left_side: Tree
+    right_side: Tree
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ def _level_and_words(tree: Tree) -> tuple[int, list[str]]:
             for operand in operands[1:]:
                 words += [word, *_words(operand, level + 1)]
             return level, words
-        case Compare(sign, left, right):
+        case Compare(sign, left_side, right_side):
             level = _EQUALITY if sign in ("=", "<>") else _COMPARISON
-            return level, [*_words(left, level), sign, *_words(right, level + 1)]
+            return level, [*_words(left_side, level), sign, *_words(right_side, level + 1)]
         case NullTest(operand, negated):
             return _EQUALITY, [*_words(operand, _EQUALITY), "IS", *_not(negated), "NULL"]
         case Range(value, low, high, negated):
@@ -216,15 +216,15 @@ def _class_of(tree: Tree) -> str:
         case Chain(_, operands):
             for operand in operands:
                 _check_condition(_class_of(operand))
-        case Compare("=" | "<>", left, right):
-            left_class, right_class = _class_of(left), _class_of(right)
-            if any(_literal(side) == Literal("NULL", None) for side in (left, right)):
+        case Compare("=" | "<>", left_side, right_side):
+            left_class, right_class = _class_of(left_side), _class_of(right_side)
+            if any(_literal(side) == Literal("NULL", None) for side in (left_side, right_side)):
                 raise RejectedError("= NULL")
             if left_class == _TRUTH_CONSTANT and right_class == _CONSTANT:
                 raise RejectedError("TRUE = 1")
-        case Compare(_, left, right):
-            _check_number(left)
-            _check_number(right)
+        case Compare(_, left_side, right_side):
+            _check_number(left_side)
+            _check_number(right_side)
         case NullTest(operand, _) | PartTest(_, operand, _, _):
             _class_of(operand)
         case Listed(operand, _, _):
@@ -329,12 +329,12 @@ def evaluate(tree: Tree, properties: Mapping[str, str]) -> JavaValue:
             return _opposite(_as_condition(operand, properties))
         case Chain(word, operands):
             return _folded(word, operands, properties)
-        case Compare("=", left, right):
-            return _equal(evaluate(left, properties), evaluate(right, properties))
-        case Compare("<>", left, right):
-            return _opposite(_equal(evaluate(left, properties), evaluate(right, properties)))
-        case Compare(sign, left, right):
-            return _ordered(sign, left, right, properties)
+        case Compare("=", left_side, right_side):
+            return _equal(evaluate(left_side, properties), evaluate(right_side, properties))
+        case Compare("<>", left_side, right_side):
+            return _opposite(_equal(evaluate(left_side, properties), evaluate(right_side, properties)))
+        case Compare(sign, left_side, right_side):
+            return _ordered(sign, left_side, right_side, properties)
         case NullTest(operand, negated):
             return ("Boolean", (evaluate(operand, properties) is None) is not negated)
         case Range(value_tree, low, high, False):
@@ -382,45 +382,45 @@ def _folded(word: str, operands: Sequence[Tree], properties: Mapping[str, str]) 
     return None if result is None else ("Boolean", result)
 
 
-def _equal(left: JavaValue, right: JavaValue) -> JavaValue:
-    if left is None:
-        return ("Boolean", True) if right is None else None
-    if right is None:
+def _equal(left_side: JavaValue, right_side: JavaValue) -> JavaValue:
+    if left_side is None:
+        return ("Boolean", True) if right_side is None else None
+    if right_side is None:
         return ("Boolean", False)
-    return ("Boolean", _compare(left, right) == 0)
+    return ("Boolean", _compare(left_side, right_side) == 0)
 
 
 def _ordered(sign: str, left_tree: Tree, right_tree: Tree, properties: Mapping[str, str]) -> JavaValue:
-    left = evaluate(left_tree, properties)
-    if left is None:
+    left_side = evaluate(left_tree, properties)
+    if left_side is None:
         return None
-    right = evaluate(right_tree, properties)
-    if right is None:
+    right_side = evaluate(right_tree, properties)
+    if right_side is None:
         return None
-    if left[0] == right[0] == "String":
-        left, right = _converted(left[1], "Double"), _converted(right[1], "Double")
-    order = _compare(left, right)
+    if left_side[0] == right_side[0] == "String":
+        left_side, right_side = _converted(left_side[1], "Double"), _converted(right_side[1], "Double")
+    order = _compare(left_side, right_side)
     return ("Boolean", {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[sign])
 
 
-def _compare(left: tuple[str, Any], right: tuple[str, Any]) -> int:
+def _compare(left_side: tuple[str, Any], right_side: tuple[str, Any]) -> int:
     """-1, 0 or 1; -1 too for what cannot be compared."""
-    match left[0], right[0]:
+    match left_side[0], right_side[0]:
         case "Boolean", "String":
             raise FailedError("a cast from Boolean to String")
         case "String", "Boolean":
-            left = ("Boolean", left[1] in ("true", "TrUe"))
+            left_side = ("Boolean", left_side[1] in ("true", "TrUe"))
         case "String", str(wanted) if wanted in _NUMBER_TYPES:
-            left = _converted(left[1], wanted)
+            left_side = _converted(left_side[1], wanted)
         case str(wanted), "String" if wanted in _NUMBER_TYPES:
-            right = _converted(right[1], wanted)
+            right_side = _converted(right_side[1], wanted)
         case "Boolean", str(other) if other != "Boolean":
             return -1
         case str(other), "Boolean" if other != "Boolean":
             return -1
-    if "Double" in (left[0], right[0]):
-        return _signum(_double_rank(float(left[1])), _double_rank(float(right[1])))
-    return _signum(left[1], right[1])
+    if "Double" in (left_side[0], right_side[0]):
+        return _signum(_double_rank(float(left_side[1])), _double_rank(float(right_side[1])))
+    return _signum(left_side[1], right_side[1])
 
 
 def _converted(text: str, wanted: str) -> tuple[str, Any]:
@@ -438,8 +438,8 @@ def _double_rank(value: float) -> int:
     return int(bits) if bits >= 0 else -(2**63) - int(bits) - 1
 
 
-def _signum(left: Any, right: Any) -> int:
-    return -1 if left < right else int(left > right)
+def _signum(left_side: Any, right_side: Any) -> int:
+    return -1 if left_side < right_side else int(left_side > right_side)
 
 
 def _has_part(word: str, operand: Tree, part: str, negated: bool, properties: Mapping[str, str]) -> bool:

@@ -47,7 +47,7 @@ def test_documented_examples(expression: str, properties: dict[str, str], expect
     assert compiled.matches_text(encode_properties({"other": "x", **properties, "b2": "y"})) is expected
 
 
-def test_what_it_looks_at_is_known() -> None:
+def test_the_properties_of_a_filter_are_listed() -> None:
     compiled = compile_expression("a = 1 AND b IN ('x') tail")
     assert compiled.text == "a = 1 AND b IN ('x') tail"
     assert compiled.property_names == {"a", "b"}

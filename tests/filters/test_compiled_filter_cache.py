@@ -14,7 +14,7 @@ def test_a_text_is_compiled_once() -> None:
     assert len(cache) == 2
 
 
-def test_what_was_not_asked_for_the_longest_goes() -> None:
+def test_the_least_recently_used_filter_is_evicted() -> None:
     cache = CompiledFilterCache(count_max=2)
     first, second = cache.compile("a = 1"), cache.compile("a = 2")
     assert cache.compile("a = 1") is first

@@ -75,7 +75,7 @@ def took_too_long(started_s: float) -> bool:
 
 
 @pytest.mark.parametrize("kind", TOO_LARGE)
-def test_what_is_too_large_is_refused(kind: str) -> None:
+def test_expressions_above_the_limits_are_refused(kind: str) -> None:
     started_s = time.perf_counter()
     with pytest.raises(ExpressionTooLargeError) as caught:
         compile_expression(TOO_LARGE[kind])
@@ -85,7 +85,7 @@ def test_what_is_too_large_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NO_EXPRESSION)
-def test_what_is_no_expression_is_refused(kind: str) -> None:
+def test_invalid_expressions_are_refused(kind: str) -> None:
     started_s = time.perf_counter()
     with pytest.raises(ExpressionError) as caught:
         compile_expression(NO_EXPRESSION[kind])
@@ -116,7 +116,7 @@ LARGEST = {
 
 
 @pytest.mark.parametrize("kind", LARGEST)
-def test_what_is_just_within_the_limits_is_taken(kind: str) -> None:
+def test_expressions_just_within_the_limits_are_accepted(kind: str) -> None:
     started_s = time.perf_counter()
     compiled = compile_expression(LARGEST[kind])
     assert compiled.matches({"a": "1"})

@@ -136,7 +136,7 @@ def test_numbers(literal: str, expected: str) -> None:
         ("NOT a IN ('x')", 0, "a property on its left"),
     ],
 )
-def test_what_is_no_expression(text: str, position: int, message: str) -> None:
+def test_invalid_expressions_are_refused(text: str, position: int, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse_expression(text)
     assert caught.value.position == position
@@ -147,7 +147,7 @@ def test_what_is_no_expression(text: str, position: int, message: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a NOT BETWEEN 5 AND 1", "a BETWEEN 5 AND -1", "a BETWEEN b AND 1", "1 = TRUE", "-'x' > a", "a > -TRUE"]
 )
-def test_what_is_one_though_it_does_not_look_so(text: str) -> None:
+def test_unusual_expressions_are_accepted(text: str) -> None:
     assert parse_expression(text).ignored_position is None
 
 

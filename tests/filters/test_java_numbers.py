@@ -64,7 +64,7 @@ DIGITS_OF_OTHER_KINDS = ["\U0001d7d9", "\u00b2", "\u00bd"]
 
 
 @pytest.mark.parametrize("text", [*NO_WHOLE_NUMBERS, *DIGITS_OF_OTHER_KINDS])
-def test_what_is_no_whole_number(text: str) -> None:
+def test_texts_that_are_no_whole_number_are_refused(text: str) -> None:
     for parse in (parse_integer, parse_long):
         with pytest.raises(EvaluationError):
             parse(text)
@@ -104,7 +104,7 @@ NO_ASCII = ["\uff11", "1\u00a0", "\u00a01"]
 
 
 @pytest.mark.parametrize("text", [*NO_DECIMALS, *NO_NAMES, *NO_HEXADECIMALS, *NO_ASCII])
-def test_what_is_no_double(text: str) -> None:
+def test_texts_that_are_no_double_are_refused(text: str) -> None:
     with pytest.raises(EvaluationError):
         parse_double(text)
 

@@ -26,7 +26,7 @@ def test_a_step_a_token() -> None:
     assert sum(1 for _ in compile_steps("a = 1 OR b IN ('x', 'y')")) == 11
 
 
-def test_what_is_wrong_is_said_by_the_step_that_meets_it() -> None:
+def test_an_error_is_raised_by_the_step_that_meets_it() -> None:
     steps = compile_steps("a = 1 OR OR b = 2")
     with pytest.raises(ExpressionError, match="OR cannot stand here"):
         run_steps(steps)

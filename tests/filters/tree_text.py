@@ -33,10 +33,10 @@ def tree_text(node: Node, *, with_kinds: bool = False) -> str:
             return listed("null", text(operand))
         case nodes.Not(operand=operand):
             return listed("not", text(operand))
-        case nodes.Equal(left=left, right=right):
-            return listed("=", text(left), text(right))
-        case nodes.Ordered(operator=operator, left=left, right=right):
-            return listed(operator.value, text(left), text(right))
+        case nodes.Equal(left=first, right=second):
+            return listed("=", text(first), text(second))
+        case nodes.Ordered(operator=operator, left=first, right=second):
+            return listed(operator.value, text(first), text(second))
         case nodes.AllOf(operands=operands):
             return listed("and", *map(text, operands))
         case nodes.AnyOf(operands=operands):

@@ -137,7 +137,7 @@ def official_daemons(
 def thermocline_daemons(
     directory: Path, *, settings: Mapping[str, str] | None = None, namesrv: str = FREE_PORT, listen: str = FREE_PORT
 ) -> Iterator[Daemons]:
-    """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data.
+    """`thermocline dev` with a `file://` cold tier; its store is in `directory`/data.
 
     With addresses of its own it can be started again where clients look for it.
     """
@@ -167,7 +167,7 @@ def thermocline_daemons(
 
 @contextlib.contextmanager
 def thermocline_broker(directory: Path, *, name: str, namesrv: str) -> Iterator[ChildProcess]:
-    """One more broker for a NameServer; its store lies in `directory`/store and outlives it."""
+    """One more broker for a NameServer; its store is in `directory`/store and outlives it."""
     directory.mkdir(parents=True, exist_ok=True)
     process = ChildProcess(
         [
@@ -236,7 +236,7 @@ def broker_config(cluster: Cluster) -> dict[str, str]:
 
 
 def store_directory_of(cluster: Cluster) -> tuple[Path, dict[str, str]]:
-    """Where the cluster's broker keeps its store, and the file sizes that whoever opens it must be given."""
+    """The directory of the cluster's store, and the file sizes with which a broker must open it."""
     config = broker_config(cluster)
     return Path(config["storePathRootDir"]), {name: config[name] for name in FILE_SIZES}
 
@@ -250,7 +250,7 @@ def read_store_with_official_broker(
     topics: Sequence[str],
     properties: Mapping[str, str],
 ) -> dict[str, list[ReceivedMessage]]:
-    """Start the official broker on a store that somebody else wrote and read every message of the topics with it.
+    """Start the official broker on a store that another program wrote and read every message of the topics with it.
 
     `properties` must hold the file sizes that the store was written with, or the broker refuses the files.
     """

@@ -1,7 +1,7 @@
 """Consumers of an official client while their broker loses its disk and comes back from the bucket.
 
-One consumer lives through it, another was stopped half-way and starts afterwards: each gets what was committed and what
-is sent to the recovered broker, once, and goes on without a reset.
+One consumer runs throughout, another was stopped half-way and starts afterwards: each gets the committed messages and
+those sent to the recovered broker, once, and continues without a reset.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def seen_all(replay: JavaReplay, wanted: dict[tuple[int, int], bytes]) -> 
     async with asyncio.timeout(SECONDS_MAX):
         while not wanted.keys() <= replay.seen.keys():
             await asyncio.sleep(0.1)
-            await replay.look()
+            await replay.refresh()
     assert {place: replay.bodies[place] for place in wanted} == wanted
 
 
@@ -137,8 +137,8 @@ async def go_on_through_recovery(
             await seen_all(living, fresh)
             check_not_again(living, kept.get(f"{TOPIC}@recovery-living", {}))
         if lag_of is not None:
-            left = len(committed) + len(fresh) - len(stopped.seen)
-            assert await asyncio.to_thread(lag_of, "recovery-stopped", name_server) == left
+            unread_count = len(committed) + len(fresh) - len(stopped.seen)
+            assert await asyncio.to_thread(lag_of, "recovery-stopped", name_server) == unread_count
         async with replay("recovery-stopped") as started:
             wanted = {place: body for place, body in committed.items() if place not in stopped.seen} | fresh
             await seen_all(started, wanted)

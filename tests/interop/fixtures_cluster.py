@@ -1,7 +1,7 @@
 """Fixtures of the interop tests.
 
 `cluster` runs a test on Thermocline; with `--official-peer` (and under `--soak`) on the official broker as well, which
-proves the test itself. `java_agent_process` drives official clients; one of each lives per worker.
+proves the test itself. `java_agent_process` drives official clients; each worker runs one of each.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def built_agent() -> Path:
 
 @contextlib.contextmanager
 def go_agent(directory: Path) -> Iterator[GoAgent]:
-    """Run an agent; its log lies in `directory`."""
+    """Run an agent; it writes its log to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     log_path = directory / "agent.log"
     with agent_process(

@@ -61,7 +61,7 @@ class GoDriver:
         return self.topic
 
     def broker_count(self) -> int:
-        """How many brokers have the test's topic, as the NameServer knows."""
+        """How many brokers have the test's topic, by the NameServer's route."""
         try:
             return len(self.admin.topic_route(self.topic).brokers)
         except (TopicNotFoundError, UnavailableError):
@@ -130,7 +130,7 @@ class GoDriver:
         return consumer
 
     def push_with_retry_topic(self, **arguments: Any) -> str:
-        """A push consumer that knows its retry topic: one that starts before it is looks for it again only later."""
+        """A push consumer that starts after its retry topic exists; one that starts earlier finds it only later."""
         self.stop(self.push("first"))
         wait_until(
             lambda: f"%RETRY%{self.group}" in self.admin.list_topics(include_system=True), what="the retry topic"
@@ -150,7 +150,7 @@ class GoDriver:
         return received
 
     def wait_until_committed(self) -> None:
-        """Wait until the broker knows that the test's group is through: a consumer that stops takes no time for it."""
+        """Wait until the broker has the final offsets of the group: a stopping consumer does not wait for that."""
         wait_until(lambda: {row.lag for row in self.admin.group_progress(self.group)} == {0}, what="the group's commit")
 
     def stop(self, consumer: str) -> list[ReceivedMessage]:
@@ -163,14 +163,14 @@ class GoDriver:
         deadline = time.monotonic() + 60
         while True:
             try:
-                return self._queues_told(consumer, group or self.group)
+                return self._queues_reported(consumer, group or self.group)
             except UnavailableError:
                 # Between a topic's first two samples, ten seconds apart, this client cannot write its rates.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
 
-    def _queues_told(self, consumer: str, group: str) -> set[int]:
+    def _queues_reported(self, consumer: str, group: str) -> set[int]:
         for member in self.admin.consumer_connections(group).connection_set:
             if member.client_id.endswith(f"@{consumer}"):
                 info = self.admin.consumer_running_info(group, member.client_id)

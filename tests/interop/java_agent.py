@@ -1,7 +1,7 @@
 """The JVM that drives official clients and mqadmin for the tests; its other half is `java/interop/Agent.java`.
 
 There are two generations of clients, 4.9 and 5.x, whose classes have the same names: an agent has one of them. Our
-sources in `java/` serve both; what differs lies in `java4/` and `java5/`.
+sources in `java/` serve both; code that differs is in `java4/` and `java5/`.
 
 One agent serves all tests of a worker, so that none pays a JVM start. Requests are answered one after another; what
 consumers receive meanwhile waits in the agent.
@@ -199,7 +199,7 @@ class JavaAgent:
         return answer
 
     def kill(self) -> None:
-        """`kill -9`: all of its clients are gone at once, and say goodbye to nobody."""
+        """`kill -9`: all of its clients are gone at once, without unregistering."""
         self._process.kill()
         self._process.wait()
 

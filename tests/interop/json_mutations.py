@@ -1,8 +1,8 @@
 """JSON bodies as clients in any language might write them: of the right types, then with members of others.
 
-`Author.written` makes a body of a type and writes it down: most members are what they should be, some are what other
-libraries make of them (ordinals, numbers as text, null, one item where a list belongs), and the text may be in one of
-the forms that fastjson reads. It gives the text and what stands in it, so that an answer can be judged.
+`Author.written` makes a body of a type and records its values: most members have the right form, some the form that
+other libraries give them (ordinals, numbers as text, null, one item where a list belongs), and the text may be in one
+of the forms that fastjson reads. It gives the text and its values, so that an answer can be judged.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class KillableBroker(_KillableDaemon):
         return self._process.process_id
 
     def check_log(self) -> None:
-        """Fail on what it has written about bugs of its own, in all of its lives."""
+        """Fail on reports of internal bugs in its log, over all runs of the broker."""
         log = (self._directory / "broker.log").read_text(errors="replace")
         for sign in SIGNS_OF_BUGS:
             assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]

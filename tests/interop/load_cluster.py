@@ -63,7 +63,7 @@ def now_ms() -> int:
 
 
 class LoadCluster:
-    """All processes, and what they can be told to do. Made by `load_cluster`."""
+    """All processes, and the operations on them. Made by `load_cluster`."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ def is_shared(admin: AdminClient, group: GroupPlan, has_late_locks: bool) -> boo
 
 @contextlib.contextmanager
 def load_cluster(software: OfficialSoftware, directory: Path) -> Iterator[LoadCluster]:
-    """All processes, the broker serving; nobody sends or consumes yet."""
+    """All processes, the broker serving; no producer or consumer runs yet."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(name_server(directory / "namesrv"))
         broker = stack.enter_context(KillableBroker(directory / "broker", namesrv, settings=BROKER_SETTINGS))

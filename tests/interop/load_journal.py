@@ -7,7 +7,7 @@ One line an event, fields separated by tabs; times are of the wall clock, in ms.
                  bytes of the body, name of the message
     readers      as consumers: what is in a topic, in the order of its queues
 
-A consumer's line is written before its listener returns, so a message that the broker was told is done has its line.
+A consumer's line is written before its listener returns, so each message counted as consumed has its line.
 A line without its end is of a listener that never returned: it does not count. Writers: `java/interop/Journal.java`,
 `go/journal.go`.
 """
@@ -32,7 +32,7 @@ class Sent:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the producer was told that the broker has it."""
+        """Whether the producer's answer says that the broker stored it."""
         return self.outcome == SEND_OK
 
     @classmethod

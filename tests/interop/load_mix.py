@@ -1,7 +1,7 @@
 """The mix: who sends what, who wants which of it, and what follows from a message's number.
 
 A message is called after its producer and its number in there: `java-sync-17`. Its number says its tag, its weight, its
-sharding key, and how its transaction ends, so that a test knows of a message nothing but its name.
+sharding key, and how its transaction ends, so that a test needs only the name of a message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIES_MAX = 3
 HEARTBEAT_MS = 2_000
 """Of Java clients: with their usual 30 s each of them would be away for that long after the broker is back."""
 
-# How a transaction ends by its number: what its producer says at once, and what it says when it is asked.
+# How a transaction ends by its number: the producer's decision after the send, and its answer to a check.
 LOCAL = ("commit", "commit", "rollback", "unknown", "unknown", "commit")
 CHECK = ("commit", "commit", "rollback", "commit", "rollback", "commit")
 
@@ -139,7 +139,7 @@ class MessageName:
 
     @property
     def is_rolled_back(self) -> bool:
-        """Whether nobody may ever see it."""
+        """Whether no consumer may ever receive it."""
         return self.producer.kind == "transaction" and CHECK[self.number % len(CHECK)] == "rollback"
 
     @property

@@ -7,7 +7,7 @@ Lost
   Nothing. A message whose send was answered SEND_OK is in its topic, and every group that wants it has taken it. One
   whose send failed, or had no answer, may be there or not.
 Never seen
-  A message that nobody sent; one of a rolled back transaction; one that a group's filter excludes; a delayed or timed
+  A message without a producer; one of a rolled back transaction; one that a group's filter excludes; a delayed or timed
   one before it is due; a body that is not whole.
 In a topic, by offsets
   Once. More than once is what was under way when the broker was killed, and nothing else:
@@ -17,13 +17,13 @@ In a topic, by offsets
                  done on disk yet (`flushDelayOffsetInterval`, `timerFlushIntervalMs`): two copies
   A committed transaction is a message like all others here: in its topic once.
 At a group, each repetition of a message
-    asked for    the reception before it was refused (RECONSUME_LATER)
+    refused      the reception before it was refused (RECONSUME_LATER)
     stored       its topic holds it more than once, see above
     consumer     the member that had it before was killed after that, sooner than news of its progress was due (the
                  interval at which it commits offsets; by POP the invisible time, at which what has no acknowledgement
                  comes again), and another member has it now
     broker       it was received shortly before the broker was killed or while it was away: the news of that (offset,
-                 acknowledgement, send-back) was lost with it or found nobody to take it
+                 acknowledgement, send-back) was lost with it or never arrived
   A consumer that broadcasts keeps its offsets itself: for it there is only `stored`.
 Order, at groups that consume in order
   Messages with one sharding key have rising numbers and lie in one queue. Their first receptions rise. A repetition
@@ -195,7 +195,7 @@ class GroupReceptions:
         group, events = self._group, self._events
         (last_part, before), (part, received) = last, now
         if not before.is_taken:
-            return "asked for"
+            return "refused"
         if group.is_broadcast:
             return None
         killed_ms = events.consumers_killed_ms
@@ -204,7 +204,7 @@ class GroupReceptions:
             known_ms = 0  # it has not said anything yet
         if last_part == VICTIM and part != VICTIM and before.received_ms >= known_ms:
             return "consumer"
-        # The victim had sent it back without having said so; whoever got its queue did so again.
+        # The victim's send-back left no line in its journal; the next owner of its queue sent the message back again.
         is_other_copy = received.reconsume_times == before.reconsume_times > 0 and received.store_ms != before.store_ms
         earliest_ms = killed_ms - group.commit_ms - SLACK_MS
         if is_other_copy and earliest_ms <= before.store_ms <= events.broker_back_ms + REFIND_MS:
@@ -225,7 +225,7 @@ class GroupReceptions:
         return sum(self._check_shard(shard, receptions) for shard, receptions in by_shard.items())
 
     def _check_shard(self, shard: str, receptions: Sequence[Received]) -> int:
-        assert len({received.queue_id for received in receptions}) == 1, f"{shard} lies in more than one queue"
+        assert len({received.queue_id for received in receptions}) == 1, f"{shard} is in more than one queue"
         numbers = [MessageName.read(received.name).number for received in receptions]
         firsts = list(dict.fromkeys(numbers))
         assert firsts == sorted(firsts), f"{self._group.name}: first receptions of {shard} do not rise: {firsts}"

@@ -1,8 +1,8 @@
 """Two clusters in the same state, ours and the official one, and `mqadmin` commands run against both.
 
-What they print is compared after masking what no two runs have alike: addresses, folders, ids, times, rates, places in
-the log, and the widths of columns. Lines are compared in sorted order: the official tools and brokers keep much in hash
-tables.
+Their output is compared after masking the parts that differ between runs: addresses, folders, ids, times, rates, places
+in the log, and the widths of columns. Lines are compared in sorted order: the official tools and brokers keep much in
+hash tables.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Side:
         return f"{GROUP}-{self.cluster.kind}"
 
     def masked(self, printed: str) -> list[str]:
-        """What was printed, without what differs on each run."""
+        """The output with the parts masked that differ between runs."""
         text = printed.replace(str(self.directory), "DIRECTORY").replace(f"-{self.cluster.kind}", "-KIND")
         for address, name in ((self.cluster.broker_address, "BROKER"), (self.cluster.namesrv, "NAMESERVER")):
             text = text.replace(address, name)

@@ -49,7 +49,7 @@ GROUPS = JAVA, SDK = "elastic-java", "elastic-sdk"
 RATE = 40.0
 BODY_BYTES = 100
 SEEN_TIMEOUT_S = 90.0
-"""A NameServer knows a broker again once it has registered, a client its route once it has asked."""
+"""A NameServer lists a broker again after its registration, a client gets its route with its next request."""
 REGISTER_PERIOD_MS = 1_000
 JAVA_OPTIONS = (f"-Drocketmq.client.rebalance.waitInterval={INTERVAL_MS}",)
 BROKER_SETTINGS = {
@@ -95,7 +95,7 @@ class SdkLoad:
 
 @dataclass(eq=False)
 class Progress:
-    """What producers were told, and what each group has taken, from the journals as they grow."""
+    """The answers that producers got, and the messages that each group consumed, from the journals as they grow."""
 
     java_sent: JournalTail
     sdk_load: SdkLoad
@@ -172,7 +172,7 @@ class NameServerList:
 
     @staticmethod
     def put_back(name_server: KillableNameServer) -> None:
-        """It serves again, and knows nothing."""
+        """The NameServer serves again, with an empty route table."""
         name_server.start()
 
 
@@ -275,7 +275,7 @@ class ElasticCluster:
                 process.kill()
 
     def wait_for_members(self, count: int) -> None:
-        """Until every broker knows so many members of both groups."""
+        """Wait until every broker has this number of members of both groups."""
 
         def are_known() -> bool:
             with contextlib.suppress(MQError):
@@ -369,12 +369,12 @@ def cycle(cluster: ElasticCluster, software: OfficialSoftware, directory: Path, 
             cluster.brokers[added] = cluster.add_broker(added)
             cluster.make_topic(added)
             cluster.wait_until_used(added)
-            known = {"broker-a", "broker-b", added}
+            broker_names = {"broker-a", "broker-b", added}
             for name_server, by_kill in zip(cluster.name_servers, (False, True), strict=True):
                 cluster.name_servers.take_out(name_server, by_kill=by_kill)
                 progress.wait_for_more(after="a NameServer is gone")
                 cluster.name_servers.put_back(name_server)
-                cluster.wait_until_served(name_server, known)
+                cluster.wait_until_served(name_server, broker_names)
                 progress.wait_for_more(after="a NameServer is back")
         cluster.agent.stop_consumer(leaving)
         cluster.wait_for_members(2)

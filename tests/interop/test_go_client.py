@@ -1,4 +1,4 @@
-"""The official Go client (rocketmq-client-go/v2), unmodified: what it sends arrives, what it chooses is what it gets.
+"""The official Go client (rocketmq-client-go/v2), unmodified: sends arrive, and filters select the right messages.
 
 More of it: test_go_consumption.py, test_go_order.py, test_go_transactions.py, test_go_beginnings.py and
 test_go_outages.py. The client's release 2.1.2 has no POP, no recall, no assignment of queues by hand and no compression
@@ -159,7 +159,7 @@ def test_traces_are_found_by_message(go: GoDriver) -> None:
         found[:] = [record for message in messages for record in decode_trace(message.body.decode())]
         return len(found) == 3
 
-    wait_until(is_whole, what="what was sent and what was consumed is traced")
+    wait_until(is_whole, what="sends and consumption are traced")
     kinds = {type(record): record for record in found}
     published, before = kinds[PublishTrace], kinds[SubscribeBeforeTrace]
     after = kinds[SubscribeAfterTrace]

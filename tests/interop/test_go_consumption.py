@@ -85,7 +85,7 @@ def test_a_message_that_always_fails_comes_later_each_time_and_ends_as_a_dead_le
         first, second, third = (message.store_timestamp_ms for message in tries)
         assert second - first >= 1_000 - 50
         assert third - second >= 2_000 - 50
-    # Another group knows nothing of it.
+    # Another group is not affected.
     assert sorted(indexes(go.received(other, count=3))) == [0, 1, 2]
     assert go.received(other, count=1, timeout_s=0.5) == []
 

@@ -85,7 +85,7 @@ def test_order_is_kept_when_the_broker_is_killed(go_agent_process: GoAgent, go_n
             assert len(received) < 60
             daemons.process.kill()
         stack.enter_context(thermocline_daemons(tmp_path, namesrv=namesrv, listen=listen))
-        wait_until(lambda: go.broker_count() == 1, what="the NameServer knows the topic again")
+        wait_until(lambda: go.broker_count() == 1, what="the NameServer has the topic's route again")
         # The client tells a broker of its consumers every 30 s, and whenever one of its consumers starts.
         go.push("other", instance=consumer, group=f"{go.topic}-other-group")
         go.produce(kind="ordered", shards=4, count=60, start=60)

@@ -33,7 +33,7 @@ def test_committed_messages_arrive_and_others_do_not(go: GoDriver) -> None:
     assert go.received(consumer, count=0) == []
 
 
-def test_what_is_not_known_is_asked_about_until_it_is(go: GoDriver) -> None:
+def test_an_undecided_transaction_is_checked_until_it_is_decided(go: GoDriver) -> None:
     go.make_topic(queue_nums=2)
     consumer = go.push()
     go.transact(count=8, local=["unknown"], check=["commit", "rollback", "unknown,commit", "unknown,rollback"])

@@ -1,6 +1,6 @@
 """Official clients that start while their group is held for a hand-off: they try again, and go on where it was moved.
 
-The group's member comes in the worst moment, between prepare and apply, and is told SYSTEM_BUSY whatever it asks.
+The group's member starts between prepare and apply, and every request of it is answered with SYSTEM_BUSY.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def move(address: str, group: str) -> None:
 
 
 def check(received: list[ReceivedMessage]) -> None:
-    """What comes is what was not read, once."""
+    """The group receives exactly the messages that were not read, once each."""
     assert sorted(message.queue_offset for message in received) == list(range(READ_COUNT, COUNT))
 
 
@@ -64,7 +64,7 @@ def test_a_java_consumer_goes_on_where_its_held_group_was_moved(
     cluster: Cluster, start_push: Callable[..., str]
 ) -> None:
     if cluster.kind == OFFICIAL:
-        pytest.skip("it knows no hand-off")
+        pytest.skip("it has no hand-off")
     topic = cluster.make_topic(f"Held{next(_numbers)}", queue_count=1)
     cluster.agent.produce(
         name=f"{topic}-producer",

@@ -99,7 +99,7 @@ test_sql_pull = test_java_filters.test_pull_consumers
 producers = test_java_transactions.producers
 consumer = test_java_transactions.consumer
 test_transactions = test_java_transactions.test_committed_messages_arrive_and_others_do_not
-test_checks = test_java_transactions.test_what_is_not_known_is_asked_about_until_it_is
+test_checks = test_java_transactions.test_an_undecided_transaction_is_checked_until_it_is_decided
 
 test_traces = test_trace.test_the_official_clients_traces_are_found
 

@@ -140,7 +140,7 @@ def test_two_push_consumers_share_the_queues_and_one_takes_over(
         assert {(message.broker_name, message.queue_id) for message in messages} == shares[consumer]
 
     cluster.agent.call("stop_consumer", name=first)
-    # Sooner than the client's own rebalancing every 20 s: the broker has told it.
+    # Sooner than the client's own rebalancing every 20 s: the broker has notified it.
     wait_until(lambda: queues(second) == everything, what="the second consumer takes over", timeout_s=15.0)
     produce(cluster, topic, kind="sync", count=40, start=MESSAGE_COUNT)
     check_exact(cluster.agent.received(second, count=40), topic, range(MESSAGE_COUNT, MESSAGE_COUNT + 40))

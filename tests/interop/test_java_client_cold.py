@@ -283,7 +283,7 @@ def test_retries_and_dead_letters_come_from_history(
     """While their group is away its retries turn cold; so do the dead letters that they become."""
     topic, group = cluster.make_topic(name, queue_count=2), f"{name}-group"
     once = {"group": group, "topics": {topic: "*"}, "refuse_all": True, "max_reconsume_times": 1}
-    # A group's retry topic is asked for when it starts: a later start finds it.
+    # A client requests the route of its group's retry topic at its start: a later start finds the topic.
     cluster.agent.call("stop_consumer", name=start_push(f"{name}-first", **once))
     failing = start_push(f"{name}-failing", **once)
     produce(cluster, topic, count=6)

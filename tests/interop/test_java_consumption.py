@@ -91,7 +91,7 @@ def test_a_message_that_always_fails_ends_as_a_dead_letter(
         assert message.properties["RETRY_TOPIC"] == topic
         assert message.properties["ORIGIN_MESSAGE_ID"] == offset_ids[message.properties["index"]]
         assert message.reconsume_times == 3
-    # Another group knows nothing of it.
+    # Another group is not affected.
     assert sorted(indexes(cluster.agent.received(other, count=6))) == list(range(6))
     assert cluster.agent.received(other, count=1, timeout_s=1) == []
 
@@ -175,7 +175,7 @@ def test_order_is_kept_when_the_broker_is_killed(java_agent_process: JavaAgent, 
                 group=group,
                 topics={name: "*"},
                 orderly=True,
-                # The broker that starts again knows it only from then on; clients 4.9 have no other occasion.
+                # The restarted broker learns of the client by its heartbeat; clients 4.9 have no other occasion.
                 heartbeat_ms=2_000,
             )
             send(0)
@@ -304,7 +304,7 @@ def test_a_new_group_begins_where_it_asks_to(cluster: Cluster, name: str, start_
 def test_a_group_without_offsets_begins_by_the_clients_choice_behind_deleted_messages(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
-    """An offset that the broker has not been told of and a topic that does not begin at 0: the client decides."""
+    """An offset that the client did not commit and a topic that does not begin at 0: the client decides."""
     topic = cluster.make_topic(name, queue_count=1)
     produce(cluster, topic, count=6)
     group = f"{name}-group"

@@ -177,7 +177,9 @@ def test_the_file_of_filters_is_the_same(cluster: Cluster, name: str, start_push
 
 
 @pytest.mark.parametrize("expression", ["index >", "index > 1 AND", "index = 'open", "index > 'a'", "(" * 3_000])
-def test_a_broken_expression_is_told_when_the_consumer_starts(cluster: Cluster, name: str, expression: str) -> None:
+def test_an_invalid_expression_is_an_error_when_the_consumer_starts(
+    cluster: Cluster, name: str, expression: str
+) -> None:
     topic = cluster.make_topic(name)
     with pytest.raises(JavaAgentError, match="CODE: 23"):
         cluster.agent.call(

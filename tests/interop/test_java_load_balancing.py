@@ -1,4 +1,4 @@
-"""The official Java producer where brokers fail or refuse: it goes round a dead one, and is told why it is refused."""
+"""The official Java producer where brokers fail or refuse: it avoids a dead one, and gets the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_producer_goes_round_a_broker_that_has_died(start: Any) -> None:
     assert avoiding["broker-a"] >= 58
     # And what would have happened without: it takes the brokers in turn, as its route says.
     assert brokers.send_one_by_one("plain", count=60)["failed"] >= 10
-    # With the client's usual retries nobody notices, whether it avoids the dead broker or not.
+    # With the client's usual retries no send fails, whether it avoids the dead broker or not.
     retrying = brokers.send("retrying", count=60, send_latency_fault=True)
     assert {answer.broker_name for answer in retrying} == {"broker-a"}
 
@@ -113,13 +113,13 @@ def test_a_broker_that_may_not_be_written_is_named_and_passed_over(start: Any) -
     answers = brokers.send_all("before", count=8)
     assert all(isinstance(answer, str) for answer in answers)
     assert all("CODE: 16" in answer and "is forbidden" in answer for answer in answers if isinstance(answer, str))
-    # A producer that asks for the route now is told that nobody takes messages.
+    # A producer that requests the route now gets none, as no broker accepts messages.
     with pytest.raises(JavaAgentError, match="No route info of this topic"):
         brokers.send("after")
 
 
-def test_a_full_queue_of_sends_is_told_as_busy(start: Any) -> None:
-    """One send may wait for the disk here; whoever comes meanwhile is refused, and nothing of his is stored."""
+def test_a_full_queue_of_sends_answers_busy(start: Any) -> None:
+    """One send may wait for the disk here; a send during that time is refused, and its message is not stored."""
     brokers: Brokers = start("broker-a", flushDiskType="SYNC_FLUSH", sendThreadPoolQueueCapacity="1")
     stored, refused = 0, []
     deadline = time.monotonic() + BUSY_TIMEOUT_S

@@ -1,6 +1,6 @@
 """POP as official clients do it: the push consumer in POP mode, and single requests of the official request layer.
 
-Queues belong to nobody in POP mode: any consumer may take any message, and what is not acknowledged within its
+Queues have no owner in POP mode: any consumer may take any message, and what is not acknowledged within its
 invisible time comes back by a retry topic. With `--official-peer` the same tests run on the official broker.
 """
 
@@ -85,7 +85,7 @@ def test_a_push_consumer_in_pop_mode_acknowledges_and_retries(
     assert [message.reconsume_times for message in again] == [1] * len(again)
     assert len(again) >= 2
     assert all(message.store_timestamp_ms - message.born_timestamp_ms >= 10_000 for message in again)
-    # All of it is acknowledged: nothing is left for anybody, now or after the invisible time.
+    # All of it is acknowledged: no consumer gets another message, now or after the invisible time.
     popping = Popping(cluster, topic, group)
     assert popping.pop(poll_ms=INVISIBLE_MS_MIN + 3_000) == []
 
@@ -109,12 +109,12 @@ def test_four_consumers_share_three_queues(cluster: Cluster, name: str, start_po
     produce(cluster, topic, 800, kind="async")
     received: dict[str, list[ReceivedMessage]] = {consumer: [] for consumer in consumers}
 
-    def take() -> bool:
+    def all_received() -> bool:
         for consumer, messages in received.items():
             messages += cluster.agent.received(consumer, count=0)
         return sum(map(len, received.values())) >= 800
 
-    wait_until(take, what="all messages have been received")
+    wait_until(all_received, what="all messages have been received")
     assert indexes(list(itertools.chain(*received.values()))) == list(range(800))
     counts = sorted(map(len, received.values()))
     assert counts[-1] <= 2 * counts[0], counts
@@ -149,7 +149,7 @@ def test_a_stuck_consumer_delays_only_its_own_messages(
     assert all(message.store_timestamp_ms - message.born_timestamp_ms >= INVISIBLE_MS_MIN for message in late)
 
 
-def test_what_is_not_acknowledged_comes_back_after_its_invisible_time(cluster: Cluster, name: str) -> None:
+def test_an_unacknowledged_message_is_redelivered_after_its_invisible_time(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name)
     popping = Popping(cluster, topic, f"{name}-group")
     produce(cluster, topic, 12)

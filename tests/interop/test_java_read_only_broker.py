@@ -1,6 +1,6 @@
-"""The official Java client, unmodified, at a read-only broker: history by offset, time and key, while the writer lives.
+"""The official Java client, unmodified, at a read-only broker: history by offset, time and key, while the writer runs.
 
-The read-only broker has a NameServer of its own, so that who asks that one sees nobody else; the writer's producer
+The read-only broker has a NameServer of its own, so that its clients see no other broker; the writer's producer
 goes on meanwhile.
 """
 
@@ -64,7 +64,7 @@ class ReadOnly:
         assert {answer.status for answer in answers} == {"SEND_OK"}
 
     def served_count(self) -> int:
-        """How many messages the read-only broker serves; 0 while it knows nothing of the topic."""
+        """How many messages the read-only broker serves; 0 while it does not have the topic."""
         try:
             queues = self.agent.queue_offsets(self.namesrv, TOPIC)
         except JavaAgentError:
@@ -207,7 +207,7 @@ def test_history_is_found_by_key_and_unique_id(read_only: ReadOnly) -> None:
         time_ms = message.store_timestamp_ms
         assert len(read_only.by_key(message.keys, begin_ms=time_ms, end_ms=time_ms)) == 1
     with pytest.raises(JavaAgentError):  # the client's own way to say that there is none
-        read_only.by_key("nobody's")
+        read_only.by_key("missing")
 
 
 @pytest.mark.parametrize("queue_id", range(QUEUE_COUNT))

@@ -37,7 +37,7 @@ class JavaReplay:
         self._options = options or {"pull_batch_size": 16, "pull_threshold_for_queue": 64, "pull_interval_ms": 50}
 
     async def __aenter__(self) -> JavaReplay:
-        # The name server that it asks lives in this process: never wait for the agent on the loop.
+        # The name server that it queries runs in this process: never wait for the agent on the loop.
         await asyncio.to_thread(
             self._agent.call,
             "start_push_consumer",
@@ -52,7 +52,7 @@ class JavaReplay:
     async def __aexit__(self, *exc_info: object) -> None:
         await asyncio.to_thread(self._agent.call, "stop_consumer", name=self._name)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Take over what it has received."""
         for message in await asyncio.to_thread(self._agent.received, self._name, count=0):
             place = message.queue_id, message.queue_offset

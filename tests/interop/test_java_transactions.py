@@ -95,7 +95,7 @@ def test_committed_messages_arrive_and_others_do_not(
     assert producers.checks() == {}
 
 
-def test_what_is_not_known_is_asked_about_until_it_is(
+def test_an_undecided_transaction_is_checked_until_it_is_decided(
     asking_cluster: Cluster, name: str, producers: Producers, consumer: Callable[..., list[ReceivedMessage]]
 ) -> None:
     producers.transact(
@@ -110,7 +110,7 @@ def test_what_is_not_known_is_asked_about_until_it_is(
     assert consumer(0) == []
 
 
-def test_what_nobody_knows_is_parked_and_may_be_resumed(
+def test_an_undecided_transaction_is_parked_and_may_be_resumed(
     asking_cluster: Cluster, name: str, producers: Producers, consumer: Callable[..., list[ReceivedMessage]]
 ) -> None:
     producers.transact(asking_cluster, count=1, local=["unknown"], check=["unknown,unknown,unknown,unknown,commit"])

@@ -89,12 +89,12 @@ def _pairs(printed: str, separator: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs if value}
 
 
-def eventually(look: Callable[[], str], pattern: str, *, what: str) -> str:
+def eventually(run_command: Callable[[], str], pattern: str, *, what: str) -> str:
     """The first output that matches, for what the broker learns a moment later (commits, index)."""
     seen: list[str] = []
 
     def matches() -> bool:
-        seen.append(look())
+        seen.append(run_command())
         return re.search(pattern, seen[-1], re.MULTILINE) is not None
 
     wait_until(matches, what=f"{what}; the last answer was\n{seen[-1] if seen else ''}", timeout_s=30.0)
@@ -201,7 +201,7 @@ def test_delete_topic_removes_it_everywhere(cluster: Cluster, new_name: str) -> 
     assert [(queue["min_offset"], queue["max_offset"]) for queue in offsets] == [(0, 0)] * 4
 
 
-def test_update_sub_group_stores_what_it_is_told(cluster: Cluster, new_name: str) -> None:
+def test_update_sub_group_stores_its_arguments(cluster: Cluster, new_name: str) -> None:
     printed = cluster.admin(
         "updateSubGroup",
         "-b",
@@ -249,7 +249,7 @@ def test_broker_config_is_readable_and_changeable(cluster: Cluster) -> None:
     assert config["fileReservedTime"] == "71"
 
 
-def test_what_would_promise_more_than_is_built_is_refused(cluster: Cluster) -> None:
+def test_unsupported_options_are_refused(cluster: Cluster) -> None:
     if cluster.kind != THERMOCLINE:
         pytest.skip("the official broker has replicas")
     broker = ("-b", cluster.broker_address)

@@ -159,7 +159,7 @@ COMMANDS = (
     Command(f"queryMsgById -t {TOPIC} -i {{offset_id}}"),
     Command(f"queryMsgById -t {TOPIC} -i {{offset_id}} -g {GROUP} -d {{client}}"),
     Command(f"queryMsgByKey -t {TOPIC} -k {{key}}", until=r"\n[0-9A-F]{32}"),
-    Command(f"queryMsgByKey -t {TOPIC} -k nobody"),
+    Command(f"queryMsgByKey -t {TOPIC} -k missing"),
     Command(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique}}", until="Topic: "),
     Command(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique}} -a", until="Topic: "),
     Command(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique}} -g {GROUP} -d {{client}}"),

@@ -38,8 +38,8 @@ def change(cluster: Cluster, topic: str, attributes: str) -> str:
     return cluster.admin("updateTopic", "-c", name, "-t", topic, "-r", count, "-w", count, "-a", attributes)
 
 
-def said(admin: AdminClient, topic: str) -> tuple[dict[str, str], int | None]:
-    """The topic's attributes, and what `ttl show` shows."""
+def shown_ttl(admin: AdminClient, topic: str) -> tuple[dict[str, str], int | None]:
+    """Return the topic's attributes, and the time to live that `ttl show` prints."""
     (config,) = admin.topic_config(topic).values()
     (status,) = admin.tier_status(topic).values()
     (state,) = status["topics"]
@@ -60,30 +60,30 @@ def send(cluster: Cluster, topic: str) -> None:
 def test_attribute_and_command_say_the_same(brief: Cluster, admin: AdminClient) -> None:
     topic = brief.make_topic("TtlSpellings", queue_count=1)
     assert "success" in change(brief, topic, "+reserve.time=48")
-    assert said(admin, topic) == ({"reserve.time": "48"}, 48 * HOUR_MS)
+    assert shown_ttl(admin, topic) == ({"reserve.time": "48"}, 48 * HOUR_MS)
     admin.set_ttl(topic, 90_000)
-    assert said(admin, topic) == ({"reserve.time": "1", "thermocline.ttl.ms": "90000"}, 90_000)
+    assert shown_ttl(admin, topic) == ({"reserve.time": "1", "thermocline.ttl.ms": "90000"}, 90_000)
     assert "success" in change(brief, topic, "+reserve.time=3")
-    assert said(admin, topic) == ({"reserve.time": "3"}, 3 * HOUR_MS)
+    assert shown_ttl(admin, topic) == ({"reserve.time": "3"}, 3 * HOUR_MS)
     assert "success" in change(brief, topic, "+reserve.time=1d30m")
-    assert said(admin, topic) == ({"reserve.time": "25", "thermocline.ttl.ms": "88200000"}, 88_200_000)
+    assert shown_ttl(admin, topic) == ({"reserve.time": "25", "thermocline.ttl.ms": "88200000"}, 88_200_000)
     # Settings without attributes leave them as they are.
     brief.make_topic(topic, queue_count=1)
-    assert said(admin, topic) == ({"reserve.time": "25", "thermocline.ttl.ms": "88200000"}, 88_200_000)
+    assert shown_ttl(admin, topic) == ({"reserve.time": "25", "thermocline.ttl.ms": "88200000"}, 88_200_000)
     # One that begins with a minus would be an option to the tool.
     assert "success" in change(brief, topic, "+message.type=NORMAL,-reserve.time")
-    assert said(admin, topic) == ({"message.type": "NORMAL"}, None)
+    assert shown_ttl(admin, topic) == ({"message.type": "NORMAL"}, None)
     admin.set_ttl(topic, 2 * HOUR_MS)
     admin.set_ttl(topic, None)
-    assert said(admin, topic) == ({"message.type": "NORMAL"}, None)
+    assert shown_ttl(admin, topic) == ({"message.type": "NORMAL"}, None)
 
 
-def test_what_is_no_time_is_refused_and_changes_nothing(brief: Cluster, admin: AdminClient) -> None:
+def test_invalid_times_are_refused_and_change_nothing(brief: Cluster, admin: AdminClient) -> None:
     topic = brief.make_topic("TtlRefused", queue_count=1)
     change(brief, topic, "+reserve.time=7")
     for wrong in ("+reserve.time=soon", "+reserve.time=-2", "+reserve.time=2,+thermocline.ttl.ms=5"):
         assert "success" not in change(brief, topic, wrong), wrong
-        assert said(admin, topic) == ({"reserve.time": "7"}, 7 * HOUR_MS)
+        assert shown_ttl(admin, topic) == ({"reserve.time": "7"}, 7 * HOUR_MS)
 
 
 def test_messages_expire_by_seconds_and_stay_gone(brief: Cluster, admin: AdminClient) -> None:

@@ -65,7 +65,7 @@ def node(agent: ForeignAgent, foreign_admin: AdminClient, foreign_daemons: Daemo
     return NodeDriver(agent, foreign_admin, foreign_daemons.namesrv)
 
 
-def test_what_is_sent_is_pushed(node: NodeDriver) -> None:
+def test_sent_messages_are_pushed(node: NodeDriver) -> None:
     answers = node.produce(count=6)
     sharded = node.produce(count=3, start=6, sharding_key="one")
     node.produce(count=1, start=9, delay_level=1)

@@ -232,17 +232,17 @@ JAVA_NAMES: dict[type, dict[str, str]] = {
 def set_difference(ours: Any, official: list[Any], node: Any, path: str) -> str | None:
     if not isinstance(ours, list | set):
         return f"{path}: {ours!r}, official a set"
-    left = [item for item in official if item is not None]
+    expected = [item for item in official if item is not None]
     if isinstance(ours, set):
-        return None if set(map(str, left)) == set(map(str, ours)) else f"{path}: {ours}, official {official}"
+        return None if set(map(str, expected)) == set(map(str, ours)) else f"{path}: {ours}, official {official}"
     items = node if isinstance(node, list) else [node]
     for index, item in enumerate(ours):
-        match = next((each for each in left for part in items if difference(item, each, part, "") is None), None)
+        match = next((each for each in expected for part in items if difference(item, each, part, "") is None), None)
         if match is None and is_same_for_java(item, ours[:index]):
             continue  # the earlier one, which stands in the official set, has been compared
         if match is None and not path.startswith(".subscriptionSet"):  # a TreeSet, which takes several for one
             return f"{path}[{index}]: {item!r} is not in the official {official}"
-    return None if len(ours) >= len(left) else f"{path}: the official decoder has more: {official}"
+    return None if len(ours) >= len(expected) else f"{path}: the official decoder has more: {official}"
 
 
 def is_same_for_java(item: Any, earlier: list[Any]) -> bool:
@@ -260,10 +260,10 @@ def map_difference(ours: dict[Any, Any], official: list[list[Any]], node: Any, p
         return None  # a java.util.Properties, which holds anything
     if isinstance(node, list) and len(node) == 1:
         node = node[0]
-    left = [(key, value) for key, value in official if value is not None]
-    if len(left) != len(ours):
+    expected = [(key, value) for key, value in official if value is not None]
+    if len(expected) != len(ours):
         return f"{path}: {len(ours)} members, official {official}"
-    for key, value in left:
+    for key, value in expected:
         mine = next((each for each in ours if is_same_key(each, key)), None)
         if mine is None:
             return f"{path}: no member {key!r}"
@@ -423,7 +423,7 @@ class CommandHeader(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def without_odd_language(written: Written) -> Written:
-    """The header as RocketMQ's decoder is asked for it: without a language that does not exist.
+    """The header without a language that does not exist, as RocketMQ's decoder accepts it.
 
     We read such a header, as of OTHER; RocketMQ refuses it or has null, whatever else is in it.
     """

@@ -124,7 +124,7 @@ def test_official_members_say_how_they_are_and_consume_directly(
     (again,) = cluster.agent.received(java, count=1)
     assert again.message_id == sent[0].message_id
     with pytest.raises(MQError):
-        admin.consume_message_directly(group, "nobody", found.offset_message_id, topic=topic)
+        admin.consume_message_directly(group, "missing", found.offset_message_id, topic=topic)
 
 
 def test_traffic_and_producers(cluster: Cluster, admin: AdminClient, name: str) -> None:
@@ -155,7 +155,7 @@ def test_reads_of_history_are_limited(admin: AdminClient, cluster: Cluster, name
 
 
 @pytest.mark.parametrize("what", ["expired-queues", "unused-topics", "expired-log"])
-def test_a_broker_cleans_up_when_told_to(cluster: Cluster, admin: AdminClient, what: str) -> None:
+def test_a_broker_cleans_up_on_request(cluster: Cluster, admin: AdminClient, what: str) -> None:
     admin.clean_broker(cluster.broker_name, what)
 
 
@@ -178,7 +178,7 @@ def test_a_static_topic_is_made_and_grown(cluster: Cluster, admin: AdminClient, 
         assert admin.apply_static_plan(plan) == {}
     wait_until(
         lambda: {queue.queue_id for queue in admin.topic_route(name).publish_queues} == {0, 1, 2},
-        what="the NameServer knows three logic queues",
+        what="the NameServer lists three logic queues",
     )
     results = send(cluster, name, 9)
     assert {result.queue.broker_name for result in results} == {"__syslo__global__"}

@@ -419,7 +419,7 @@ def test_a_request_of_the_official_client_is_answered_by_the_sdk(cluster: Cluste
     assert replies == [f"reply to {topic}-{index}" for index in range(4)]
 
 
-def test_a_request_that_nobody_answers_ends_in_time(cluster: Cluster, name: str) -> None:
+def test_a_request_without_a_reply_ends_in_time(cluster: Cluster, name: str) -> None:
     topic = make_topic(cluster, name)
     with producer_of(cluster) as producer, pytest.raises(ReplyTimeoutError, match="is_stored=True"):
         producer.request(Message(topic, b"x"), timeout_ms=1_000)

@@ -73,7 +73,7 @@ def wait_until_led_by(namesrv: str, topic: str, *names: str) -> None:
 
 @dataclass
 class Stream:
-    """Sends numbered messages, one after another, until it is told to stop; what a broker refuses is sent again."""
+    """Sends numbered messages, one after another, until `stop`; a refused message is sent again."""
 
     send: Callable[[int], tuple[int, int]]
     """Message number -> queue id and offset; raises when it was refused."""

@@ -40,11 +40,11 @@ def traced(cluster: Cluster, message_id: str, is_whole: Callable[[str], bool]) -
     """What mqadmin prints of a message's trace, once it is all there."""
     seen = [""]
 
-    def look() -> bool:
+    def has_all_records() -> bool:
         seen.append(cluster.admin("queryMsgTraceById", "-i", message_id))
         return is_whole(seen[-1])
 
-    wait_until(look, what="the trace", timeout_s=40.0)
+    wait_until(has_all_records, what="the trace", timeout_s=40.0)
     return seen[-1]
 
 

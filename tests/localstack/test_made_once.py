@@ -31,7 +31,9 @@ def test_one_of_several_callers_makes_it(tmp_path: Path) -> None:
     assert (target / "program").read_text() == "text"
 
 
-def test_what_failed_leaves_nothing_and_may_be_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_attempt_leaves_no_file_and_may_be_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "tools"
 
     def fail(partial: Path) -> None:

@@ -27,7 +27,7 @@ def wait_until_gone(process_id: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while Path(f"/proc/{process_id}/stat").exists():
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":  # nobody waits for an orphan in a container without init
+        if state == "Z":  # no parent reaps an orphan in a container without init
             return
         assert time.monotonic() < deadline, f"process {process_id} is still there"
         time.sleep(0.02)
@@ -67,7 +67,7 @@ def test_a_killed_server_comes_back_on_its_port_with_its_objects(private_s3_serv
     client.close()
 
 
-def test_the_command_runs_a_server_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_the_command_runs_a_server_until_it_is_stopped(tmp_path: Path) -> None:
     have(lambda: check_installed("versitygw"))
     process = subprocess.Popen(
         [sys.executable, "-m", "thermocline.localstack", "versitygw", "--data", str(tmp_path)],

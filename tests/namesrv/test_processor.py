@@ -126,7 +126,7 @@ def test_a_wrong_checksum_is_refused(server: NameServerUnderTest) -> None:
 
 
 @pytest.mark.parametrize("is_announced", [True, False])
-def test_a_compressed_registration_is_told_by_its_first_byte(is_announced: bool) -> None:
+def test_a_compressed_registration_is_detected_by_its_first_byte(is_announced: bool) -> None:
     server = NameServerUnderTest()
     body = encode_compressed(RegisterBrokerBody.decode(recorded(103, "broker_registration")["body"].encode()))
     header = RegisterBrokerRequestHeader(
@@ -155,13 +155,13 @@ def test_the_route_comes_in_the_form_that_the_client_reads(server: NameServerUnd
     assert bytes(asked_for.body) == new
 
 
-def test_a_missing_topic_is_told_as_recorded(server: NameServerUnderTest) -> None:
+def test_a_missing_topic_is_answered_as_recorded(server: NameServerUnderTest) -> None:
     dialogue = next(item for item in RECORDED if item["code"] == 105 and item["answer"]["code"] == 17)
     answer = server.replay(dialogue)
     assert (answer.code, answer.remark) == (17, dialogue["answer"]["remark"])
 
 
-def test_the_order_configuration_comes_with_the_route_when_asked_for() -> None:
+def test_the_order_configuration_comes_with_the_route_on_request() -> None:
     server = NameServerUnderTest(NameServerConfig(order_message=True))
     server.replay(recorded(103, "broker_registration"))
     server.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "TBW102", "value": "broker-a:8"})

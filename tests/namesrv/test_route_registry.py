@@ -101,7 +101,7 @@ def test_wiped_write_permission_comes_back_with_a_changed_version_only(registry:
     assert registry.wipe_write_perm("no such broker") == 0
 
 
-def test_a_broker_leaves_with_its_connection_and_nobody_else(registry: RouteRegistry) -> None:
+def test_a_closed_connection_removes_its_broker_only(registry: RouteRegistry) -> None:
     registry.register(registration(topic("T"), topic("U")), connection="one")
     registry.register(registration(topic("T"), topic("V"), name="broker-b", address="10.0.0.3:10911"), connection="two")
     registry.connection_closed("one")
@@ -208,7 +208,7 @@ def test_topics_are_deleted_everywhere_or_in_one_cluster(registry: RouteRegistry
     assert registry.route("T") is not None
 
 
-def test_topics_that_a_registration_no_longer_names_go_when_asked_for(clock: Clock) -> None:
+def test_topics_missing_in_a_registration_are_removed_on_request(clock: Clock) -> None:
     registry = make_registry(clock, NameServerConfig(delete_topics_with_registration=True))
     registry.register(registration(topic("T"), topic("U")), connection="c")
     registry.register(registration(topic("U"), topic("V"), counter=2), connection="c")

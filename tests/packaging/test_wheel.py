@@ -181,7 +181,7 @@ def run_checks(environment: WheelEnvironment, bucket: S3Bucket, checks: str, *ar
     """Run `checks.py` of this folder, copied out of the checkout; its output."""
     program = environment.directory / "spark_checks.py"
     program.write_bytes((Path(__file__).parent / "spark_checks.py").read_bytes())
-    told = {
+    case = {
         "url": f"s3a://{bucket.name}/cold",
         "count": COUNT,
         "prefix": str(environment.prefix),
@@ -193,7 +193,7 @@ def run_checks(environment: WheelEnvironment, bucket: S3Bucket, checks: str, *ar
             "fs.s3a.secret.key": bucket.secret_key,
         },
     }
-    return environment.run(environment.python, program, checks, json.dumps(told), *arguments).stdout
+    return environment.run(environment.python, program, checks, json.dumps(case), *arguments).stdout
 
 
 @pytest.mark.full

@@ -146,7 +146,7 @@ class PopParts:
         return self.pops.ack(merged.items())
 
     def renew(self, held: Held, *, invisible_ms: int, is_suspended: bool = False) -> Held | None:
-        """Keep a message longer; None when it is nobody's any more."""
+        """Extend the invisible time of a message; None when the receipt has expired."""
         pending = self.pending(held)
         if pending is None or pending.is_acked(held.offset) is not False:
             return None

@@ -40,6 +40,6 @@ def test_long_names_and_an_empty_broker_name() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"c":"g","t":"t"}', b'{"c":"g","t":"t","ao":"x"}'])
-def test_what_is_none_is_corrupt(body: bytes) -> None:
+def test_invalid_records_are_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptDataError):
         AckRecord.parse(body, broker_name="b")

@@ -77,6 +77,6 @@ def test_round_trip(distances: set[int], start: int, bits: int, is_suspended: bo
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"t":"t"}', b"\xff", b'{"c":"g","t":"t","n":33,"so":1}', b'{"c":"g","t":"t","so":"x"}']
 )
-def test_what_is_none_is_corrupt(body: bytes) -> None:
+def test_invalid_records_are_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptDataError):
         CheckPoint.parse(body)

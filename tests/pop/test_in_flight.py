@@ -58,7 +58,7 @@ def test_due_in_the_order_of_their_times() -> None:
     assert in_flight.take_due(30_000) is soon
 
 
-def test_what_a_restart_reads_begins_at_the_first_open_one() -> None:
+def test_a_restart_reads_from_the_first_open_check_point() -> None:
     in_flight = InFlight()
     first, second = add(in_flight, check_point(0), 3), add(in_flight, check_point(10), 5)
     other = add(in_flight, check_point(20), 0, revive_queue_id=1)

@@ -1,8 +1,8 @@
 """POP against a model: whatever happens, kills and power cuts included, every message is acknowledged or comes back.
 
-At any time a message is in one place: in the queue, in somebody's hands, or through. So
+At any time a message is in one state: in the queue, held by a consumer, or consumed. So
   - what was acknowledged in time is never seen again,
-  - what is in somebody's hands is in nobody else's before its time is up,
+  - a held message is not delivered to another consumer before its invisible time ends,
   - in the end, when time has passed, every other message can be popped, or is a dead letter.
 Everything is flushed when it is answered, as with SYNC_FLUSH; a power cut tears what is not.
 """

@@ -51,7 +51,7 @@ def test_the_same_attempt_passes_and_counts_once() -> None:
     assert again.counts == {}
 
 
-def test_what_is_given_out_again_is_counted() -> None:
+def test_redeliveries_are_counted() -> None:
     first = order_info(5, 6)
     assert first.counts == {}
     second = order_info(6, 7, previous=first)
@@ -62,11 +62,11 @@ def test_what_is_given_out_again_is_counted() -> None:
     assert third.count_min == 1
 
 
-def test_what_was_acknowledged_behind_a_failure_stays_so() -> None:
+def test_acknowledgements_behind_a_failure_are_kept() -> None:
     first = acked(acked(order_info(5, 6, 7, 8), 6), 8)
     assert first.next_offset == 5
     assert first.acked_from(5) == {6, 8}
-    assert first.acked_from(4) == frozenset()  # the group was moved back: somebody wants them again
+    assert first.acked_from(4) == frozenset()  # the group was moved back: they are delivered again
     one = order_info(5, previous=first)
     assert (one.acked_bits, one.acked_behind) == (0, {6, 8})
     one = acked(one, 5)

@@ -24,7 +24,7 @@ def test_a_file_of_rocketmq_is_taken_over() -> None:
     assert table.find("topic", "group", 1) is None
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_written_table_is_read_back() -> None:
     table = OrderTable()
     table.load(JAVA)
     data = table.encode(log_offset=4_711)
@@ -54,14 +54,14 @@ def test_changes_reach_the_next_file() -> None:
     assert not table.changes.is_unsaved
 
 
-def test_what_is_gone_is_dropped() -> None:
+def test_entries_of_deleted_topics_and_groups_are_dropped() -> None:
     table = OrderTable()
     table.load(JAVA)
     table.remove_if(lambda topic, group, queue_id, info: queue_id == 0)
     assert [queue_id for _, _, queue_id, _ in table.items()] == [2]
 
 
-def test_damage_is_told() -> None:
+def test_damage_is_an_error() -> None:
     with pytest.raises(CorruptDataError):
         OrderTable().load(b'{"table":7}')
     table = OrderTable()

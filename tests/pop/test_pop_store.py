@@ -29,14 +29,14 @@ def parts() -> PopParts:
     return parts
 
 
-def test_what_was_popped_is_not_popped_again(parts: PopParts) -> None:
+def test_a_popped_message_is_not_popped_again(parts: PopParts) -> None:
     assert [held.body for held in parts.pop(4, invisible_ms=MINUTE_MS)] == [b"0", b"1", b"2", b"3"]
     assert [held.body for held in parts.pop(4, invisible_ms=MINUTE_MS)] == [b"4", b"5"]
     assert parts.pop(4, invisible_ms=MINUTE_MS) == []
     assert parts.pops.in_flight.message_count(TOPIC, GROUP, 0) == 6
 
 
-def test_what_is_acknowledged_does_not_come_back_the_rest_does(parts: PopParts) -> None:
+def test_only_unacknowledged_messages_are_redelivered(parts: PopParts) -> None:
     first, second, third = parts.pop(3, invisible_ms=MINUTE_MS)
     parts.ack(first, third)
     assert parts.revive_due() == 0
@@ -45,7 +45,7 @@ def test_what_is_acknowledged_does_not_come_back_the_rest_does(parts: PopParts) 
     assert bodies_of(parts.store, RETRY_TOPIC) == [b"1"]
     (again,) = parts.pop(4, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC)
     assert again.reconsume_times == 1
-    parts.ack(second)  # too late: somebody else has it
+    parts.ack(second)  # too late: another consumer holds it
     parts.clock.now_ms += MINUTE_MS
     assert parts.revive_due() == 1
     assert bodies_of(parts.store, RETRY_TOPIC) == [b"1", b"1"]
@@ -104,7 +104,7 @@ def test_a_suspended_message_comes_back_as_it_was(parts: PopParts) -> None:
     assert again.reconsume_times == 0
 
 
-def test_what_was_tried_often_enough_is_a_dead_letter(parts: PopParts) -> None:
+def test_a_message_with_too_many_retries_is_a_dead_letter(parts: PopParts) -> None:
     parts.pop(1, invisible_ms=MINUTE_MS)
     for tries in range(1, TRIES_MAX + 1):
         parts.clock.now_ms += MINUTE_MS
@@ -142,7 +142,7 @@ def test_after_a_kill_nothing_is_forgotten(parts: PopParts) -> None:
     assert parts.ack(kept) > 0
 
 
-def test_what_was_put_once_more_is_not_put_again_after_a_kill(parts: PopParts) -> None:
+def test_a_message_put_for_retry_is_not_put_again_after_a_kill(parts: PopParts) -> None:
     parts.save()
     parts.pop(3, invisible_ms=MINUTE_MS)
     parts.clock.now_ms += MINUTE_MS
@@ -210,7 +210,7 @@ def test_the_log_is_held_from_the_first_open_check_point_on(parts: PopParts) -> 
     assert parts.pops.held_offset == second_place
 
 
-def test_an_old_check_point_is_put_anew_where_much_lies_behind_it(
+def test_an_old_check_point_is_put_anew_before_many_later_records(
     parts: PopParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pop_store, "WINDOW_RECORDS_MIN", 20)
@@ -276,7 +276,7 @@ def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
     assert len(parts.pops.in_flight) == 0
 
 
-def test_records_that_somebody_else_put_are_read(parts: PopParts) -> None:
+def test_records_of_another_writer_are_read(parts: PopParts) -> None:
     """What Apache RocketMQ has left to its timer arrives in the revive topic later."""
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     pending = parts.pending(held)
@@ -292,22 +292,20 @@ def test_records_that_somebody_else_put_are_read(parts: PopParts) -> None:
     assert parts.pending(held) is not None
 
 
-def test_what_a_timer_puts_is_noticed_without_any_request(parts: PopParts) -> None:
+def test_messages_put_by_a_timer_are_noticed_without_any_request(parts: PopParts) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     pending = parts.pending(held)
     assert pending is not None
     parts.pops.ack([(pending, [0])])
-    told: list[int] = []
-    parts.pops.on_due = lambda: told.append(len(parts.pops.in_flight))
+    in_flight_counts: list[int] = []
+    parts.pops.on_due = lambda: in_flight_counts.append(len(parts.pops.in_flight))
     parts.store.put(parts.pops._log.check_point_draft(pending.check_point, 1))
-    assert not told
+    assert not in_flight_counts
     parts.pops.maintain()
-    assert told == [1]
+    assert in_flight_counts == [1]
 
 
-def test_what_cannot_be_read_of_the_revive_topic_is_passed_over(
-    parts: PopParts, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, caplog: pytest.LogCaptureFixture) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     draft = parts.pops._log.check_point_draft
     pending = parts.pending(held)
@@ -369,7 +367,7 @@ def test_order_records_are_read_in_the_order_of_the_log(parts: PopParts) -> None
     assert parts.offsets.query(TOPIC, GROUP, 0) == 1
 
 
-def test_order_records_are_held_until_the_file_knows_them(parts: PopParts) -> None:
+def test_order_records_are_held_until_the_file_has_them(parts: PopParts) -> None:
     place = parts.store.commit_log.append_offset
     pop_in_order(parts, 0)
     assert parts.pops.held_offset == place

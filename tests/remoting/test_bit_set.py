@@ -27,6 +27,6 @@ def test_round_trip(bits: set[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["*", "AQ", "ä", base64.b64encode(bytes(BYTES_MAX + 1)).decode()])
-def test_what_is_none_is_refused(text: str) -> None:
+def test_invalid_bit_sets_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError):
         decode_bit_set(text)

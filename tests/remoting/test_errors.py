@@ -70,6 +70,6 @@ def test_answer_to_a_bug_of_ours_shows_nothing_of_it() -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, INTERNAL_ERROR_REMARK)
 
 
-def test_answer_passes_on_what_another_broker_said() -> None:
+def test_answer_passes_on_another_brokers_error() -> None:
     answer = error_response(RemotingCommand.request(11), errors.ResponseError(code=26, remark="no group"))
     assert (answer.code, answer.remark) == (26, "no group")

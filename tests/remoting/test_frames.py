@@ -110,7 +110,7 @@ def test_over_long_frame_is_refused_by_its_length(start: bytes) -> None:
 
 
 @pytest.mark.parametrize("start", [*OVER_LONG, struct.pack(">i", 3)])
-def test_what_is_no_length_is_not_waited_for(start: bytes) -> None:
+def test_an_invalid_length_is_an_error_at_once(start: bytes) -> None:
     """Also when it was kept unread, behind frames for which reading had to stop, or came in two pieces."""
     for kept_bytes in (1, len(start)):
         splitter = FrameSplitter()

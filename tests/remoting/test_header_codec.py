@@ -100,7 +100,7 @@ RESPONSE_HEADERS: dict[str, type[Header]] = {
     "ADD_WRITE_PERM_OF_BROKER": headers.AddWritePermOfBrokerResponseHeader,
 }
 
-# What clients add to any request, and what a send's answer has beside its header.
+# Fields that clients add to any request, and that a send's answer has beside its header.
 EXTRA_FIELDS = {"ReqT", "MSG_REGION", "TRACE_ON"}
 
 REQUESTS = [row for row in COMMANDS if row["kind"] != "response" and row.get("extFields")]

@@ -1,4 +1,4 @@
-"""JSON values of other types than a structure's members: what is taken and what is not, beside the official decoder in
+"""JSON values of other types than a structure's members: accepted and refused values, beside the official decoder in
 `tests/interop/test_official_decoder.py`."""
 
 from decimal import Decimal
@@ -106,7 +106,7 @@ def test_members_of_other_types(text: str, expected: dict[str, Any]) -> None:
         ('{"table":{"x":"a"}}', "table.x"),
     ],
 )
-def test_what_does_not_fit_is_named(text: str, member: str) -> None:
+def test_an_invalid_member_is_named(text: str, member: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"{member}: "):
         loads_as(text.encode(), Sample)
 

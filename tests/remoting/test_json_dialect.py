@@ -1,4 +1,4 @@
-"""The Java side's JSON: what it writes is read, what it reads is written."""
+"""The JSON of the Java side: we read the forms that it writes, and write forms that it reads."""
 
 import json
 from typing import Any
@@ -147,7 +147,7 @@ def test_references(text: str, expected: object) -> None:
         b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}',
     ],
 )
-def test_what_is_no_json(text: bytes) -> None:
+def test_invalid_json_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         loads(text)
 
@@ -194,6 +194,6 @@ def test_structures_are_tolerant(text: bytes, expected: Inner) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"count":"x"}', b'{"names":7}', b"7", b""])
-def test_what_does_not_fit(text: bytes) -> None:
+def test_values_of_a_wrong_type_are_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         loads_as(text, Inner)

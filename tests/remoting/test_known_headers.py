@@ -100,27 +100,27 @@ def damaged(header: bytes, damage: tuple[int, int] | int | bytes | None) -> byte
 
 
 def test_every_header_is_decoded_as_by_the_codec(case_count: Callable[..., int]) -> None:
-    known = known_sends()
+    decoder = known_sends()
 
     @settings(max_examples=case_count(quick=300, soak=20_000), deadline=None)
     @given(st.lists(st.tuples(send_fields, st.integers(0, 2**31 - 1), damages), min_size=1, max_size=6))
     def check(sends: list[tuple[dict[str, str], int, tuple[int, int] | int | bytes | None]]) -> None:
         for fields, opaque, damage in sends:
             header = damaged(header_of(fields, opaque=opaque), damage)
-            assert known.decode(header) == by_codec(SendMessageRequestHeaderV2, header)
+            assert decoder.decode(header) == by_codec(SendMessageRequestHeaderV2, header)
 
     check()
 
 
 def test_a_header_like_an_earlier_one_is_not_decoded_by_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = known_sends()
-    known.decode(header_of(SEND))
+    decoder = known_sends()
+    decoder.decode(header_of(SEND))
 
     def fail(header: bytes) -> RemotingCommand:
         raise AssertionError(header)
 
     monkeypatch.setattr(known_headers, "decode_binary_header", fail)
-    decoded = known.decode(header_of(SEND | {"e": "1", "g": "1795247847999", "i": "grün\x01x\x02"}, opaque=9, flag=2))
+    decoded = decoder.decode(header_of(SEND | {"e": "1", "g": "1795247847999", "i": "grün\x01x\x02"}, opaque=9, flag=2))
     assert decoded is not None
     header, opaque, flag = decoded
     assert (header.queue_id, header.born_timestamp, header.properties) == (1, 1795247847999, "grün\x01x\x02")
@@ -129,7 +129,7 @@ def test_a_header_like_an_earlier_one_is_not_decoded_by_fields(monkeypatch: pyte
 
 def test_each_caller_has_a_header_of_its_own() -> None:
     """A pull that waits keeps it."""
-    known: KnownHeaders[PullMessageRequestHeader] = KnownHeaders(
+    decoder: KnownHeaders[PullMessageRequestHeader] = KnownHeaders(
         PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"]
     )
     fields = {
@@ -141,29 +141,29 @@ def test_each_caller_has_a_header_of_its_own() -> None:
         "sysFlag": "2",
         "commitOffset": "60",
     }
-    decoded = [known.decode(header_of(fields | {"queueOffset": str(offset)})) for offset in (70, 71, 72)]
+    decoded = [decoder.decode(header_of(fields | {"queueOffset": str(offset)})) for offset in (70, 71, 72)]
     assert [each[0].queue_offset for each in decoded if each] == [70, 71, 72]
 
 
 def test_a_field_that_comes_twice_is_left_to_the_codec() -> None:
     """The last one counts, whatever is known."""
-    known = known_sends()
-    known.decode(header_of(SEND))
+    decoder = known_sends()
+    decoder.decode(header_of(SEND))
     header = header_of(SEND)
     fields = header[BINARY_HEAD_BYTES + LENGTH.size :] + encode_binary_fields({"e": "2"})
     twice = header[:BINARY_HEAD_BYTES] + LENGTH.pack(len(fields)) + fields
     for _ in range(2):
-        decoded = known.decode(twice)
+        decoded = decoder.decode(twice)
         assert decoded == by_codec(SendMessageRequestHeaderV2, twice)
         assert decoded is not None
         assert decoded[0].queue_id == 2
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_headers, "KEYS_MAX", 10)
-    known = known_sends()
+    decoder = known_sends()
     for number in range(50):
         header = header_of(SEND | {"b": f"Topic{number % 25}", "h": str(number)})
-        assert known.decode(header) == by_codec(SendMessageRequestHeaderV2, header)
-    assert len(known._layouts) <= 10
-    assert max(map(len, known._layouts.values())) <= known_headers.LAYOUTS_MAX
+        assert decoder.decode(header) == by_codec(SendMessageRequestHeaderV2, header)
+    assert len(decoder._layouts) <= 10
+    assert max(map(len, decoder._layouts.values())) <= known_headers.LAYOUTS_MAX

@@ -46,7 +46,7 @@ def test_long_names_are_read_too() -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"acks":[7]}', b'{"acks":[{"q":"x"}]}'])
-def test_what_is_none_is_refused(text: bytes) -> None:
+def test_invalid_bodies_are_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         BatchAckMessageRequestBody.decode(text)
 

@@ -56,7 +56,7 @@ def read_all_of(command: RemotingCommand) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_codec_raises_typed_errors_only(seed: int, case_count: Callable[..., int]) -> None:
     """Bytes in, values or an MQError out; whatever could be decoded can be encoded and means the same again."""
-    for case in FuzzCases(seed=seed).take(case_count(quick=400, soak=25_000)):
+    for case in FuzzCases(seed=seed).generate(case_count(quick=400, soak=25_000)):
         frames, position = [], 0
         with contextlib.suppress(MQError):
             while (end := frame_end(case.data, position)) != NOT_WHOLE:
@@ -141,5 +141,5 @@ async def test_server_survives(case_count: Callable[..., int], caplog: pytest.Lo
 
 def test_cases_repeat() -> None:
     """A seed replays a failure."""
-    assert list(FuzzCases(seed=3).take(50)) == list(FuzzCases(seed=3).take(50))
-    assert list(FuzzCases(seed=3).take(50)) != list(FuzzCases(seed=4).take(50))
+    assert list(FuzzCases(seed=3).generate(50)) == list(FuzzCases(seed=3).generate(50))
+    assert list(FuzzCases(seed=3).generate(50)) != list(FuzzCases(seed=4).generate(50))

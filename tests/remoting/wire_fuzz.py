@@ -4,9 +4,9 @@
     report = await throw(address, cases, count=100_000, probe=probe)
     assert not report.violations, report
 
-A case is what one peer sends, and what may come of it:
+A case holds the bytes that one peer sends, and the outcomes allowed:
     CLOSE    the length word or the header cannot be: the peer must close, or answer, and must not wait for more
-    ANSWER   whole frames with a readable header: an answer, a close or (long polling) nothing, but the peer lives on
+    ANSWER   whole frames with a readable header: an answer, a close or (long polling) nothing; the peer keeps running
     WAIT     the start of a frame: nothing can be expected, the sender goes away
 
 Names in it start with `fuzz_`, so honest topics and groups on the same broker stay out of it; `EXCLUDED_CODES` are
@@ -153,8 +153,8 @@ class FuzzCases:
             ("many at once", self._many),
         ]
 
-    def take(self, count: int) -> Iterator[FuzzCase]:
-        """The next `count` cases."""
+    def generate(self, count: int) -> Iterator[FuzzCase]:
+        """Yield the next `count` cases."""
         for index in range(count):
             kind, make = self._random.choice(self._makers)
             data, outcome = make()
@@ -326,7 +326,7 @@ async def throw(
     Never raises for what the peer does: that is in the report's `violations`, with the case's index and bytes.
     """
     report = FuzzReport()
-    rows = cases.take(count)
+    rows = cases.generate(count)
 
     async def worker() -> None:
         for case in rows:

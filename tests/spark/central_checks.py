@@ -62,7 +62,7 @@ def rows(table: DataFrame) -> dict[tuple[str, str, int, int], dict[str, Any]]:
 
 
 def check_executors(session: SparkSession, count: int) -> None:
-    """Tasks run in so many processes that are not the driver's; what they do there is what they do everywhere else."""
+    """Tasks run in `count` processes that are not the driver's; they give the same results as elsewhere."""
     context = session.sparkContext
     assert context._jsc is not None
     assert context._jsc.sc().getExecutorMemoryStatus().size() == count + 1
@@ -82,7 +82,7 @@ def check_rows(session: SparkSession, tier: ColdTier, log: Log) -> None:
 
 
 def check_filters_and_metrics(session: SparkSession, tier: ColdTier, log: Log) -> None:
-    """A condition prunes segments and frames, and the driver is told."""
+    """A condition prunes segments and frames, and the driver gets the metrics."""
     with task_metrics(session) as metrics:
         where = "queueId = 1 AND queueOffset BETWEEN 10 AND 19 AND tag <> 'UA'"
         found = read_cold(session, tier.url, topic="orders", where=where, columns="queueId,queueOffset,tag").collect()

@@ -71,7 +71,7 @@ class ColdTier:
         return self._catalog.topics[topic].segments
 
     def frame_at(self, entry: SegmentEntry, position: int) -> FrameInfo:
-        """The frame of a segment that lies at a byte of its object."""
+        """The frame of a segment that holds a byte position of its object."""
         footer = decode_log_footer(self.read_object(entry.log.key)[entry.log.footer_start : entry.log.end])
         return next(
             info

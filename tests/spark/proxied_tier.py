@@ -29,7 +29,7 @@ class ProxiedTier:
         self.tier.seal_in_pieces(flights("orders", 300, queue_count=1), 3)
 
     def go_away(self) -> None:
-        """Nobody listens at the endpoint any more."""
+        """Close the endpoint: connections to it are refused."""
         if self._is_there:
             self._is_there = False
             self._loop.run(self.proxy.__aexit__(None, None, None))

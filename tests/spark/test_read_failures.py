@@ -110,7 +110,7 @@ def test_a_footer_and_a_truncated_object_are_named_or_skipped(
     assert load(spark_session, tier, engine, onCorruptFrame="skip").count() == 100
 
 
-# -- what was asked for --------------------------------------------------------------------------------------------
+# -- options of the read -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -189,7 +189,7 @@ def test_an_endpoint_that_goes_away_while_a_task_reads(spark_session: SparkSessi
 
 
 @pytest.mark.s3
-def test_what_s3a_is_refused_in_a_task_is_named_by_spark(spark_session: SparkSession, proxied: ProxiedTier) -> None:
+def test_spark_names_the_refusals_of_s3a_in_a_task(spark_session: SparkSession, proxied: ProxiedTier) -> None:
     """There no code of ours runs before the JVM has fetched the whole object: Spark names it, and s3a the reason."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

@@ -37,7 +37,7 @@ class Left:
 
 def run_schedules(folder: Path, count: int, witness: Counter[str]) -> list[Left]:
     """Run so many, and keep what each of them leaves."""
-    left: list[Left] = []
+    results: list[Left] = []
     socket_folder = Path(tempfile.mkdtemp(prefix="tc-"))  # short enough for a socket
 
     async def run(seed: int) -> None:
@@ -48,7 +48,7 @@ def run_schedules(folder: Path, count: int, witness: Counter[str]) -> list[Left]
             for key, data in broker.objects.objects.items():
                 await copy.put(key, data)
             await copy.close()
-            left.append(Left(seed, url, deepcopy(model)))
+            results.append(Left(seed, url, deepcopy(model)))
 
         case = socket_folder / str(seed)
         case.mkdir()
@@ -58,7 +58,7 @@ def run_schedules(folder: Path, count: int, witness: Counter[str]) -> list[Left]
         for seed in range(SEED, SEED + count):
             runner.run(run(seed))
     shutil.rmtree(socket_folder)
-    return left
+    return results
 
 
 def rows_of(spark_session: SparkSession, bucket: Left, topic: str) -> list[dict[str, Any]]:

@@ -117,7 +117,7 @@ def test_tables_of_conditions_are_tables_like_others(spark_session: SparkSession
     assert load(spark_session, tier.url, "1 = 0").count() == 0
 
 
-def test_what_a_filter_rules_out_is_not_read(spark_session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
+def test_frames_excluded_by_a_filter_are_not_read(spark_session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
     tier, log = orders
     moment = log.now_ms - 100
 
@@ -186,7 +186,7 @@ def test_keys_are_found_in_packs(spark_session: SparkSession, tmp_path: Path) ->
 # -- metrics -------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_left_out_is_counted_and_warned_of(
+def test_skipped_rows_are_counted_and_logged_as_a_warning(
     spark_session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tier, log = ColdTier(directory_url(tmp_path)), flights("orders", 600, queue_count=1)

@@ -45,7 +45,7 @@ def encode(physical_offset: int, draft: Draft) -> bytes:
 
 
 def write_log(records: list[Draft]) -> tuple[MappedFileQueue, list[int], int]:
-    """A log with these records: its files, where each lies, and where the log ends."""
+    """Write a log with these records; returns its files, the offset of each record, and the end of the log."""
     disk = SimulatedDisk()
     disk.make_directory("/log")
     content = bytearray()

@@ -1,9 +1,9 @@
-"""A store that lives, is cut off and comes back, beside a plain list of what was put into it.
+"""A store that runs, is cut off and recovers, beside a plain list of the messages that were put into it.
 
-One `Trial` is one seed: several lives of one store on a simulated disk, each ended by a power cut, a kill or a stop, at
+One `Trial` is one seed: several runs of one store on a simulated disk, each ended by a power cut, a kill or a stop, at
 a random step. After each the store recovers and is compared with the list:
 
-  - What is served of a queue is, from its first offset on, exactly what was put, in order, each message once.
+  - A queue serves, from its first offset on, exactly the messages that were put, in order, each once.
   - Nothing is lost that a flush had covered when it returned; what is lost is the end of the log, no message before one
     that is kept.
   - Offsets go on where what is kept ends: none is skipped, none names two messages.
@@ -110,13 +110,13 @@ class Model:
 class Trial:
     """One seed."""
 
-    def __init__(self, seed: int, *, ignored_sites: Collection[str] = (), lives: int = 4) -> None:
+    def __init__(self, seed: int, *, ignored_sites: Collection[str] = (), run_count: int = 4) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk(ignored_sites=ignored_sites)
         self.model = Model()
         self.now_ms = 1_000_000
         self.number = 0
-        self.lives = lives
+        self.run_count = run_count
         self.cut_count = 0
         self.sites: set[str] = set()
         """Sync sites that were used."""
@@ -133,8 +133,8 @@ class Trial:
         )
 
     def run(self) -> None:
-        """All lives. AssertionError, or an error of the store's, when something is not as it should be."""
-        for _ in range(self.lives):
+        """Run the store `run_count` times. AssertionError, or an error of the store's, if its content is wrong."""
+        for _ in range(self.run_count):
             self.live()
         store = self.open()
         index = self.open_index(store)
@@ -333,7 +333,7 @@ class Trial:
         assert store.commit_log.refusal is None
 
     def fail_flush(self, store: MessageStore) -> None:
-        """A sync of the log fails: nobody is told that his message is safe, and nothing more is taken."""
+        """A sync of the log fails: no message is acknowledged as durable, and no further message is accepted."""
         if store.commit_log.flush_offset == store.commit_log.append_offset:
             return
         answers: list[PutStatus] = []
@@ -347,7 +347,7 @@ class Trial:
         raise ProcessDied
 
     def delete_derived(self, *, was_open: bool) -> None:
-        """Somebody removes what can be made anew. Not the queue ends of a recovery that did not come to its end."""
+        """Remove files that can be rebuilt. Not the queue ends of a recovery that was interrupted."""
         config, kind = self.config, self.random.random()
         if kind < 0.1:
             self.disk.remove_tree(config.consume_queue_path)

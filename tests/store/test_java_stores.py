@@ -196,7 +196,7 @@ def test_store_reads_back_complete_after_it_was_ours(java_store: JavaStore, tmp_
 
 
 def test_log_goes_on_where_it_ended(java_store: JavaStore, tmp_path: Path) -> None:
-    """The next message of a queue gets the next offset, and its record lies right behind the last one."""
+    """The next message of a queue gets the next offset, and its record is written right behind the last one."""
     config = java_store.copy(tmp_path)
     store = open_java_store(config)
     queue = store.queues.find("FxPlain", 3)
@@ -217,7 +217,7 @@ def test_log_goes_on_where_it_ended(java_store: JavaStore, tmp_path: Path) -> No
     store.close()
 
 
-def test_killed_store_ends_where_the_official_broker_said(tmp_path: Path) -> None:
+def test_killed_store_ends_at_the_official_brokers_offset(tmp_path: Path) -> None:
     """Queue ends after recovery are those of the official broker, but for what its services put afterwards."""
     java_store = JavaStore("killed", tmp_path / "unpacked")
     store = open_java_store(java_store.copy(tmp_path))

@@ -140,11 +140,11 @@ def test_nothing_changes_when_there_is_no_room(disk: SimulatedDisk, store: Messa
 
 
 def test_put_tells_who_waits(store: MessageStore) -> None:
-    told: list[tuple[str, int]] = []
-    store.on_append = lambda queue: told.append((queue.topic, queue.queue_id))
+    notices: list[tuple[str, int]] = []
+    store.on_append = lambda queue: notices.append((queue.topic, queue.queue_id))
     store.put_batch([draft(), draft(queue_id=1)])
     store.put(draft(sys_flag=4))
-    assert told == [("orders", 0), ("orders", 1)]
+    assert notices == [("orders", 0), ("orders", 1)]
 
 
 # -- get -----------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_get_with_tags_looks_at_a_bounded_part(store: MessageStore) -> None:
     assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 800)
 
 
-def test_with_sync_flush_nobody_reads_what_is_not_durable(disk: SimulatedDisk) -> None:
+def test_with_sync_flush_no_reader_gets_a_message_that_is_not_durable(disk: SimulatedDisk) -> None:
     store = open_store(disk, small_config(flush_disk_type=FlushDiskType.SYNC_FLUSH))
     results = [store.put(draft(body=b"%d" % number)) for number in range(3)]
     queue = store.queues.find_or_create("orders", 0)

@@ -30,8 +30,8 @@ DIRECTED_SITES = {
 """Their folders are soon synced for other reasons, so a random cut hardly ever finds the gap: tests of their own do."""
 
 
-def test_what_was_flushed_survives_power_cuts_kills_and_failed_syncs(case_count: Callable[..., int]) -> None:
-    """Random lives of a store, each ended at a random step."""
+def test_flushed_messages_survive_power_cuts_kills_and_failed_syncs(case_count: Callable[..., int]) -> None:
+    """Random runs of a store, each ended at a random step."""
     cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=500, soak=4_000))
     seed = done = 0
     while done < cut_count:
@@ -43,16 +43,16 @@ def test_what_was_flushed_survives_power_cuts_kills_and_failed_syncs(case_count:
 
 
 def test_a_long_life_survives_power_cuts(case_count: Callable[..., int]) -> None:
-    """Fewer trials of more lives: what one cut leaves meets the next ones."""
+    """Fewer trials with more runs: the state after one cut meets the next cuts."""
     for seed in range(1_000_000, 1_000_000 + case_count(quick=8, soak=300)):
         with seed_shown(seed):
-            Trial(seed, lives=25).run()
+            Trial(seed, run_count=25).run()
 
 
 @pytest.mark.parametrize("site", sorted(set(SyncSite) - DIRECTED_SITES))
 def test_every_sync_is_needed(site: SyncSite) -> None:
     """With one sync taken away some trial fails."""
-    assert _loses_something(site), f"nobody misses the sync {site}"
+    assert _loses_something(site), f"no trial fails without the sync {site}"
 
 
 @pytest.mark.parametrize("ignored", [False, True])

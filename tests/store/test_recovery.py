@@ -139,7 +139,7 @@ def test_a_torn_tail_at_every_byte_of_the_last_record(*, with_queue_ends: bool) 
 
 @pytest.mark.parametrize("position", [0, 4, 12, 20, 28, 40, 60, 84, 90, 95])
 def test_a_flipped_byte_ends_the_log(position: int) -> None:
-    """Fields that the checks cover; what is behind is gone, what is before is served."""
+    """In fields that the checks cover; records behind it are dropped, records before it are served."""
     disk = SimulatedDisk()
     store = open_store(disk)
     store.put(draft(body=b"good"))
@@ -170,7 +170,7 @@ def test_a_lost_sector_of_properties_is_a_torn_record() -> None:
     assert bodies_of(store) == [b"good"]
 
 
-def test_what_was_cut_off_never_comes_back() -> None:
+def test_truncated_records_never_come_back() -> None:
     """A record behind a torn one is whole; after a new record of the torn one's size it would fit on."""
     disk = SimulatedDisk()
     store = open_store(disk)
@@ -353,7 +353,7 @@ def test_another_broker_deleted_a_topic_and_made_it_again() -> None:
 
 
 def test_a_jump_of_queue_offsets_is_stepped_over() -> None:
-    """Offsets that a recovery from the cold tier has left out have no message, and nobody waits for one."""
+    """Offsets that a recovery from the cold tier skipped have no message, and no reader waits for one."""
     disk = SimulatedDisk()
     store = open_store(disk)
     store.put(draft(body=b"0"))

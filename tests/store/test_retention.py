@@ -78,7 +78,7 @@ def test_age_does_not_count_on_a_full_disk(disk: SimulatedDisk) -> None:
     assert run(store, now_ms=0, hour=OTHER_HOUR) == 1
 
 
-def test_files_stay_for_their_age_on_a_full_disk_when_that_is_asked_for(disk: SimulatedDisk) -> None:
+def test_without_forced_cleaning_files_stay_for_their_age_on_a_full_disk(disk: SimulatedDisk) -> None:
     store = full_store(disk, clean_forcibly=False)
     disk.free_bytes_left = disk.total_bytes_there * 14 // 100
     assert run(store, now_ms=0, hour=OTHER_HOUR) == 6
@@ -86,7 +86,7 @@ def test_files_stay_for_their_age_on_a_full_disk_when_that_is_asked_for(disk: Si
 
 
 @pytest.mark.parametrize("name", ["committed_offset", "index_offset", "held_offset", "timers_offset"])
-def test_nothing_goes_that_somebody_needs(disk: SimulatedDisk, name: str) -> None:
+def test_no_needed_file_is_deleted(disk: SimulatedDisk, name: str) -> None:
     """However full the disk is."""
     store = full_store(disk)
     disk.free_bytes_left = 1
@@ -162,9 +162,9 @@ def test_queue_files_go_when_all_their_records_are_gone(disk: SimulatedDisk) -> 
         store.sync_derived()
     queue = store.queues.find("orders", 0)
     assert queue is not None
-    left = disk.list_directory("/store/consumequeue/orders/0")
-    assert len(left) < before
-    assert int(left[0]) // 20 <= queue.min_offset < int(left[0]) // 20 + UNITS_PER_FILE
+    remaining = disk.list_directory("/store/consumequeue/orders/0")
+    assert len(remaining) < before
+    assert int(remaining[0]) // 20 <= queue.min_offset < int(remaining[0]) // 20 + UNITS_PER_FILE
     disk.revive()
     assert len(bodies_of(open_store(disk))) == queue.next_offset - queue.min_offset
 
@@ -219,7 +219,7 @@ def test_an_idle_queue_keeps_its_end_when_all_is_gone(disk: SimulatedDisk) -> No
     assert open_store(disk).put(draft("idle")).queue_offset == 3
 
 
-def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -> None:
+def test_holders_that_can_append_their_records_again_are_asked_to_release(disk: SimulatedDisk) -> None:
     store = full_store(disk)
     gate = RetentionGate(index_offset=3 * LOG_FILE_BYTES, timers_offset=0)
     assert store.retention.wanted_offset(gate, now_ms=71 * HOUR_MS, hour=DELETE_HOUR) == 0
@@ -230,7 +230,7 @@ def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -
     assert run(store, gate) == 6
 
 
-def test_what_a_file_waits_for_is_said(disk: SimulatedDisk) -> None:
+def test_the_reason_that_keeps_a_file_is_reported(disk: SimulatedDisk) -> None:
     store = full_store(disk)
     retention, names = store.retention, [file.name for file in store.commit_log.files]
     written_ms = disk.modified_ms(f"/store/commitlog/{names[0]}")

@@ -1,6 +1,6 @@
-"""What lies in a bucket, byte for byte: whatever a thief of its objects could read, compressed or not.
+"""The bytes of a bucket's objects: everything that a thief of the objects could read, compressed or not.
 
-It knows no format: wherever zstd's magic number stands, it decompresses what follows as far as that goes.
+It uses no format: at each occurrence of zstd's magic number it decompresses the bytes that follow as far as possible.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class SlowStore(WrappingObjectStore):
 
 @dataclass(slots=True)
 class Believer:
-    """What one broker believes: version -> nonce of the entries that it was told are its own."""
+    """The state of one broker: version -> nonce of the entries that it takes for its own, by the answers it got."""
 
     name: str
     committed: dict[int, str] = field(default_factory=dict)

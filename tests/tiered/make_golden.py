@@ -122,7 +122,7 @@ async def write_records_bucket(folder: Path) -> dict[str, object]:
 async def closed(
     folder: Path, store: FileObjectStore, writer: LedgerWriter, topics: dict[str, object]
 ) -> dict[str, object]:
-    """Close what wrote the bucket, and return what it must be read as."""
+    """Close the writer and the store of the bucket, and return the expected content."""
     await writer.close()
     await store.close()
     shutil.rmtree(folder / ".partial", ignore_errors=True)

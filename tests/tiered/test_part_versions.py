@@ -388,17 +388,17 @@ async def rig(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[S
 
 def stamped(data: bytes, magic: bytes, *, version: int) -> bytes:
     """A part or pack whose trailer says another version; whole otherwise."""
-    said = decode_trailer(data, magic=magic)
-    fields = TRAILER.pack(said.part_bytes, said.footer_bytes, said.footer_raw_bytes, version, 0, 0, magic)
+    trailer = decode_trailer(data, magic=magic)
+    fields = TRAILER.pack(trailer.part_bytes, trailer.footer_bytes, trailer.footer_raw_bytes, version, 0, 0, magic)
     checked = fields[:TRAILER_CHECKED_BYTES]
-    crc32 = zlib.crc32(checked, zlib.crc32(data[-said.tail_bytes : -TRAILER.size]))
+    crc32 = zlib.crc32(checked, zlib.crc32(data[-trailer.tail_bytes : -TRAILER.size]))
     return data[: -TRAILER.size] + checked + crc32.to_bytes(4, "little") + magic
 
 
 @pytest.mark.parametrize("rig", [False], indirect=True)
 @pytest.mark.parametrize("part", ["log", "cq", "idx"])
 async def test_scrub_and_heal_leave_a_segment_of_a_later_version_as_it_is(rig: ScrubRig, part: str) -> None:
-    """Also where another part of it is damaged: what is of a later format says what the rest is."""
+    """Also where another part of it is damaged: only the part of a later format describes the others."""
     entry = rig.catalog.topics[TOPIC].segments[0]
     key, other = getattr(entry, part).key, entry.idx.key if part != "idx" else entry.cq.key
     await rig.store.put(key, stamped(await rig.store.get(key), LATER[part][0].magic, version=2))

@@ -156,7 +156,7 @@ def test_offsets_may_be_missing_only_where_holes_are_declared() -> None:
     assert [each["queue_offset"] for each in history.records(topic, 0)] == [*range(10), *range(12, 26)]
 
 
-def test_what_has_expired_once_does_not_come_back() -> None:
+def test_expired_messages_do_not_come_back() -> None:
     history = theirs(RECORDS_2, AT_START_MS)
     topic = history.topics["variants"]
     records = list(history.records(topic, 0))
@@ -192,7 +192,7 @@ def test_segments_leave_for_quarantine_and_for_good() -> None:
     assert list(history.records(topic, 0)) == everything[5:]
 
 
-def test_what_lies_in_a_gap_of_an_index_is_found_by_its_own_keys() -> None:
+def test_records_in_a_gap_of_an_index_are_found_by_their_own_keys() -> None:
     history = theirs(RECORDS_2, AT_START_MS)
     topic = history.topics["variants"]
     expected = [each["raw"] for each in history.find_key(topic, "shared")]

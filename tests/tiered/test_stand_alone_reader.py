@@ -110,7 +110,7 @@ async def test_records_by_offset(bucket: Path, now_ms: int) -> None:
 
 
 @every_bucket
-async def test_topics_and_what_is_said_of_them(bucket: Path) -> None:
+async def test_topics_and_their_fields(bucket: Path) -> None:
     async with opened(bucket, AT_START_MS) as ours:
         listed = {row["topic"]: row for row in rows(str(bucket), "ls")}
         assert sorted(listed) == ours.topics
@@ -191,7 +191,7 @@ async def test_places(bucket: Path, now_ms: int) -> None:
             for record in await before.records(topic, queue_id)
         ]
         owners = Counter(record.physical_offset for record in records)
-        # In the oldest buckets every topic has a log of its own: what lies at a place is said of the others.
+        # In the oldest buckets every topic has a log of its own: one physical offset names several records.
         alone = [record for record in records if owners[record.physical_offset] == 1]
         assert len(alone) > 10
         for record in alone:
@@ -212,7 +212,7 @@ async def test_places(bucket: Path, now_ms: int) -> None:
 
 @every_bucket
 async def test_fields(bucket: Path) -> None:
-    """What it says of a record is what our decoder says: IPv6, long names, flags, properties and bodies too."""
+    """The reader returns the same fields as our decoder: IPv6, long names, flags, properties and bodies too."""
     async with opened(bucket, AT_START_MS) as ours:
         for topic in ours.topics:
             if ours.catalog.topics[topic].quarantine:

@@ -1,6 +1,6 @@
-"""Timers that live, are cut off and come back, beside a plain list of what was sent.
+"""Timers that run, are cut off and recover, beside a plain list of the messages that were sent.
 
-One `Trial` is one seed: several lives of one store with timers on a simulated disk, each ended by a power cut, a kill
+One `Trial` is one seed: several runs of one store with timers on a simulated disk, each ended by a power cut, a kill
 or a stop at a random step, while messages are sent and recalled, the clock runs, jumps and is set back, log files are
 released and deleted, the disk is full for a while, syncs fail, and after a stop wheel or timer log may be removed.
 Afterwards, when all times have come:
@@ -73,11 +73,11 @@ class Sent:
 class Trial:
     """One seed."""
 
-    def __init__(self, seed: int, *, ignored_sites: Collection[str] = (), lives: int = 4) -> None:
+    def __init__(self, seed: int, *, ignored_sites: Collection[str] = (), run_count: int = 4) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk(ignored_sites=ignored_sites)
         self.clock = Clock(NOW_MS)
-        self.lives = lives
+        self.run_count = run_count
         self.cut_count = 0
         self.sites: set[str] = set()
         self.store_config = log_config(
@@ -97,8 +97,8 @@ class Trial:
         """Whether the timers lagged so far behind that new entries had to wait for the wheel, and with them markers."""
 
     def run(self) -> None:
-        """All lives, then the end of all waiting."""
-        for _ in range(self.lives):
+        """Run the store `run_count` times, then until no message waits."""
+        for _ in range(self.run_count):
             self.live()
         self.disk.cut_at_step = None
         store, timers = self.open()
@@ -355,7 +355,7 @@ class Trial:
         raise ProcessDied
 
     def remove_something(self) -> None:
-        """Somebody removes what can be made anew."""
+        """Remove a file that can be rebuilt."""
         kind = self.random.random()
         if kind < 0.15 and self.disk.exists(self.config.wheel_path):
             self.disk.remove(self.config.wheel_path)

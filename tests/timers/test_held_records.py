@@ -120,7 +120,7 @@ def test_retention_waits_for_what_is_pending_and_no_longer() -> None:
     assert world.store.commit_log.min_offset > 0
 
 
-def test_what_is_released_is_put_again_and_delivered_once_in_its_time() -> None:
+def test_a_released_message_is_put_again_and_delivered_once_in_its_time() -> None:
     world = world_with_small_logs()
     for number in range(30):
         world.send_at(NOW_MS + 20_000 + 100 * number)
@@ -158,7 +158,7 @@ def test_a_release_is_wanted_until_the_log_is_free() -> None:
     assert not world.timers.is_release_wanted
 
 
-def test_releases_write_no_more_than_everybody_else() -> None:
+def test_releases_write_no_more_than_other_work() -> None:
     """More waits than a log file holds, and every file is wanted back at once: copies must not chase copies."""
     world = world_with_small_logs()
     log = world.store.commit_log

@@ -45,7 +45,7 @@ def pending_of(world: World, kind: str) -> dict[str | None, int]:
 
 
 @pytest.mark.parametrize("kind", ["clean", "killed"])
-def test_what_the_official_broker_left_pending_goes_out_once(kind: str, tmp_path: Path) -> None:
+def test_timers_pending_at_the_official_broker_are_delivered_once(kind: str, tmp_path: Path) -> None:
     """Ten messages due a day later, ten due after 60 hours, which it has put into the wheel to be rolled."""
     world = world_of(JavaStore(kind, tmp_path / "unpacked"), tmp_path)
     pending = pending_of(world, kind)

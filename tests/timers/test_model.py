@@ -44,7 +44,7 @@ def test_each_message_goes_out_once_in_time_or_again_after_a_cut(operations: lis
     """Exactly once, within the 20 ms of the look that comes first; after a power cut, at least once."""
     world, messages, was_cut = World(), list[Expected](), False
 
-    def look() -> None:
+    def run_timers() -> None:
         for body in world.run():
             messages[int(body) - 1].went_ms.append(world.clock.now_ms)
 
@@ -53,22 +53,22 @@ def test_each_message_goes_out_once_in_time_or_again_after_a_cut(operations: lis
             deliver_ms = world.clock.now_ms + value
             world.number = len(messages)
             messages.append(Expected(len(messages) + 1, deliver_ms, world.send_at(deliver_ms)))
-            look()
+            run_timers()
         elif name == "recall":
             waiting = [each for each in messages if each.deliver_ms > world.clock.now_ms + 2_000]
             if waiting:
                 message = waiting[value % len(waiting)]
                 recall(world, message.stored)
                 message.is_recalled = True
-                look()
+                run_timers()
         elif name == "wait":
             world.clock.now_ms += value
-            look()
+            run_timers()
         elif name == "round":
             world.timers.run_round()
         elif name == "release":
             world.timers.release_below(world.store.commit_log.append_offset)
-            look()
+            run_timers()
         elif name == "stop":
             world.close()
             world = world.reopen()
@@ -77,10 +77,10 @@ def test_each_message_goes_out_once_in_time_or_again_after_a_cut(operations: lis
             assert isinstance(world.disk, SimulatedDisk)
             world = world.reopen(world.disk.after_power_cut(Random(value), kept_share=0))
             was_cut = True
-            look()
+            run_timers()
     for _ in range(8):
         world.clock.now_ms += WINDOW_MS
-        look()
+        run_timers()
 
     for message in messages:
         if message.is_recalled:

@@ -62,7 +62,7 @@ def test_it_says_until_when_there_is_nothing_to_take() -> None:
     assert slot.next_ms == 6_000
 
 
-def test_what_comes_late_goes_with_what_is_going_out() -> None:
+def test_a_late_record_is_delivered_with_the_open_slot() -> None:
     slot = loaded((0, 5_001))
     assert taken(slot, 5_500) == [0]
     assert slot.earliest_ms == 5_501
@@ -78,7 +78,7 @@ def test_what_comes_late_goes_with_what_is_going_out() -> None:
     assert taken(slot, 9_000) == [208]
 
 
-def test_what_went_out_before_a_restart_is_not_taken_in() -> None:
+def test_records_delivered_before_a_restart_are_not_added() -> None:
     units = {number * 52: SLOT_MS + 1 + number * 37 % 1_000 for number in range(100)}
     before = loaded(*units.items())
     went = []

@@ -19,7 +19,7 @@ SEEDS_PER_SITE_MAX = 300
 
 
 def test_no_message_is_lost_early_or_repeated_without_need(case_count: Callable[..., int]) -> None:
-    """Random lives of a store with timers, each ended at a random step."""
+    """Random runs of a store with timers, each ended at a random step."""
     cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=150, soak=4_000))
     seed = done = 0
     while done < cut_count:
@@ -30,17 +30,17 @@ def test_no_message_is_lost_early_or_repeated_without_need(case_count: Callable[
         seed += 1
 
 
-def test_long_lives_survive(case_count: Callable[..., int]) -> None:
-    """Fewer trials of more lives: what one cut leaves meets the next ones."""
+def test_long_sequences_of_runs_survive(case_count: Callable[..., int]) -> None:
+    """Fewer trials with more runs: the state after one cut meets the next cuts."""
     for seed in range(1_000_000, 1_000_000 + case_count(quick=3, soak=200)):
         with seed_shown(seed):
-            Trial(seed, lives=20).run()
+            Trial(seed, run_count=20).run()
 
 
 @pytest.mark.parametrize("site", sorted(TimerSyncSite))
 def test_every_sync_is_needed(site: TimerSyncSite) -> None:
     """With one sync taken away some trial fails."""
-    assert any(_fails(seed, ignored_sites={site}) for seed in range(SEEDS_PER_SITE_MAX)), f"nobody misses {site}"
+    assert any(_fails(seed, ignored_sites={site}) for seed in range(SEEDS_PER_SITE_MAX)), f"no failure without {site}"
 
 
 def _fails(seed: int, *, ignored_sites: Collection[str]) -> bool:

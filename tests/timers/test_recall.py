@@ -45,7 +45,7 @@ def handle_at(timestamp_text: str) -> RecallHandle:
 
 
 @pytest.mark.parametrize(("topic_in_key", "key"), [(False, "id-1"), (True, "orders+id-1")])
-def test_the_marker_lies_in_the_same_tick(key: str, *, topic_in_key: bool) -> None:
+def test_the_marker_is_in_the_same_tick(key: str, *, topic_in_key: bool) -> None:
     marker = marker_of(handle_at("1000000005001"), topic_in_delete_key=topic_in_key)
     assert (marker.topic, marker.queue_id, marker.body) == ("rmq_sys_wheel_timer", 0, b"0")
     assert decode_properties(marker.properties_text) == {

@@ -49,7 +49,7 @@ def test_it_is_read_back() -> None:
     assert TimerCheckpoint.load(disk, PATH) == CHECKPOINT
 
 
-def test_what_rocketmq_wrote_counts_as_its_own() -> None:
+def test_a_checkpoint_of_rocketmq_is_accepted() -> None:
     disk = new_disk()
     disk.open(PATH, create=True).write_at(OFFICIAL.ljust(4_096, b"\0"), 0)
     checkpoint = TimerCheckpoint.load(disk, PATH)

@@ -86,7 +86,7 @@ def test_a_chain_is_walked_backwards_across_files() -> None:
     assert numbers == list(range(99, -1, -1))
 
 
-def test_it_goes_on_where_it_is_told_and_forgets_what_lay_behind() -> None:
+def test_a_log_opened_at_an_offset_continues_there_and_drops_later_records() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)
     positions = [append(log, number) for number in range(60)]
@@ -183,7 +183,7 @@ def test_clearing_never_uses_a_position_twice() -> None:
     assert disk.list_directory(ROOT) == [f"{6 * LOG_FILE_BYTES:020d}"]
 
 
-def test_what_was_synced_survives_a_power_cut() -> None:
+def test_synced_units_survive_a_power_cut() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)
     for number in range(25):
@@ -247,7 +247,7 @@ def test_a_file_that_rocketmq_had_just_begun_is_removed() -> None:
     assert open_log(disk).files_end == LOG_FILE_BYTES
 
 
-def test_what_is_no_unit_is_an_error() -> None:
+def test_an_invalid_unit_is_an_error() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)
     append(log, 1)

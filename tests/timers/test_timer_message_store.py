@@ -118,7 +118,7 @@ def test_an_impossible_or_too_distant_time_is_refused_with_the_official_words(de
     )
 
 
-def test_what_is_due_within_the_open_tick_still_goes_out_in_it() -> None:
+def test_messages_due_within_the_open_tick_are_delivered_in_it() -> None:
     world = World()
     world.run()
     world.send_at(NOW_MS + 100)
@@ -191,7 +191,7 @@ def test_a_clock_that_is_set_back_delivers_late_and_never_early() -> None:
     assert world.jump(NOW_MS + 10_020) == [b"1"]
 
 
-def test_what_is_due_beyond_the_window_is_rolled_until_its_time() -> None:
+def test_messages_due_beyond_the_window_are_rolled_until_their_time() -> None:
     world = World()
     due_ms = NOW_MS + 10 * WINDOW_MS + 7_777
     world.send_at(due_ms)
@@ -340,7 +340,7 @@ def test_messages_of_a_deleted_topic_are_dropped_also_when_the_name_is_used_agai
         {"TIMER_OUT_MS": "5", "REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},
     ],
 )
-def test_what_a_stranger_puts_into_the_timer_topic_does_not_stop_it(
+def test_foreign_records_in_the_timer_topic_do_not_stop_it(
     properties: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()

@@ -1,4 +1,4 @@
-"""Records of the timer topic: what enqueueing reads, what is put for them."""
+"""Records of the timer topic: fields that enqueueing reads, and the records that delivery puts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def put(store: MessageStore, properties: dict[str, str], **changes: Any) -> tupl
         ({}, 0),
     ],
 )
-def test_the_exact_time_counts_if_it_lies_in_the_tick(properties: dict[str, str], deliver_ms: int) -> None:
+def test_the_exact_time_counts_if_it_is_in_the_tick(properties: dict[str, str], deliver_ms: int) -> None:
     store = new_store()
     place = put(store, properties | PLACE)
     record = read_timer_record(store.commit_log, *place, precision_ms=1_000)
@@ -75,7 +75,7 @@ def test_records_of_every_form_are_read(
     )
 
 
-def test_what_is_no_record_is_an_error() -> None:
+def test_an_invalid_record_is_an_error() -> None:
     store = new_store()
     offset, size_bytes = put(store, PLACE)
     log = store.commit_log

@@ -1,4 +1,4 @@
-"""Recovery of the timers, from what a stop, a kill, a power cut, or somebody's hand left."""
+"""Recovery of the timers, from the files after a stop, a kill, a power cut, or a manual deletion."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_lost_timer_log_is_made_from_the_queue(*, is_killed: bool) -> None:
     if is_killed:
         world.run()
         world = world.kill()
-    # What was due up to a minute before the read time may come again, what is older not.
+    # Messages due up to a minute before the read time may come again, older ones not.
     went = bodies(world, NOW_MS + 6 * WINDOW_MS)
     assert set(went) >= {*range(91, 101), 101}
     if not is_killed:
@@ -231,7 +231,7 @@ def as_rocketmq_would_have_left_it(world: World) -> None:
     world.disk.open(world.config.wheel_path).write_at(b"\x01" * 3_200, 0)
 
 
-def test_what_rocketmq_left_is_taken_over() -> None:
+def test_timers_of_rocketmq_are_taken_over() -> None:
     world = world_with_messages()
     world.send_at(NOW_MS + 2 * WINDOW_MS)
     world.jump(NOW_MS + 20_500)
@@ -239,7 +239,7 @@ def test_what_rocketmq_left_is_taken_over() -> None:
     as_rocketmq_would_have_left_it(world)
     world = world.reopen()
     assert world.timers.checkpoint.own is not None
-    # It knows whole ticks only: what went out of the open one comes again.
+    # It holds whole ticks only: messages delivered in the open tick come again.
     assert bodies(world, NOW_MS + 3 * WINDOW_MS) == [*range(20, 101), 101]
 
 

@@ -137,7 +137,7 @@ def test_the_next_occupied_slot_is_found(distance: int, *, is_written: bool) -> 
     assert wheel.next_occupied(START_MS, START_MS + distance * 1_000, slots_max=SLOTS) == START_MS + distance * 1_000
 
 
-def test_the_search_ends_where_it_is_told() -> None:
+def test_the_search_ends_at_its_limit() -> None:
     wheel = open_wheel(new_disk())
     wheel.add(START_MS + 2_500_000, 0, count=1)
     assert wheel.next_occupied(START_MS, START_MS + TURN_MS, slots_max=100) == START_MS + 100_000

@@ -145,12 +145,12 @@ class World:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def delivered(self, topic: str = "orders") -> list[MessageRecord]:
-        """What lies in the queue that `send` names."""
+        """Records of the queue that `send` names."""
         queue = self.store.queues.find(topic, 3)
         return [] if queue is None else list(records_of(self.store, queue))
 
     def timed(self) -> list[MessageRecord]:
-        """What lies in the timer topic."""
+        """Records of the timer topic."""
         queue = self.store.queues.find(TIMER_TOPIC, 0)
         return [] if queue is None else list(records_of(self.store, queue))
 

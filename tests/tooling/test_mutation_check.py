@@ -40,7 +40,7 @@ def test_operators_literals_and_calls_are_changed_one_at_a_time() -> None:
     }
 
 
-def test_what_is_chosen_is_a_seeds_and_parses() -> None:
+def test_chosen_mutations_depend_on_the_seed_and_parse() -> None:
     chosen = choose(3, 30, ["store", "tiered"])
     assert chosen == choose(3, 30, ["store", "tiered"]) != choose(4, 30, ["store", "tiered"])
     for mutation in chosen:

@@ -15,7 +15,7 @@ from tooling.system_packages import find_c_compiler, find_java_home, find_maven
 
 def fake_java(home: Path, version: str, *programs: str) -> Path:
     (home / "bin").mkdir(parents=True)
-    (home / "release").write_text(f'IMPLEMENTOR="Somebody"\nJAVA_VERSION="{version}"\n')
+    (home / "release").write_text(f'IMPLEMENTOR="Vendor"\nJAVA_VERSION="{version}"\n')
     for program in programs:
         (home / "bin" / program).touch(mode=0o755)
     return home
@@ -23,7 +23,7 @@ def fake_java(home: Path, version: str, *programs: str) -> Path:
 
 @pytest.fixture
 def empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """No programs on the PATH, no Java anywhere, nobody who may install any."""
+    """No programs on the PATH, no Java anywhere, no right to install any."""
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -52,7 +52,7 @@ def test_a_runtime_is_not_a_development_kit(empty_machine: pytest.MonkeyPatch, t
         find_java_home(with_compiler=True)
 
 
-def test_what_is_missing_is_named(empty_machine: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(empty_machine: pytest.MonkeyPatch) -> None:
     with pytest.raises(ToolMissingError, match="Maven is needed"):
         find_maven()
     with pytest.raises(ToolMissingError, match="C compiler is needed"):

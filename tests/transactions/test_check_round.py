@@ -1,4 +1,4 @@
-"""Check rounds: who is asked when, what a question says, and what happens to what nobody answers."""
+"""Check rounds: which producers are checked when, the content of a check, and half messages without an answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_question_shows_the_message_and_names_its_copy() -> None:
     assert world.committed() == [b"paid"]
 
 
-def test_nobody_is_asked_too_early_nor_about_what_has_ended() -> None:
+def test_no_check_is_sent_too_early_or_after_the_end() -> None:
     world = World()
     ended, young = world.send(), None
     world.end(ended)
@@ -76,7 +76,7 @@ def test_a_young_one_does_not_stop_those_behind_it() -> None:
 
 def test_each_round_asks_once_until_it_is_parked() -> None:
     world = World(config=TransactionConfig(check_max=3))
-    half = world.send(b"nobody knows")
+    half = world.send(b"undecided")
     for times in range(1, 4):
         world.clock.now_ms += TIMEOUT_MS + 1
         (question,) = world.check()
@@ -84,7 +84,7 @@ def test_each_round_asks_once_until_it_is_parked() -> None:
         assert world.counts[TOPIC] == 1
     world.clock.now_ms += TIMEOUT_MS + 1
     assert world.check() == []
-    assert world.visible(PARKED) == [b"nobody knows"]
+    assert world.visible(PARKED) == [b"undecided"]
     parked = world.record(PARKED, 0)
     assert parked.properties["REAL_TOPIC"] == TOPIC
     assert parked.properties["TRANSACTION_CHECK_TIMES"] == "3"
@@ -92,7 +92,7 @@ def test_each_round_asks_once_until_it_is_parked() -> None:
     assert world.coordinator.table.open_count == 0
     with pytest.raises(IllegalOperationError, match="ended before"):
         world.end(half)
-    assert world.visible(HALF) == [b"nobody knows"] * 4
+    assert world.visible(HALF) == [b"undecided"] * 4
 
 
 def test_checks_are_counted_over_restarts() -> None:
@@ -107,7 +107,7 @@ def test_checks_are_counted_over_restarts() -> None:
     assert world.visible(PARKED) == [b"1"]
 
 
-def test_the_parking_topic_is_asked_for_when_it_is_needed() -> None:
+def test_the_parking_topic_is_requested_when_it_is_needed() -> None:
     world = World(config=TransactionConfig(check_max=1))
     world.send()
     world.clock.now_ms += TIMEOUT_MS + 1

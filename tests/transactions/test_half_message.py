@@ -1,4 +1,4 @@
-"""Half messages: what is stored of a send, and what comes of it."""
+"""Half messages: the record that a send stores, and the record after a commit."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def half_of(properties: dict[str, str] | None = None, **changes: object) -> Half
         ({"TRAN_MSG": "true"}, 1, 0, True),
     ],
 )
-def test_what_is_a_half_message(
+def test_half_messages_are_recognized(
     properties: dict[str, str], reconsume_times: int, delay_level: int, expected: bool
 ) -> None:
     assert is_half_request(properties, reconsume_times=reconsume_times, delay_level=delay_level) is expected
@@ -129,7 +129,7 @@ def test_a_parked_message_keeps_where_it_came_from() -> None:
     assert "TRAN_PREPARED_QUEUE_OFFSET" not in decode_properties(by_rocketmq.copy(check_times=0).properties_text)
 
 
-def test_what_a_client_says_of_checks_and_copies_is_dropped() -> None:
+def test_check_and_copy_properties_of_a_client_are_dropped() -> None:
     half = half_of({"TRAN_PREPARED_QUEUE_OFFSET": "3", "TRANSACTION_CHECK_TIMES": "14", "REAL_TOPIC": "elsewhere"})
     assert (half.origin, half.check_times, half.real_topic) == (7, 0, "orders")
 
@@ -154,7 +154,7 @@ def test_an_origin_behind_its_own_place_does_not_count() -> None:
     assert half.origin == 7
 
 
-def test_room_for_copies_is_asked_for_at_once() -> None:
+def test_room_for_copies_is_reserved_at_once() -> None:
     added = len(half_of().record.properties_text) - len(encode_properties(SENT))
     room = PROPERTIES_BYTES_MAX - COPY_BYTES - added - len(encode_properties(SENT)) - len(b"long\x01\x02")
     half = half_of({"long": "x" * room})

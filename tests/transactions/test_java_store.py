@@ -56,7 +56,7 @@ def visible(world: World) -> Counter[str | None]:
 
 
 @pytest.mark.parametrize(("kind", "open_count"), [("clean", 0), ("killed", 20)])
-def test_what_the_official_broker_left_open_is_decided_once(kind: str, open_count: int, tmp_path: Path) -> None:
+def test_transactions_open_at_the_official_broker_are_decided_once(kind: str, open_count: int, tmp_path: Path) -> None:
     """In the clean store all that was never decided has been parked."""
     world = world_of(JavaStore(kind, tmp_path / "unpacked"), tmp_path)
     counts = json_dialect.loads(Path(world.store.config.config_path, "transactionMetrics").read_bytes())

@@ -1,6 +1,6 @@
 """Transactions beside a model that fits on a page: whatever is sent, decided, asked, stopped, killed and deleted.
 
-Each transaction has one truth that all producers know, or nobody yet. In the end, when all is known and asked:
+Each transaction has one outcome that all producers have, or none yet. In the end, when all is decided and checked:
 committed is visible exactly once, rolled back never.
 """
 
@@ -41,8 +41,8 @@ class Expected:
 
     body: bytes
     truth: Decision
-    known: list[Named] = field(default_factory=list)
-    """What its producers were told of: the half message and the copies asked about."""
+    references: list[Named] = field(default_factory=list)
+    """References that its producers got: the half message and the copies of its checks."""
     is_decided: bool = False
 
 
@@ -71,7 +71,7 @@ class Producers:
         for number, question in enumerate(world.check()):
             body = decode_record(question.record).body
             transaction = next(each for each in self.transactions if each.body == body)
-            transaction.known.append(Named(question.half_offset, question.physical_offset))
+            transaction.references.append(Named(question.half_offset, question.physical_offset))
             if answered and number % answered == 0:
                 self.decide(world, transaction, question, waits=False)
 
@@ -90,7 +90,7 @@ def test_committed_is_visible_once_and_rolled_back_never(operations: list[tuple[
         elif name.startswith("decide") and transactions:
             transaction = transactions[value % len(transactions)]
             if not transaction.is_decided or name == "decide again":
-                named = transaction.known[value % len(transaction.known)]
+                named = transaction.references[value % len(transaction.references)]
                 producers.decide(world, transaction, named, waits=value % 5 == 0)
         elif name == "wait":
             world.clock.now_ms += value

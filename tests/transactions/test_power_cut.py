@@ -1,6 +1,6 @@
 """Power cuts and kills at any step of the disk: what of a half message is left decides, and only once.
 
-One trial is one seed: several lives of a store on a simulated disk, each ended by a cut or a kill at a random step, in
+One trial is one seed: several runs of a store on a simulated disk, each ended by a cut or a kill at a random step, in
 recovery too, while transactions are sent, decided and asked about. Progress is saved as adversely as can be: it is
 durable the moment it may be. In the end
   - A transaction whose half message the disk has kept is visible once if its truth is to commit, and never else.
@@ -65,7 +65,7 @@ class Trial:
         return disk
 
     def run(self) -> None:
-        """All lives, then the end of all questions."""
+        """Run the store several times, then until no check is open."""
         for _ in range(LIVES):
             self._live()
         world = self._open()

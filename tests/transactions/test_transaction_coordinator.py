@@ -1,4 +1,4 @@
-"""Decisions: what they do, what they are refused for, and that each counts once, whichever copy it names."""
+"""Decisions: their effects, the reasons of refusals, and that each counts once, whichever copy it names."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_notes_are_batched_and_announced() -> None:
     halves = [world.send() for _ in range(5)]
     for number, half in enumerate(halves):
         world.end(half, ROLL_BACK if number % 2 else COMMIT)
-        assert world.waiting_told == (1 if number < 2 else number)  # the first, then each that fills a body
+        assert world.waiting_notices == (1 if number < 2 else number)  # the first, then each that fills a body
     assert world.visible(OP) == []
     world.coordinator.write_ops()
     assert world.visible(OP) == [b"0,1,2,", b"3,4,"]
     assert world.coordinator.table.base == 5
 
 
-def test_a_rollback_that_somebody_waits_for_is_written_at_once() -> None:
+def test_an_awaited_rollback_is_written_at_once() -> None:
     world = World()
     first, second = world.send(), world.send()
     world.end(first, ROLL_BACK)
@@ -90,7 +90,7 @@ def test_a_rollback_that_somebody_waits_for_is_written_at_once() -> None:
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_decision_must_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_required_references_of_a_decision(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     half = world.send()
     other = world.send()
@@ -109,7 +109,7 @@ def test_what_a_decision_must_name(caplog: pytest.LogCaptureFixture) -> None:
     assert world.committed() == []
     world.coordinator.catch_up()
     assert world.coordinator.table.open_count == 2
-    assert not caplog.records, "whoever refuses the request says so once"
+    assert not caplog.records, "the code that refuses the request logs it once"
 
 
 def test_a_record_that_looks_like_a_commit_of_nothing_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
@@ -279,7 +279,7 @@ def parked_world() -> World:
 
 def test_a_parked_message_is_asked_about_again() -> None:
     world = parked_world()
-    for number in range(2):  # with the table, and when it knows nothing any more
+    for number in range(2):  # with the table, and with an empty one
         world.coordinator.resume(world.record(PARKED, number))
         assert world.counts[TOPIC] == 1
         (copy,) = world.check()
@@ -320,7 +320,7 @@ def test_an_open_half_message_starts_over() -> None:
     assert len(asked(world)) == 1  # not parked
 
 
-def test_what_cannot_be_resumed() -> None:
+def test_messages_that_cannot_be_resumed() -> None:
     world = World()
     world.store.put(draft("plain"))
     with pytest.raises(InvalidRequestError, match="of no transaction"):
@@ -395,7 +395,7 @@ def test_a_full_disk_lets_copies_pass_that_free_files() -> None:
     world.coordinator.release_below(0)
     with pytest.raises(ServiceUnavailableError):
         world.check()
-    world.coordinator.release_below(4_096)  # the file that the half message lies in
+    world.coordinator.release_below(4_096)  # the file with the half message
     assert world.coordinator.is_release_wanted
     (copy,) = world.check()
     world.store.commit_log.flush()

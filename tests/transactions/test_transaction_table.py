@@ -92,7 +92,7 @@ def test_a_start_marks_what_op_messages_name() -> None:
     assert table.state(12) is ENDED
 
 
-def test_what_is_missing_needs_no_note() -> None:
+def test_messages_missing_in_the_table_need_no_note() -> None:
     table = table_of(2)
     table.finish(0, TransactionState.MISSING, now_ms=1)
     assert not table.buffer

@@ -1,4 +1,4 @@
-"""What tests of transactions share: a small store with a coordinator over it, that lives, dies and comes back."""
+"""Shared parts of the transaction tests: a small store with a coordinator over it, that runs, dies and recovers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMIT, ROLL_BACK = Decision.COMMIT, Decision.ROLL_BACK
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a producer knows of a half message, or of the copy that it was asked about."""
+    """A producer's reference to a half message, or to the copy that a check named."""
 
     half_offset: int
     physical_offset: int
@@ -79,7 +79,7 @@ class World:
         )
         self.counts = Counter(recovered.open_counts)
         self.puts: list[MessageDraft] = []
-        self.waiting_told = 0
+        self.waiting_notices = 0
         self.fails = False
         self.coordinator = TransactionCoordinator(
             self.store,
@@ -89,7 +89,7 @@ class World:
             config=self._config,
             count_open=self._count,
         )
-        self.coordinator.ops_waiting = self._told
+        self.coordinator.ops_waiting = self._count_notice
 
     # -- what a producer does ------------------------------------------------------------------------------------------
 
@@ -219,5 +219,5 @@ class World:
     def _count(self, topic: str, change: int) -> None:
         self.counts[topic] += change
 
-    def _told(self) -> None:
-        self.waiting_told += 1
+    def _count_notice(self) -> None:
+        self.waiting_notices += 1

@@ -1,4 +1,4 @@
-"""What recurs beside requests, and what a clean stop writes."""
+"""Periodic tasks of a broker beside its requests, and the files that a clean stop writes."""
 
 import asyncio
 import threading

@@ -76,7 +76,7 @@ async def test_one_that_is_removed_serves_until_no_client_asks_it(
         await broker.parts.cluster.registration.wait_registered()
         await change(broker, f"namesrvAddr={two_address}\n")
         await until(lambda: len(broker.parts.cluster.registration.status()) == 1)
-        await broker.create_topic("T")  # which clients of the removed one are told too
+        await broker.create_topic("T")  # clients of the removed name server get the route too
         await until(lambda: one.registry.route("T") is not None)
         await change(broker, f"namesrvAddr={one_address};{two_address}\n")  # and it may come back
         await until(lambda: len(broker.parts.cluster.registration.status()) == 2)

@@ -1,4 +1,4 @@
-"""Other brokers, found by name: asked for once, forgotten when they do not answer, bounded."""
+"""Peer brokers, found by name: one lookup for each, dropped when they do not answer, bounded in number."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def question() -> RemotingCommand:
     return RemotingCommand.request(QUESTION)
 
 
-async def test_a_broker_is_found_by_name_and_asked_for_once(peers: PeerBrokers, name_server: NameServer) -> None:
+async def test_a_broker_is_found_by_name_with_one_lookup(peers: PeerBrokers, name_server: NameServer) -> None:
     async with served() as (address, _):
         name_server.addresses["b"] = address
         answers = await asyncio.gather(*(peers.call("b", question()) for _ in range(5)))
@@ -120,7 +120,7 @@ async def test_a_broker_that_moved_is_looked_for_again(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_who_nobody_knows_is_asked_for_once_a_second(
+async def test_an_unknown_broker_is_looked_up_once_a_second(
     peers: PeerBrokers, name_server: NameServer, clock: Clock, is_away: bool
 ) -> None:
     name_server.is_away = is_away
@@ -142,7 +142,7 @@ async def test_more_calls_than_there_may_be_are_refused(
         name_server.addresses["b"] = address
         handler.may_answer.clear()
         calls = [asyncio.ensure_future(peers.call("b", question())) for _ in range(2)]
-        while handler.waiting < 2:  # noqa: ASYNC110 - the other side tells nobody
+        while handler.waiting < 2:  # noqa: ASYNC110 - the other side sends no notice
             await asyncio.sleep(0.001)
         with pytest.raises(BrokerBusyError):
             await peers.call("b", question())

@@ -79,7 +79,7 @@ async def test_a_broker_tells_its_zone(tmp_path: Path) -> None:
         assert route.broker_datas[0].zone_name == "north"
 
 
-async def test_a_topic_change_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_topic_change_is_registered_at_once(tmp_path: Path) -> None:
     async with name_server() as (server, address), registered_broker(tmp_path, address) as broker:
         await broker.parts.cluster.registration.wait_registered()
         await broker.create_topic("T", queues=3)
@@ -104,13 +104,13 @@ async def test_a_topic_change_is_told_at_once(tmp_path: Path) -> None:
         assert sent <= 20  # many changes in one message
 
 
-async def test_a_new_topic_is_told_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_topic_is_registered_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent grows with the topics, not with their square."""
-    told: list[int] = []
+    registered_counts: list[int] = []
     command = Registration.command
 
     def count(registration: Registration, changed: Collection[str] | None) -> RemotingCommand:
-        told.append(len(registration._topics if changed is None else changed))
+        registered_counts.append(len(registration._topics if changed is None else changed))
         return command(registration, changed)
 
     async with name_server() as (server, address), registered_broker(tmp_path, address) as broker:
@@ -120,7 +120,7 @@ async def test_a_new_topic_is_told_alone(tmp_path: Path, monkeypatch: pytest.Mon
             await broker.parts.tables.topics.auto_create(f"T{number}", default_topic="TBW102", queue_count=1)
         await until(lambda: server.registry.route("T299") is not None)
         full = len(broker.parts.tables.topics)
-        assert sum(told) <= 300 + 2 * full, "each once, and all of them when a period is over"
+        assert sum(registered_counts) <= 300 + 2 * full, "each once, and all of them when a period is over"
 
 
 async def test_single_topic_registrations_leave_the_other_topics_alone(tmp_path: Path) -> None:
@@ -156,9 +156,7 @@ async def test_single_topic_registrations_leave_the_other_topics_alone(tmp_path:
         assert route.queue_datas[0].perm == 4
 
 
-async def test_a_name_server_that_comes_back_is_told_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_name_server_that_comes_back_gets_all_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thermocline.broker.cluster.registration.RECONNECT_MS", 5)
     async with name_server() as (_, address):
         port = int(address.rpartition(":")[2])
@@ -175,7 +173,7 @@ async def test_a_name_server_that_comes_back_is_told_everything(
         await broker_context.__aexit__(None, None, None)
 
 
-async def test_one_that_is_away_holds_nobody_up(tmp_path: Path) -> None:
+async def test_an_absent_name_server_does_not_delay_the_others(tmp_path: Path) -> None:
     async with name_server() as (server, address), registered_broker(tmp_path, "127.0.0.1:1", address) as broker:
         registration = broker.parts.cluster.registration
         await until(lambda: [each.is_registered for each in registration.status()] == [False, True])

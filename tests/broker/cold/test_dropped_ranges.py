@@ -1,4 +1,4 @@
-"""The list of what a full disk has cost: ranges that touch are one, lives of a topic apart, kept over a restart."""
+"""The list of ranges that a full disk dropped: adjacent ranges merge, incarnations do not; a restart keeps it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_ranges_that_touch_are_one() -> None:
     assert ranges.live()[0].message_count == 50
 
 
-def test_what_was_not_dropped_after_all_is_taken_out() -> None:
+def test_a_range_that_was_kept_is_removed_from_the_list() -> None:
     ranges = DroppedRanges(incarnation_of=lambda _: 2)
     ranges.add([dropped(0, 10), dropped(10, 20), dropped(5, 6, queue_id=1)])
     ranges.remove([dropped(10, 20), dropped(5, 6, queue_id=1)])
     assert [(each.queue_id, each.start_offset, each.end_offset) for each in ranges] == [(0, 0, 10)]
 
 
-def test_what_is_local_after_a_crash_was_not_dropped() -> None:
+def test_a_range_that_is_local_after_a_crash_was_not_dropped() -> None:
     store = open_store(SimulatedDisk())
     while store.commit_log.append_offset < 3 * LOG_FILE_BYTES:
         store.put(draft(topic="T", body=b"." * 300))
@@ -60,11 +60,11 @@ def test_what_is_local_after_a_crash_was_not_dropped() -> None:
 
 
 def test_the_file_holds_what_still_means_something() -> None:
-    lives = {"T": 2, "U": 7}
-    ranges = DroppedRanges(incarnation_of=lambda topic: lives[topic])
+    incarnations = {"T": 2, "U": 7}
+    ranges = DroppedRanges(incarnation_of=lambda topic: incarnations[topic])
     ranges.add([dropped(1, 2), dropped(3, 4, topic="U", incarnation=6)])
     assert ranges.live() == [dropped(1, 2)]
-    again = DroppedRanges(incarnation_of=lambda topic: lives[topic])
+    again = DroppedRanges(incarnation_of=lambda topic: incarnations[topic])
     again.load(None)
     again.load(ranges.encode())
     assert list(again) == [dropped(1, 2)]

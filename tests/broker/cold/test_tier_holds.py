@@ -1,4 +1,4 @@
-"""What pins hold of a topic, and what of it is in quarantine."""
+"""Bytes of a topic that pins hold, and its quarantined ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOW_MS = 1_000
 
 
 def pin(pin_id: str, version: int, *, until_ms: int = NOW_MS + 1) -> Pin:
-    return Pin(pin_id=pin_id, version=version, until_ms=until_ms, owner="somebody")
+    return Pin(pin_id=pin_id, version=version, until_ms=until_ms, owner="reader")
 
 
 async def test_a_pin_holds_what_left_the_catalog_after_its_version() -> None:
@@ -33,13 +33,13 @@ async def test_a_pin_holds_what_left_the_catalog_after_its_version() -> None:
     size_bytes = first.stored_bytes
     assert second.stored_bytes == size_bytes
     assert pin_holds(writer.catalog, "orders", pins, now_ms=NOW_MS) == [
-        PinHold(pin_id="between", owner="somebody", until_ms=NOW_MS + 2, object_count=3, stored_bytes=size_bytes),
-        PinHold(pin_id="before", owner="somebody", until_ms=NOW_MS + 1, object_count=6, stored_bytes=2 * size_bytes),
+        PinHold(pin_id="between", owner="reader", until_ms=NOW_MS + 2, object_count=3, stored_bytes=size_bytes),
+        PinHold(pin_id="before", owner="reader", until_ms=NOW_MS + 1, object_count=6, stored_bytes=2 * size_bytes),
     ]
     assert pin_holds(writer.catalog, "audits", pins, now_ms=NOW_MS) == []
 
 
-async def test_what_is_in_quarantine_is_told_by_queue_and_offset() -> None:
+async def test_quarantined_ranges_are_reported_by_queue_and_offset() -> None:
     writer = await open_writer(MemoryObjectStore())
     segment = await commit_segment(writer)
     kept = Quarantine(
@@ -53,4 +53,4 @@ async def test_what_is_in_quarantine_is_told_by_queue_and_offset() -> None:
         QuarantinedRange(queue_id=0, start_offset=0, end_offset=3, damage=damage),
         QuarantinedRange(queue_id=0, start_offset=5, end_offset=10, damage=damage),
     ]
-    assert quarantined_ranges(writer.catalog, "nobody") == []
+    assert quarantined_ranges(writer.catalog, "missing") == []

@@ -210,7 +210,7 @@ async def test_on_a_full_disk_what_is_due_goes_out_if_the_file_waits_for_it(brok
     rounds(broker)
     broker.clock.now_ms += 3_000
     log.pause(DISK_NEARLY_FULL)
-    assert deliver_all(service) == REFUSED_PAUSE_MS  # nobody wants the file
+    assert deliver_all(service) == REFUSED_PAUSE_MS  # no release waits for the file
     timers.release_below(LOG_FILE_BYTES)
     assert deliver_all(service) == REST_MS_MAX
     rounds(broker)

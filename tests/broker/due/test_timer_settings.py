@@ -1,4 +1,4 @@
-"""What the timers are told of the broker's settings."""
+"""The timer settings that follow from the broker's settings."""
 
 import pytest
 

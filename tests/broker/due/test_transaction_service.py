@@ -106,7 +106,7 @@ async def test_a_producer_that_takes_nothing_is_passed_over(broker: DataBroker) 
     slow.wire.catch_up()
 
 
-async def test_what_was_asked_too_often_is_parked(broker: DataBroker) -> None:
+async def test_a_half_message_with_too_many_checks_is_parked(broker: DataBroker) -> None:
     await broker.parts.base.settings.update({"transactionCheckMax": "2"}, broker.parts.tables.persister)
     service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)

@@ -91,7 +91,9 @@ async def test_a_time_to_live_that_grew_there_has_expired_nothing_more_here(
     assert topics.expired_before(TOPIC) == changed_ms - MINUTE_MS
 
 
-async def test_what_has_expired_there_is_gone_here_until_its_next_life(broker: ControlBroker, link: TierLink) -> None:
+async def test_messages_expired_at_the_writer_stay_hidden_until_the_next_incarnation(
+    broker: ControlBroker, link: TierLink
+) -> None:
     cut_ms = broker.clock.now_ms - MINUTE_MS
     await tell(broker, link, ttl_ms=None, expired_before_ms=cut_ms)
     assert broker.parts.tables.topics.expired_before(TOPIC) == cut_ms

@@ -1,4 +1,4 @@
-"""Errors of helper processes: what can never succeed is told from what may be asked again."""
+"""Errors of helper processes: permanent errors differ from those that a retry may solve."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def seen_by_who_asked(error: Exception, *, is_late: bool = True) -> errors
 
 @pytest.mark.parametrize("is_late", [True, False])
 @pytest.mark.parametrize("error_class", [*REFUSALS, UnfitStoreError])
-async def test_what_can_never_succeed_is_refused_with_its_own_code(
+async def test_permanent_errors_are_refused_with_their_own_code(
     error_class: type[errors.InvalidRequestError], is_late: bool
 ) -> None:
     error = error_class("not like this", topic="orders")

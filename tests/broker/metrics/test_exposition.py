@@ -91,7 +91,7 @@ def test_a_topic_keeps_its_label_as_long_as_it_exists() -> None:
     assert none.names == []
 
 
-def test_what_the_tier_process_tells_is_shown() -> None:
+def test_metrics_of_the_tier_process_are_shown() -> None:
     page = Exposition()
     show_tier(page, FIGURES)
     lines = page.text().decode().splitlines()
@@ -154,7 +154,7 @@ def test_alert_rules_join_what_has_the_same_labels() -> None:
     assert joined
 
 
-def test_what_an_operator_has_to_know_of_the_store_has_its_alert() -> None:
+def test_critical_states_of_the_store_have_their_alerts() -> None:
     """Errors, and a cache that is too small, among them; each of its own metrics."""
     document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     rules = {rule["alert"]: rule["expr"] for group in document["groups"] for rule in group["rules"]}

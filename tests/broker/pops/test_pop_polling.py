@@ -16,7 +16,7 @@ ANY = Place("T", "G", -1)
 
 
 class Waiter:
-    """Answers when it is told to; notes that it was asked."""
+    """Answers on request; records each call."""
 
     def __init__(self, connection: Any = None, *, answers: bool = True) -> None:
         self.connection = connection
@@ -136,7 +136,7 @@ def test_each_group_is_woken() -> None:
     assert [waiter.asked for waiter in waiters] == [1, 1]
 
 
-def test_nobody_waits_nothing_is_watched() -> None:
+def test_without_waiting_pops_no_queue_is_watched() -> None:
     parts = Parts()
     connection = object()
     parts.park(Waiter())

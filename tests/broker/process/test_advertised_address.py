@@ -1,4 +1,4 @@
-"""What clients are told, apart from what is bound."""
+"""The address that a broker advertises to clients, apart from the address that it binds."""
 
 import ipaddress
 
@@ -9,7 +9,7 @@ def test_the_configured_address_wins() -> None:
     assert advertised_host(listen_host="127.0.0.1", configured_host="10.1.2.3") == "10.1.2.3"
 
 
-def test_a_bound_address_is_told_as_it_is() -> None:
+def test_a_bound_address_is_advertised_unchanged() -> None:
     assert advertised_host(listen_host="127.0.0.1", configured_host="") == "127.0.0.1"
 
 

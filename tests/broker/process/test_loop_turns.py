@@ -11,7 +11,7 @@ from thermocline.broker.process.loop_turns import LoopTurns, job_of
 
 
 class Loop:
-    """A loop that turns when told, and a clock that work moves on."""
+    """A loop that turns on request, and a clock that work moves on."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -29,17 +29,17 @@ class Loop:
         self.called.append(function)
 
     def job(self, name: str, log: list[str], *, steps: int, step_s: float) -> Callable[[Callable[[], bool]], bool]:
-        left = steps
+        steps_remaining = steps
 
         def go_on(is_time_up: Callable[[], bool]) -> bool:
-            nonlocal left
-            while left:
-                left -= 1
+            nonlocal steps_remaining
+            while steps_remaining:
+                steps_remaining -= 1
                 log.append(name)
                 self.now_s += step_s
                 if is_time_up():
                     break
-            return not left
+            return not steps_remaining
 
         return go_on
 

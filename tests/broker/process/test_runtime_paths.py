@@ -1,4 +1,4 @@
-"""Where a broker's unix socket lies."""
+"""The path of a broker's unix socket."""
 
 from pathlib import Path
 

@@ -52,7 +52,7 @@ def test_sizes_are_written_for_people(count: int, text: str) -> None:
     assert human_bytes(count) == text
 
 
-async def test_retention_is_run_when_asked_for(broker: ControlBroker) -> None:
+async def test_retention_runs_on_request(broker: ControlBroker) -> None:
     assert (await broker.ask(306)).code == 0
     assert (await broker.ask(329)).code == 0
     assert len(broker.retention_runs) == 2

@@ -93,7 +93,7 @@ async def test_queues_that_several_pop(tmp_path: Path, share: int, expected: dic
             assert await assignments(broker, client_id) == [(queue_id, "POP") for queue_id in queue_ids]
 
 
-async def test_more_clients_than_queues_leave_nobody_out(tmp_path: Path) -> None:
+async def test_more_clients_than_queues_all_get_a_queue(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic(TOPIC, queues=2)
         await join(broker, *"abcde")
@@ -127,7 +127,7 @@ async def test_the_broker_may_leave_sharing_to_its_clients(tmp_path: Path) -> No
         assert await assignments(broker, "a") == [(0, "PULL"), (1, "PULL")]
 
 
-async def test_what_cannot_be_set(tmp_path: Path) -> None:
+async def test_invalid_modes_are_refused(tmp_path: Path) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", auto_create_group=False)
     async with control_broker(tmp_path, config=config) as broker:
         await broker.create_topic(TOPIC)

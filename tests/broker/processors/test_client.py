@@ -73,7 +73,7 @@ async def test_a_heartbeat_registers_a_client_and_makes_what_its_groups_need(bro
     await until(lambda: [command.code for command in client.requests] == [40])
 
 
-async def test_a_second_member_is_told_to_the_first(broker: ControlBroker) -> None:
+async def test_the_first_member_is_notified_of_a_second(broker: ControlBroker) -> None:
     one, two = Client(), Client()
     first = await broker.connect(one)
     second = await broker.connect(two)
@@ -100,7 +100,7 @@ async def test_a_connection_that_closes_takes_its_client_along(broker: ControlBr
 
 async def test_the_second_version_of_heartbeats(broker: ControlBroker) -> None:
     connection = await broker.connect(Client())
-    # Nothing is known yet: the client is asked for everything.
+    # The broker holds no subscription of the client yet: it requests all of them.
     fields = await beat(broker, connection, heartbeat("c1", fingerprint=5, without_sub=True))
     assert fields["IS_SUB_CHANGE"] == "true"
     fields = await beat(broker, connection, heartbeat("c1", "T", fingerprint=5))
@@ -205,7 +205,7 @@ async def test_filtering_by_sql_is_refused_unless_it_is_switched_on(broker: Cont
         ("a > 1", "sql92", "no type of expression: sql92"),
     ],
 )
-async def test_a_broken_expression_is_told_to_a_client_that_starts(
+async def test_an_invalid_expression_is_answered_to_a_client_that_starts(
     tmp_path: Path, expression: str, expression_type: str, remark: str
 ) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
@@ -217,7 +217,7 @@ async def test_a_broken_expression_is_told_to_a_client_that_starts(
 
 
 async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
-    """Its author is told when the client starts and when it pulls; what else the client wants must not suffer."""
+    """The client gets the error when it starts and when it pulls; its other subscriptions must still be registered."""
     config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
     async with control_broker(tmp_path, config=config) as broker:
         data = heartbeat("c1", "T")
@@ -230,7 +230,7 @@ async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
 
 
 async def shown_filter(broker: ControlBroker) -> Any:
-    """What a tool is told of group G's filter."""
+    """Return group G's filter as a tool shows it."""
     answer = await broker.ask(321, {"topic": "T", "queueId": "0", "index": "0", "count": "1", "consumerGroup": "G"})
     text = QueryConsumeQueueResponseBody.decode(answer.body).filter_data
     assert text is not None

@@ -79,7 +79,7 @@ async def test_a_message_is_consumed_directly_as_recorded(broker: ControlBroker)
 
 
 @pytest.mark.parametrize("message_id", ["nonsense", encode_message_id(STORE_HOST, 10**12)])
-async def test_a_message_that_is_not_there_is_told(broker: ControlBroker, message_id: str) -> None:
+async def test_a_missing_message_is_an_error(broker: ControlBroker, message_id: str) -> None:
     await join(broker, Client(answer_everything))
     answer = await broker.replay(recorded(309), msgId=message_id)
     assert answer.code != 0
@@ -100,7 +100,7 @@ async def test_clients_that_cannot_answer(broker: ControlBroker) -> None:
     assert "Timeout" in (answer.remark or "")
 
 
-async def test_a_client_that_leaves_meanwhile_is_told(broker: ControlBroker) -> None:
+async def test_a_client_that_disconnects_meanwhile_is_an_error(broker: ControlBroker) -> None:
     def leave(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         if command.code == 307:
             connection.abort()

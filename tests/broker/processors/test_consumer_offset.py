@@ -1,4 +1,4 @@
-"""Where groups go on, what a new group is told, and moving groups, over real sockets."""
+"""Consumer offsets over real sockets: where groups continue, where a new group starts, and resets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -99,7 +99,7 @@ async def test_offsets_are_written_every_five_seconds(broker: ControlBroker) -> 
     assert loads(broker.parts.base.disk.read(path))["offsetTable"] == {"T@G": {0: 7}}
 
 
-async def test_what_does_not_exist_is_refused(broker: ControlBroker) -> None:
+async def test_missing_topics_and_queues_are_refused(broker: ControlBroker) -> None:
     broker.parts.tables.groups.find_or_create("G")
     answer = await broker.ask(15, {**GROUP, "topic": "U", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (17, "Topic U not exist!")
@@ -144,7 +144,7 @@ async def test_an_expired_first_message_is_not_there(broker: ControlBroker) -> N
     assert (await broker.ask(14, GROUP)).code == 22
 
 
-async def test_what_only_the_cold_tier_holds_does_not_send_a_new_group_through_history(tmp_path: Path) -> None:
+async def test_a_new_group_does_not_start_at_messages_of_the_cold_tier(tmp_path: Path) -> None:
     async with control_broker(tmp_path, cold=ColdQueue(end=3, first_ms=0)) as broker:
         await broker.create_topic("T")
         broker.parts.base.store.queues.create("T", 0, next_offset=3, min_offset=3)
@@ -263,7 +263,7 @@ async def test_a_reset_is_pushed_to_members_when_they_apply_it(pushing_broker: C
     client = Client()
     assert (await reset(broker)).code == 1  # the group has no offset
     broker.parts.tables.offsets.commit("T", "G", 0, 3)
-    assert (await reset(broker)).code == 206  # nobody is online
+    assert (await reset(broker)).code == 206  # no member is online
     await join(broker, client)
     answer = await reset(broker)
     assert ResetOffsetBody.decode(answer.body).offset_table == {queue(0): 5}

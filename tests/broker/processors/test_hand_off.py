@@ -1,4 +1,4 @@
-"""Moving groups to where a bulk reader has stopped: what is refused, what is held, and that it is durable and once."""
+"""Moving groups to the offsets where a bulk reader stopped: refusals, holds, durability, and applying only once."""
 
 import json
 from collections.abc import AsyncIterator
@@ -95,7 +95,7 @@ async def test_a_group_is_moved_in_every_queue_of_the_topic(broker: ControlBroke
         (1, -1, 4),
         (2, -1, 0),
     ]
-    assert offsets(broker) == [7, 4, 0], "the queue that nobody has seen begins at its beginning"
+    assert offsets(broker) == [7, 4, 0], "a queue outside the receipt begins at its first offset"
     assert (await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "8"})).code == 0
 
 
@@ -139,7 +139,7 @@ async def test_a_write_that_failed_is_made_up_for_by_the_next_apply(
         patched.setattr(broker.parts.tables.persister, "save", refuse)
         assert refusal(await apply(broker)) == "UnavailableError"
     assert refusal(await heartbeat(broker)) is None
-    assert (await heartbeat(broker)).code == ResponseCode.SYSTEM_BUSY, "nobody goes on before it is durable"
+    assert (await heartbeat(broker)).code == ResponseCode.SYSTEM_BUSY, "no member continues before the move is durable"
     assert (await apply(broker)).code == 0
     assert '"T@G":{0:7' in Path(f"{broker.parts.base.store.config.config_path}/consumerOffset.json").read_text()
     assert (await heartbeat(broker)).code == 0
@@ -193,10 +193,10 @@ async def test_a_member_that_came_before_the_hold_was_seen_keeps_the_group(broke
 async def test_an_offset_that_is_not_there_yet(broker: ControlBroker, offset: int, is_forced: bool) -> None:
     answer = await prepare(broker, plan(broker, QueueTarget(queue_id=0, offset=offset), is_forced=is_forced))
     assert refusal(answer) == "OffsetOutOfRangeError"
-    assert (await heartbeat(broker)).code == 0, "what was refused holds nobody"
+    assert (await heartbeat(broker)).code == 0, "a refused plan holds no member"
 
 
-async def test_what_has_expired_since_is_stepped_over_by_force_only(tmp_path: Path) -> None:
+async def test_offsets_expired_since_are_skipped_by_force_only(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T", queues=1, attributes="+reserve.time=1h")
         for _ in range(10):
@@ -245,7 +245,7 @@ async def test_a_group_is_moved_from_within_what_was_read_unless_forced(
     answer = await prepare(broker, plan(broker, target))
     assert refusal(answer) == (None if is_moved else "OffsetChangedError")
     if is_moved:
-        # Somebody commits by the side of the hold: looked at again in the moment of moving.
+        # A commit arrives during the hold: apply compares the offset again.
         broker.parts.tables.offsets.commit("T", "G", 0, 9)
         assert refusal(await apply(broker)) == ("OffsetChangedError" if start is not None else None)
     else:
@@ -280,7 +280,7 @@ async def test_a_topic_that_ends_between_prepare_and_apply(broker: ControlBroker
     assert offsets(broker) == [None, None, None]
 
 
-async def test_what_is_not_there(broker: ControlBroker) -> None:
+async def test_missing_topics_and_queues_are_refused(broker: ControlBroker) -> None:
     body = plan(broker, QueueTarget(queue_id=3, offset=0))
     assert refusal(await prepare(broker, body)) == "InvalidParameterError"
     assert refusal(await apply(broker, "unknown")) == "NotPreparedError"
@@ -316,7 +316,7 @@ async def test_a_deleted_group_has_no_past(broker: ControlBroker) -> None:
 
 
 async def test_a_broker_that_was_not_read_makes_no_group_and_moves_none(broker: ControlBroker) -> None:
-    """Another cluster's broker has the same names, lives and offsets; its store has another id."""
+    """Another cluster's broker has the same names, incarnations and offsets; its store has another id."""
     body = plan(broker)
     body.store_uuid = "another"
     answer = await prepare(broker, body)

@@ -34,7 +34,7 @@ def queue(queue_id: int, topic: str = "T") -> MessageQueue:
     return MessageQueue(topic=topic, broker_name="broker-a", queue_id=queue_id)
 
 
-async def test_what_a_topic_holds(broker: ControlBroker) -> None:
+async def test_the_offsets_of_a_topic_are_reported(broker: ControlBroker) -> None:
     for _ in range(3):
         broker.clock.now_ms += 1_000
         broker.put("T", 1)

@@ -1,4 +1,4 @@
-"""Topic requests over real sockets: what they refuse, and what is durable when they answer."""
+"""Topic requests over real sockets: refusals, and durability of changes at the time of the answer."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -14,7 +14,7 @@ from thermocline.store.queues.consume_queue import ConsumeQueue
 
 
 class Sleeper:
-    """Notes what it is asked, and answers as told."""
+    """Records each retry of the pull, and answers when the test says so."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -52,7 +52,7 @@ async def test_only_waiters_of_the_queue_are_asked(case: DataBroker) -> None:
 
 
 async def test_deadlines(case: DataBroker) -> None:
-    """Nobody answers early, nobody more than a tick late, and whoever was answered is not asked again."""
+    """No pull is answered early or more than a tick late, and an answered pull is not retried."""
     polling = LongPolling()
     connection = Wire(case.dispatcher).connection
     sleepers = {deadline_ms: Sleeper(connection) for deadline_ms in (0, 1, TICK_MS, 950, 1_000, 5_000)}
@@ -80,10 +80,10 @@ async def test_many_deadlines_at_once_come_in_slices(case: DataBroker) -> None:
     for sleeper in sleepers:
         polling.park("T", 0, sleeper, deadline_ms=500)
     polling.forget(Wire(case.dispatcher).connection)
-    left = []
+    waiting_counts = []
     while polling.expire(1_000):
-        left.append(len(polling))
-    assert left == [SLICE_MAX + 5, 5]
+        waiting_counts.append(len(polling))
+    assert waiting_counts == [SLICE_MAX + 5, 5]
     assert all(sleeper.is_over for sleeper in sleepers)
     assert len(polling) == 0
 

@@ -96,7 +96,7 @@ async def test_times_are_found_on_either_side(broker: ControlBroker) -> None:
     assert await lookup.message_time("T", 0, -1) is None
 
 
-async def test_what_has_expired_is_not_found(broker: ControlBroker) -> None:
+async def test_expired_messages_are_not_found(broker: ControlBroker) -> None:
     lookup = broker.parts.reads.lookup
     await broker.create_topic("T", queues=2, attributes="+thermocline.ttl.ms=7500")
     assert await lookup.minimum("T", 0) == 8

@@ -1,4 +1,4 @@
-"""A lag counts messages that exist: not what expired, nor what a hole, a recovery or a full disk has left out."""
+"""A lag counts messages that exist: not expired ones, nor offsets that a hole, a recovery or a full disk skipped."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def broker(tmp_path: Path, cold: ColdWithHole) -> AsyncIterator[ControlBro
 
 
 async def progress(broker: ControlBroker) -> OffsetWrapper:
-    """What tools are told of the group."""
+    """Return the group's progress as tools show it."""
     stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
     everything = ConsumeStatsList.decode((await broker.ask(317, {"isOrder": "false"})).body)
     wrapper = stats.offset_table[MessageQueue(topic="T", broker_name="broker-a", queue_id=0)]
@@ -120,7 +120,7 @@ async def test_offsets_without_a_message_do_not_count(
     assert await metric(broker) == lag
 
 
-async def test_what_was_handed_out_beyond_a_hole_is_counted_in_the_same_way(broker: ControlBroker) -> None:
+async def test_messages_delivered_beyond_a_hole_are_counted_in_the_same_way(broker: ControlBroker) -> None:
     broker.parts.tables.offsets.commit("T", "G", 0, 9)
     broker.parts.tables.offsets.commit_pull("T", "G", 0, HOT_START + 2)
     wrapper = await progress(broker)

@@ -144,7 +144,7 @@ async def test_minimum_in_front_of_the_local_files(case: Case) -> None:
     base_ms = case.broker.clock.now_ms
     for number in range(40):
         case.put(base_ms + number)
-    case.cold.take(case.broker.store, TOPIC, 0, end=30)
+    case.cold.copy_from(case.broker.store, TOPIC, 0, end=30)
     local_minimum = expire_local_files(case.broker, 25)
     assert 0 < local_minimum <= 25
     visible, queue = case.visible, case.queue

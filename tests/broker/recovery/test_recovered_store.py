@@ -1,4 +1,4 @@
-"""What a recovered store keeps: of the times to live the one that was said last, and where groups were moved to."""
+"""State of a recovered store: the time to live that was set last, and the offsets to which groups were moved."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def documents(attributes: dict[str, str], default_ms: int = 0) -> dict[str, Any]
         ({"reserve.time": "1"}, 0, 48 * HOUR_MS, False, {"reserve.time": "1"}),
         # Shrunk after it: what has expired does not come back.
         ({}, 0, 1_500, True, {"reserve.time": "1", "thermocline.ttl.ms": "1500"}),
-        # Not changed, whichever way it is said.
+        # Not changed, in either notation.
         ({"reserve.time": "48"}, 0, 48 * HOUR_MS, True, {"reserve.time": "48"}),
         ({"message.type": "FIFO"}, 0, NEVER_EXPIRES, True, {"message.type": "FIFO"}),
         ({}, 5_000, 5_000, True, {}),
@@ -52,7 +52,7 @@ def documents(attributes: dict[str, str], default_ms: int = 0) -> dict[str, Any]
         ({"reserve.time": "1"}, 0, None, True, {"reserve.time": "1"}),
     ],
 )
-def test_the_time_to_live_that_was_said_last(
+def test_the_time_to_live_that_was_set_last(
     attributes: dict[str, str],
     default_ms: int,
     ledger_ttl_ms: int | None,

@@ -160,7 +160,7 @@ def test_the_address_server_of_rocketmqs_properties(source: SettingSource) -> No
         ("mappedFileSizeConsumeQueue", "21", "impossible store setting"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_name(name: str, value: str, error: str) -> None:
+def test_an_invalid_setting_is_reported_with_its_name(name: str, value: str, error: str) -> None:
     with pytest.raises(SettingError, match=error):
         load(flags(**{name: value}))
 
@@ -173,7 +173,7 @@ def test_a_wrong_setting_is_told_with_its_name(name: str, value: str, error: str
         ("broker.conf", b"\xff\xfe", "cannot be read"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_with_its_path(path: str, data: bytes, error: str) -> None:
+def test_an_unreadable_file_is_reported_with_its_path(path: str, data: bytes, error: str) -> None:
     with pytest.raises(InvalidParameterError, match=error) as caught:
         file_source(path, data)
     assert path in str(caught.value)
@@ -295,7 +295,7 @@ async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_af
         assert broker.parts.base.settings.broker.auto_create_topic
 
 
-async def test_what_cannot_be_otherwise_is_shown_and_may_come_back(broker: ControlBroker) -> None:
+async def test_fixed_settings_are_shown_and_accepted_unchanged(broker: ControlBroker) -> None:
     values = await shown(broker)
     assert (values["inSyncReplicas"], values["metricsExporterType"], values["aclEnable"]) == ("1", "DISABLE", "false")
     every_one = "".join(f"{name}={text}\n" for name, text in values.items() if name not in NEVER_FROM_AFAR)
@@ -312,7 +312,7 @@ def kept_changes(broker: ControlBroker) -> dict[str, str]:
     return decode_changes(broker.parts.base.disk.read(settings_path(broker.parts.base.store.config))).settings
 
 
-async def test_keys_are_shown_to_nobody_and_come_back_unharmed(broker: ControlBroker) -> None:
+async def test_keys_are_never_shown_and_survive_an_update(broker: ControlBroker) -> None:
     assert (await broker.ask(25, body=f"coldUrl={WITH_KEYS}\n".encode())).code == 0
     for _ in range(2):
         text = bytes((await broker.ask(26)).body)

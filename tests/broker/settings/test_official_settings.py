@@ -106,7 +106,7 @@ def test_each_setting_says_why() -> None:
             assert setting.accepts(setting.default), f"{setting.name}: RocketMQ's own default is refused"
 
 
-def test_what_is_honoured_is_a_setting_of_ours() -> None:
+def test_each_honoured_official_setting_is_a_setting_of_ours() -> None:
     honoured = {each.carrier or name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.HONOURED}
     assert honoured - SETTINGS.keys() == PLACES_IN_STORE.keys()
     # brokerId is a setting of ours, which has one value.
@@ -119,7 +119,7 @@ def test_what_is_honoured_is_a_setting_of_ours() -> None:
     assert of_name_server & NAME_SERVER_SETTINGS.keys() <= honoured
 
 
-def test_what_is_shown_as_fixed_is_accepted() -> None:
+def test_settings_shown_as_fixed_are_accepted() -> None:
     loaded = load_settings(root(SettingSource(place="test", values=FIXED)))
     assert loaded.ignored == ()
 

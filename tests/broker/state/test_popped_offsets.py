@@ -10,7 +10,7 @@ from thermocline.pop.in_flight import InFlight, Pending
 
 
 def pop(in_flight: InFlight, *offsets: int) -> Pending:
-    """Put messages into somebody's hands."""
+    """Pop messages for a consumer, which now holds them."""
     check_point = CheckPoint(
         topic="orders",
         group="g",

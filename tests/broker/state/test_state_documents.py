@@ -91,7 +91,7 @@ def test_when_a_file_was_written_does_not_make_it_another() -> None:
 
 
 def test_of_changed_settings_those_that_count_at_once_are_kept() -> None:
-    data = b'{"settings":{"brokerPermission":"4","listenPort":"1","coldUrl":"s3://b/p?secret_key=k","nobody":"1"}}'
+    data = b'{"settings":{"brokerPermission":"4","listenPort":"1","coldUrl":"s3://b/p?secret_key=k","unknown":"1"}}'
     document = written(names.SETTINGS, data)
     assert document == {"brokerPermission": "4"}
     file = broker_settings.decode_changes(encode_document(names.SETTINGS, document, now_ms=9))
@@ -119,10 +119,10 @@ def test_a_file_that_is_not_there_or_damaged() -> None:
         written(names.TOPICS, b'{"topicConfigTable":{')
 
 
-def test_groups_are_held_back_to_what_is_in_somebodys_hands() -> None:
+def test_group_offsets_are_held_back_to_messages_in_flight() -> None:
     table = {"orders@g": {"0": 12, "1": 5}, "orders@h": {"0": 12}}
     documents = {names.CONSUMER_OFFSETS: {"offsetTable": table}}
-    held = hold_back(documents, [("orders", "g", 0, 7), ("orders", "g", 1, 9), ("orders", "nobody", 0, 1)])
+    held = hold_back(documents, [("orders", "g", 0, 7), ("orders", "g", 1, 9), ("orders", "missing", 0, 1)])
     assert held[names.CONSUMER_OFFSETS]["offsetTable"] == {"orders@g": {"0": 7, "1": 5}, "orders@h": {"0": 12}}
     assert table["orders@g"]["0"] == 12, "what was read is kept as it is"
     assert hold_back({}, [("orders", "g", 0, 7)]) == {}

@@ -79,15 +79,13 @@ async def test_many_callers_share_a_write(disk: SlowDisk, persister: ConfigPersi
     assert len(disk.replaced) <= 3
 
 
-async def test_a_refused_write_is_told_and_tried_again_with_the_next(
-    disk: SlowDisk, persister: ConfigPersister
-) -> None:
+async def test_a_failed_write_is_logged_and_retried_with_the_next(disk: SlowDisk, persister: ConfigPersister) -> None:
     values = {"count": 1}
     persister.register("a", "/config/a.json", state(values))
     disk.is_full = True
     with pytest.raises(UnavailableError, match="not written"):
         await persister.save("a")
-    persister.request("a")  # nobody waits, nobody is bothered
+    persister.request("a")  # no caller waits, no error is raised
     disk.is_full = False
     values["count"] = 2
     await persister.save("a")
@@ -174,7 +172,7 @@ async def test_a_change_during_a_write_stays_unsaved(disk: SlowDisk, persister: 
     assert disk.read("/config/a.json") == b"2"
 
 
-async def test_what_a_failed_write_held_stays_unsaved(disk: SlowDisk, persister: ConfigPersister) -> None:
+async def test_the_changes_of_a_failed_write_stay_unsaved(disk: SlowDisk, persister: ConfigPersister) -> None:
     table = Table()
     persister.open("/config", "a.json", table, changes=table.changes)
     table.set(1)
@@ -187,7 +185,7 @@ async def test_what_a_failed_write_held_stays_unsaved(disk: SlowDisk, persister:
     assert disk.read("/config/a.json") == b"1"
 
 
-async def test_closing_writes_what_was_asked_for(disk: SlowDisk, persister: ConfigPersister) -> None:
+async def test_closing_writes_requested_files(disk: SlowDisk, persister: ConfigPersister) -> None:
     persister.register("a", "/config/a.json", state({"count": 7}))
     persister.request("a")
     await persister.close()

@@ -75,7 +75,7 @@ async def test_the_leaders_part_stays_and_so_does_one_in_front_of_an_undecided_o
 
 async def test_nothing_goes_while_its_broker_cannot_be_asked(brokers: TwoBrokers) -> None:
     await tell(brokers, FIRST, MOVED, epoch=2)
-    del brokers.peers.known["a"]
+    del brokers.peers.addresses["a"]
     await clean(brokers.b)
     assert generations(brokers.b) == [0, 1]
 
@@ -110,7 +110,7 @@ async def test_a_list_that_names_a_former_leader_goes_when_the_present_one_is_as
     try:
         await register(address, brokers.a, opened)
         await register(address, brokers.b, opened)
-        # Broker b knows of the second move what it has to: the epoch, and that it leads nothing.
+        # Broker b gets from the second move only what it needs: the epoch, and that it leads no queue.
         details: Any = brokers.b.broker.parts.tables.static_topics.details
         third = item(2, "c", 20_000, queue_id=0)
         details[TOPIC].hosted_queues[0] = [FIRST, MOVED, third]

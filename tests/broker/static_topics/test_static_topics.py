@@ -120,7 +120,7 @@ async def test_between_the_steps_of_a_move_the_new_leader_is_written_to_and_not_
     assert offsets_seen_by_clients(await brokers.b.pull(10_000)) == [10_000]
 
 
-async def test_a_pull_that_waits_is_told_to_ask_again_when_its_queue_moves(brokers: TwoBrokers) -> None:
+async def test_a_waiting_pull_is_answered_with_a_retry_when_its_queue_moves(brokers: TwoBrokers) -> None:
     await send(brokers.a, 1)
     await brokers.a.ask(30, {"topic": TOPIC, "queueId": 0})  # opens the connection
     wait = RemotingCommand.request(
@@ -196,7 +196,7 @@ async def test_an_offset_that_comes_with_a_pull_counts_in_its_own_queue_only(bro
     assert await brokers.b.committed() == 10_001
 
 
-async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_broker_leads(brokers: TwoBrokers) -> None:
+async def test_a_message_due_for_a_moved_queue_goes_to_a_queue_that_the_broker_leads(brokers: TwoBrokers) -> None:
     """Delayed, timed and committed messages name the physical queue that was the right one when they were sent."""
     parts = brokers.a.broker.parts
     due = MessageDraft(
@@ -219,7 +219,7 @@ async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_br
 async def test_a_part_whose_broker_is_away_is_an_error_that_clients_retry(brokers: TwoBrokers) -> None:
     await send(brokers.a, 1)
     await remap(brokers)
-    del brokers.peers.known["a"]
+    del brokers.peers.addresses["a"]
     for answer in (await brokers.b.pull(0), await brokers.b.ask(31, {"topic": TOPIC, "queueId": 0})):
         assert (answer.code, answer.remark) == (1, "cannot find addr for broker a")
     assert await send(brokers.b, 1) == [(0, 10_000)]

@@ -24,14 +24,14 @@ async def test_history_is_read_through_the_mapping(tmp_path: Path, reader: str) 
         stack.push_async_callback(peers.close)
         a = await stack.enter_async_context(one_broker(tmp_path / "a", "a", peers, cold=cold, log_file_bytes=4_096))
         b = await stack.enter_async_context(one_broker(tmp_path / "b", "b", peers))
-        peers.known |= {side.name: f"127.0.0.1:{side.port}" for side in (a, b)}
+        peers.addresses |= {side.name: f"127.0.0.1:{side.port}" for side in (a, b)}
         for side in (a, b):
             await side.map({0: [FIRST]} if side is a else {})
             await side.ask(200, body=b'{"groupName":"%s"}' % GROUP.encode())
         for number in range(60):
             a.broker.clock.now_ms += 1_000
             assert (await a.send(body=b"%d" % number)).code == 0
-        cold.take(a.broker.store, TOPIC, 2, end=40)
+        cold.copy_from(a.broker.store, TOPIC, 2, end=40)
         assert expire_local_files(a.broker, 39, queue_id=2, topic=TOPIC) > 10
         side = a
         if reader == "the next leader":

@@ -26,20 +26,20 @@ TIMEOUT_MS = 5_000
 
 
 class Peers(PeerBrokers):
-    """Brokers that are found by name without asking anybody."""
+    """Brokers that are found by name in a dictionary, without a name server."""
 
     def __init__(self, addresses: dict[str, str]) -> None:
-        self.known = addresses
+        self.addresses = addresses
         self._connections: dict[str, ClientConnection] = {}
 
     async def call(
         self, broker_name: str, command: RemotingCommand, *, timeout_ms: int | None = None
     ) -> RemotingCommand:
-        if broker_name not in self.known:
+        if broker_name not in self.addresses:
             raise MQError(f"cannot find addr for broker {broker_name}")
         connection = self._connections.get(broker_name)
         if connection is None:
-            connection = self._connections[broker_name] = await ClientConnection.open(self.known[broker_name])
+            connection = self._connections[broker_name] = await ClientConnection.open(self.addresses[broker_name])
         return await connection.call(command, timeout_ms=timeout_ms or TIMEOUT_MS)
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ async def two_brokers(root: Path, **settings: Any) -> AsyncIterator[TwoBrokers]:
     peers = Peers({})
     async with AsyncExitStack() as stack:
         sides = [await stack.enter_async_context(one_broker(root / name, name, peers, **settings)) for name in "ab"]
-        peers.known |= {side.name: f"127.0.0.1:{side.port}" for side in sides}
+        peers.addresses |= {side.name: f"127.0.0.1:{side.port}" for side in sides}
         stack.push_async_callback(peers.close)
         yield TwoBrokers(*sides, peers)
 

@@ -1,4 +1,4 @@
-"""Who is connected, what groups want, and whom to tell when that changes."""
+"""Connected clients, subscriptions of groups, and the clients to notify when either changes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -79,7 +79,7 @@ def notices(peer: Peer) -> list[str]:
     return [(command.ext_fields or {})["consumerGroup"] for command in peer.sent]
 
 
-def test_members_are_told_when_one_joins_or_leaves(setup: Setup) -> None:
+def test_members_are_notified_when_one_joins_or_leaves(setup: Setup) -> None:
     one, two = Peer("one"), Peer("two")
     assert setup.join("G", one, "T")
     assert not setup.join("G", one, "T")
@@ -106,7 +106,7 @@ def test_changes_of_one_tick_make_one_notice(setup: Setup) -> None:
     assert all(notices(peer) == ["G"] for peer in peers)
 
 
-def test_who_joins_is_told_before_it_can_be_answered(setup: Setup) -> None:
+def test_members_are_notified_before_a_join_is_answered(setup: Setup) -> None:
     one = Peer("one")
     setup.join("G", one, "T")
     assert notices(one) == ["G"]
@@ -115,7 +115,7 @@ def test_who_joins_is_told_before_it_can_be_answered(setup: Setup) -> None:
     assert notices(one) == ["G"]
 
 
-def test_nobody_is_told_in_a_broadcasting_group_or_when_switched_off(setup: Setup) -> None:
+def test_no_notification_in_a_broadcasting_group_or_when_switched_off(setup: Setup) -> None:
     one = Peer("one")
     setup.join("Broadcast", one, "T", model="BROADCASTING")
     setup.join("Quiet", one, "T", is_notified=False)
@@ -159,7 +159,7 @@ def test_a_group_without_members_is_offline(setup: Setup) -> None:
     assert setup.registry.groups_of_topic("T") == set()
 
 
-def test_what_groups_want_is_followed(setup: Setup) -> None:
+def test_subscriptions_of_groups_are_updated(setup: Setup) -> None:
     one, two = Peer("one"), Peer("two")
     setup.join("G", one, "T")
     setup.join("G", two, "T", "U", version=2)

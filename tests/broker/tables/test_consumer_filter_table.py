@@ -158,7 +158,7 @@ def test_another_expression_is_born_anew(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("later", [{}, {"U": "a > 5"}, {"T": "*"}])
-def test_what_is_wanted_no_more_is_dead(setup: Setup, later: dict[str, str]) -> None:
+def test_a_filter_without_a_subscription_is_dead(setup: Setup, later: dict[str, str]) -> None:
     setup.wants(T="a > 5")
     setup.now_ms += 5
     setup.wants(version=2, **later)
@@ -168,7 +168,7 @@ def test_what_is_wanted_no_more_is_dead(setup: Setup, later: dict[str, str]) -> 
     assert not setup.table.changes.is_unsaved
 
 
-def test_it_lives_again_when_it_comes_back(setup: Setup) -> None:
+def test_a_filter_is_alive_again_when_its_client_returns(setup: Setup) -> None:
     setup.wants(T="a > 5")
     setup.wants()
     setup.now_ms += DEAD_KEPT_MS - 1
@@ -223,7 +223,7 @@ def test_a_broken_expression_leaves_the_group_without_a_filter(setup: Setup) -> 
     assert not setup.table.changes.is_unsaved
 
 
-def test_a_type_that_nobody_knows_is_none(setup: Setup) -> None:
+def test_an_unknown_expression_type_has_no_filter(setup: Setup) -> None:
     setup.table.group_wants("G", {"T": SubscriptionData(topic="T", expression_type="CLASS", sub_string="x")})
     assert setup.table.get("T", "G") is None
     assert not setup.called
@@ -262,7 +262,7 @@ def test_a_group_that_leaves_while_its_expression_is_compiled_has_no_filter(setu
     assert setup.get(group="H").expression == "a = 2"
 
 
-def test_what_waits_and_is_wanted_no_more_is_not_compiled(setup: Setup) -> None:
+def test_a_pending_filter_without_a_subscription_is_not_compiled(setup: Setup) -> None:
     setup.table.group_wants("G", subscriptions(1, T="a = 1"))
     setup.table.group_wants("G", subscriptions(2, T="a = 2"))
     setup.wants("H", U="a = 3")
@@ -284,7 +284,7 @@ def test_when_too_much_waits_the_next_heartbeat_tries_again() -> None:
 
 
 def test_rocketmq_s_file_is_read(setup: Setup) -> None:
-    """Whoever was alive is dead until it shows itself: so the next broker to read the file knows."""
+    """Filters that were alive in the file are dead until their client registers again; the next reader sees it too."""
     setup.now_ms = BORN_MS + 3_600_000
     setup.table.load(OFFICIAL_FILE)
     assert not setup.table.changes.is_unsaved
@@ -295,12 +295,12 @@ def test_rocketmq_s_file_is_read(setup: Setup) -> None:
     assert (setup.get().dead, setup.get().born_time) == (False, BORN_MS)
 
 
-def test_a_file_of_a_moment_ago_kills_nobody_before_birth(setup: Setup) -> None:
+def test_a_recent_file_does_not_end_a_filter_before_its_birth(setup: Setup) -> None:
     setup.table.load(OFFICIAL_FILE)
     assert setup.get().dead_time == BORN_MS
 
 
-def test_what_was_written_is_read_again(setup: Setup) -> None:
+def test_a_written_file_is_read_again(setup: Setup) -> None:
     setup.wants(T="a > 5", U="b IS NULL")
     setup.wants("other", T="TAGS = 'x'")
     setup.now_ms += 60_000

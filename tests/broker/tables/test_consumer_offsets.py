@@ -100,7 +100,7 @@ def test_cloning_copies(offsets: ConsumerOffsets) -> None:
 
 def test_the_file_has_the_official_form(offsets: ConsumerOffsets) -> None:
     offsets.load(OFFICIAL_FILE)
-    assert offsets.changes.is_unsaved  # it does not say yet what it knows of POPs
+    assert offsets.changes.is_unsaved  # the file does not hold the POP offsets yet
     assert offsets.query("FxRetry", "FxGroup", 1) == 29
     assert offsets.query_pull("FxDelay", "FxReader", 1) == 40
     data = offsets.encode()
@@ -143,6 +143,6 @@ def test_the_version_rises_every_few_commits(offsets: ConsumerOffsets) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"offsetTable":{"T@G":{"zero":5}}}', b'{"offsetTable":7}'])
-def test_a_file_that_is_none_is_told(offsets: ConsumerOffsets, data: bytes) -> None:
+def test_an_invalid_file_is_an_error(offsets: ConsumerOffsets, data: bytes) -> None:
     with pytest.raises(CorruptDataError):
         offsets.load(data)

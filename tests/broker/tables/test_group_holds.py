@@ -45,7 +45,7 @@ def test_a_hold_is_one_receipts() -> None:
     assert holds.find(GROUP, "r1") is None
 
 
-async def test_pulls_of_a_held_group_are_told_to_come_again(broker: DataBroker) -> None:
+async def test_pulls_of_a_held_group_are_answered_with_a_retry(broker: DataBroker) -> None:
     consumer, stranger = Consumer(broker), Consumer(broker)
     consumer.send(3)
     assert offsets(consumer.pull(0)) == [0, 1, 2]

@@ -77,7 +77,7 @@ def test_lists_that_a_newer_mapping_leaves_out_are_kept() -> None:
         (detail(3, {0: []}), "null or empty"),
     ],
 )
-def test_a_mapping_that_breaks_what_was_said_is_refused(new: TopicQueueMappingDetail, reason: str) -> None:
+def test_a_mapping_that_contradicts_an_earlier_one_is_refused(new: TopicQueueMappingDetail, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         succeed(detail(2, {0: MOVED}), new, force=False)
 
@@ -87,5 +87,5 @@ def test_force_takes_an_older_mapping_and_keeps_what_it_leaves_out() -> None:
     assert (forced.epoch, forced.hosted_queues) == (1, {0: FIRST, 1: FIRST})
 
 
-def test_an_item_that_was_cleaned_away_may_be_told_again() -> None:
+def test_a_removed_item_may_be_registered_again() -> None:
     assert succeed(detail(2, {0: MOVED[1:]}), detail(3, {0: MOVED}), force=False).hosted_queues == {0: MOVED}

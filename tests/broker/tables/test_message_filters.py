@@ -1,4 +1,4 @@
-"""Message filters: what is compiled when, what is refused, and what is remembered."""
+"""Message filters: when an expression is compiled, which are refused, and which stay cached."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_long_expression_takes_many_turns() -> None:
     assert done == ["long", "long too", "short"]
 
 
-def test_what_is_done_may_ask_for_more() -> None:
+def test_a_completed_step_may_request_another_one() -> None:
     filters, called = filters_with()
     done: list[int] = []
     filters.compile_soon("a = 1", lambda: filters.compile_soon("a = 2", lambda: done.append(2)))
@@ -74,7 +74,7 @@ def test_a_broken_expression_is_remembered(caplog: pytest.LogCaptureFixture) -> 
     assert "filter refused expression='a >\\n' reason=the expression is not complete" in caplog.text
 
 
-def test_an_expression_with_something_behind_it_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expression_with_trailing_text_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     filters, called = filters_with()
     filters.compile_soon("a = 1 b = 2", lambda: None)
     called.pop()()

@@ -118,7 +118,7 @@ DEFAULT_MS = 5_000
         {"reserve.time": "24", "thermocline.ttl.ms": "-1"},
     ],
 )
-def test_whoever_changes_it_both_spellings_say_the_same(
+def test_both_spellings_hold_the_same_value_after_any_change(
     before: dict[str, str], text: str, expected: dict[str, str], expected_ms: int | None
 ) -> None:
     before = {**before, "message.type": "FIFO"}

@@ -40,7 +40,7 @@ class Parts:
     store: MessageStore
     persister: ConfigPersister
     topics: TopicTable
-    told: list[tuple[str, TopicConfig | None]]
+    notices: list[tuple[str, TopicConfig | None]]
 
     async def close(self) -> None:
         await self.topics.close()
@@ -64,13 +64,13 @@ async def open_parts(disk: SimulatedDisk, clock: Clock, **settings: int) -> Part
     persister.register(FILE_NAME, TOPICS_PATH, topics.encode)
     persister.register("topicIncarnation", CONFIG.incarnation_path, store.incarnations.encode)
     persister.register("ttlDefault", "/store/thermocline/ttlDefault.json", topics.encode_ttl_default)
-    told: list[tuple[str, TopicConfig | None]] = []
-    topics.add_listener(lambda topic, config: told.append((topic, config)))
+    notices: list[tuple[str, TopicConfig | None]] = []
+    topics.add_listener(lambda topic, config: notices.append((topic, config)))
     topics.load(load_file(disk, TOPICS_PATH))
     previous = decode_ttl_default(load_file(disk, "/store/thermocline/ttlDefault.json"))
     model = TopicConfig(topic_name="TBW102", read_queue_nums=8, write_queue_nums=8, perm=7)
     await topics.boot([model], previous_ttl_default_ms=previous)
-    return Parts(disk, clock, store, persister, topics, told)
+    return Parts(disk, clock, store, persister, topics, notices)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_a_first_message_makes_its_topic_after_the_model(parts: Parts) -> 
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
     assert parts.topics.get("T") == config
-    assert parts.told == [("T", config)]
+    assert parts.notices == [("T", config)]
     await parts.topics.close()
     assert on_disk(parts)["T"] == json.loads(config.encode())
     wide = await parts.topics.auto_create("U", default_topic="TBW102", queue_count=100)
@@ -265,7 +265,7 @@ async def killed(parts: Parts) -> Parts:
     return await open_parts(parts.disk, parts.clock)
 
 
-async def test_what_was_made_and_changed_since_survives_a_kill(parts: Parts) -> None:
+async def test_topics_created_and_changed_since_survive_a_kill(parts: Parts) -> None:
     for name in ("Made", "Changed", "Deleted", "Again"):
         await parts.topics.auto_create(name, default_topic="TBW102", queue_count=4)
     await parts.topics.update(TopicConfig(topic_name="Changed", perm=4), {})
@@ -310,13 +310,13 @@ async def test_a_snapshot_of_the_state_has_topics_that_the_tables_lack(parts: Pa
     assert [state.incarnation for state in captured.topics if state.topic == "Fresh"] == [captured.last_incarnation]
 
 
-async def test_a_topic_asked_for_twice_at_once_is_made_once(parts: Parts) -> None:
+async def test_a_topic_requested_twice_at_once_is_created_once(parts: Parts) -> None:
     first, second = await asyncio.gather(
         parts.topics.auto_create("T", default_topic="TBW102", queue_count=4),
         parts.topics.ensure("T", queue_count=1),
     )
     assert first == second == parts.topics.get("T")
-    assert len(parts.told) == 1
+    assert len(parts.notices) == 1
 
 
 async def test_a_caller_that_gives_up_does_not_stop_the_others(parts: Parts) -> None:
@@ -377,7 +377,7 @@ async def test_a_deleted_topic_that_is_made_again_starts_clean(parts: Parts) -> 
     await parts.topics.delete("T")
     assert parts.topics.get("T") is None
     assert "T" not in on_disk(parts)
-    assert parts.told[-1] == ("T", None)
+    assert parts.notices[-1] == ("T", None)
     assert parts.store.queues.find("T", 0) is None
     await parts.topics.auto_create("T", default_topic="TBW102", queue_count=4)
     new = put(parts, "T")
@@ -437,7 +437,7 @@ async def test_the_cut_is_the_time_to_live_counted_back_from_now(parts: Parts) -
     assert parts.topics.expired_before("U") == 0
 
 
-async def test_what_has_expired_never_comes_back(parts: Parts) -> None:
+async def test_expired_messages_never_become_visible(parts: Parts) -> None:
     await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": "60000"})
     cut = parts.topics.expired_before("T")
     await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": str(HOUR_MS)})
@@ -547,7 +547,7 @@ async def survives_a_power_cut(seed: int, *, ignored_sites: frozenset[str] = fro
     return is_kept
 
 
-async def test_what_was_acknowledged_survives_a_power_cut(case_count: Callable[..., int]) -> None:
+async def test_acknowledged_changes_survive_a_power_cut(case_count: Callable[..., int]) -> None:
     for seed in range(case_count(quick=40, soak=2_000)):
         assert await survives_a_power_cut(seed), f"seed {seed}"
 

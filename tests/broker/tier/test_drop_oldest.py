@@ -1,4 +1,4 @@
-"""What a full disk drops: nothing without being told to, the oldest only, by name, written down before it goes."""
+"""Drops on a full disk: none unless the policy allows it, oldest messages first, each recorded before its deletion."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class World:
     is_tier_known: bool = True
     cut_offset: int = 0
     saved: list[list[DroppedRange]] = field(default_factory=list)
-    told: list[DroppedRange] = field(default_factory=list)
+    announced: list[DroppedRange] = field(default_factory=list)
     fails: bool = False
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class World:
             visible_start=lambda queue: max(queue.min_offset, self.cut_offset),
             ranges=self.ranges,
             save=self.save,
-            tell=self.told.extend,
+            tell=self.announced.extend,
             clock=lambda: 77,
         )
 
@@ -63,7 +63,7 @@ class World:
         self.saved.append(self.ranges.live())
 
     def _end(self, lost: DroppedRange) -> int:
-        """Where in the log the last message lies that was dropped."""
+        """Physical offset of the last dropped message."""
         queue = self.store.queues.find(lost.topic, lost.queue_id)
         assert queue is not None
         return queue.unit(lost.end_offset - 1).physical_offset
@@ -107,12 +107,12 @@ def world() -> Iterator[World]:
     store.close()
 
 
-async def test_nothing_is_dropped_unless_told_to(world: World) -> None:
+async def test_nothing_is_dropped_without_the_policy(world: World) -> None:
     world.fill("orders")
     world.use_up(excess_files=2.5)
     await world.run()
     assert world.store.commit_log.min_offset == 0
-    assert list(world.ranges) == world.told == world.saved == []
+    assert list(world.ranges) == world.announced == world.saved == []
     with pytest.raises(ServiceUnavailableError):
         world.store.put(draft())
 
@@ -129,9 +129,11 @@ async def test_the_oldest_files_go_and_what_was_in_them_is_named(
     assert world.store.commit_log.min_offset == 2 * LOG_FILE_BYTES, "as many as needed, no more"
     assert world.lost("orders") == {0: (3, world.gone_below("orders", 0)), 1: (0, world.gone_below("orders", 1))}
     assert world.lost("metrics") == {queue_id: (0, world.gone_below("metrics", queue_id)) for queue_id in (0, 1)}
-    assert sorted(world.told, key=lambda each: (each.topic, each.queue_id)) == world.saved[0] == world.ranges.live()
-    assert {each.dropped_ms for each in world.told} == {77}
-    count = sum(each.message_count for each in world.told if each.topic == "metrics")
+    assert (
+        sorted(world.announced, key=lambda each: (each.topic, each.queue_id)) == world.saved[0] == world.ranges.live()
+    )
+    assert {each.dropped_ms for each in world.announced} == {77}
+    count = sum(each.message_count for each in world.announced if each.topic == "metrics")
     assert [
         record.getMessage() for record in caplog.records if f"topic=metrics messages={count} " in record.getMessage()
     ]
@@ -173,7 +175,7 @@ async def test_one_message_of_a_topic_that_refuses_holds_its_file(world: World) 
 
 
 @pytest.mark.parametrize("name", ["index_offset", "held_offset", "timers_offset", "transactions_offset"])
-async def test_what_others_need_stays(world: World, name: str) -> None:
+async def test_files_that_others_need_are_kept(world: World, name: str) -> None:
     world.fill("orders")
     world.policies["orders"] = FullPolicy.DROP_OLDEST
     world.use_up(excess_files=4.5)
@@ -181,7 +183,7 @@ async def test_what_others_need_stays(world: World, name: str) -> None:
     assert world.store.commit_log.min_offset == LOG_FILE_BYTES
 
 
-async def test_what_is_committed_is_no_loss(world: World) -> None:
+async def test_committed_messages_are_not_reported_as_dropped(world: World) -> None:
     """Neither is what has expired."""
     world.fill("orders")
     world.policies["orders"] = FullPolicy.DROP_OLDEST
@@ -213,7 +215,7 @@ async def test_nothing_goes_that_could_not_be_written_down(world: World) -> None
     world.fails = True
     await world.run()
     assert world.store.commit_log.min_offset == 0
-    assert world.told == list(world.ranges) == []
+    assert world.announced == list(world.ranges) == []
     with pytest.raises(ServiceUnavailableError):
         world.store.put(draft())
     world.fails = False

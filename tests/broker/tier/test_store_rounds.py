@@ -94,7 +94,7 @@ async def test_files_of_new_queues_are_not_made_on_the_loop(tmp_path: Path, monk
             assert queue.unit(0).size_bytes > 0
 
 
-async def test_what_timers_did_is_durable_after_a_round(tmp_path: Path) -> None:
+async def test_the_progress_of_timers_is_durable_after_a_round(tmp_path: Path) -> None:
     async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
         timers = open_timers(broker.parts)
         put_timed(broker.parts, b"timed", 60_000)
@@ -174,7 +174,7 @@ async def test_a_file_goes_when_what_waits_in_it_is_stored_anew(tmp_path: Path) 
         assert bodies_in(parts, "T", 1) == [b"far"]
 
 
-async def test_timers_are_not_asked_for_what_a_delay_level_holds(tmp_path: Path) -> None:
+async def test_timers_are_not_released_for_messages_of_a_delay_level(tmp_path: Path) -> None:
     async with control_broker(tmp_path / "store", **GONE_AT_ONCE) as broker, rounds_of(broker, tmp_path) as rounds:
         parts = broker.parts
         broker.put("SCHEDULE_TOPIC_XXXX", 17, REAL_TOPIC="T", REAL_QID="0", DELAY="18")

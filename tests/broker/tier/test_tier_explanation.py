@@ -53,7 +53,9 @@ def test_a_seal_that_is_overdue_is_not_in_the_past() -> None:
         (TOPIC, TIER, True, "waits for the tier process, which is away; local files are kept meanwhile"),
     ],
 )
-def test_what_keeps_messages_local(state: TopicTierState, tier: TierConfig, away: bool, expected: str) -> None:
+def test_the_reasons_that_keep_messages_local_are_named(
+    state: TopicTierState, tier: TierConfig, away: bool, expected: str
+) -> None:
     (row,) = explain(state, tier, now_ms=0, is_tier_away=away)
     assert row.next == expected
 
@@ -73,7 +75,7 @@ def test_a_committed_queue(local_min: int, expected: str) -> None:
     assert (row.next, row.waiting, row.ttl) == (expected, "none", "kept for ever")
 
 
-def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
+def test_figures_of_the_tier_process_are_unknown_while_it_is_away() -> None:
     queue = msgspec.structs.replace(WAITING, cold_min=None, cold_end=None, waiting_messages=None, waiting_bytes=None)
     (row,) = explain(msgspec.structs.replace(TOPIC, queues=[queue]), TIER, now_ms=0, is_tier_away=True)
     assert (row.cold, row.waiting) == ("unknown", "unknown")
@@ -89,12 +91,12 @@ def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
         (None, None, "unknown"),
     ],
 )
-def test_what_a_topic_lies_in(segments: int | None, packs: int | None, expected: str) -> None:
+def test_stored_objects_of_a_topic_are_described(segments: int | None, packs: int | None, expected: str) -> None:
     (row,) = explain(msgspec.structs.replace(TOPIC, segments=segments, packs=packs), TIER, now_ms=0, is_tier_away=False)
     assert row.stored == expected
 
 
-def test_a_fenced_broker_says_by_whom() -> None:
+def test_a_fenced_broker_names_the_fencing_broker() -> None:
     """Also while its tier process, which has ended, is away."""
     verdict = FileVerdict(file_name=f"{0:020}", end_offset=1, held_by=(), old_at_ms=0, is_time=True)
     for epoch, expected in ((7, "this broker is fenced by epoch 7"), (0, "this broker is fenced by a later broker")):
@@ -110,7 +112,7 @@ def test_a_fenced_broker_says_by_whom() -> None:
         assert row.why_local == f"{expected}, and deletes nothing any more"
 
 
-def test_what_a_scrub_has_quarantined_and_what_a_pin_holds_is_said_of_its_queue() -> None:
+def test_quarantined_and_pinned_ranges_are_reported_by_queue() -> None:
     state = msgspec.structs.replace(
         TOPIC,
         ttl_ms=None,
@@ -139,7 +141,7 @@ def why(state: TopicTierState, verdict: FileVerdict | None = None, condition: Ti
     return [row.next, row.why_local, row.why_in_bucket]
 
 
-def test_what_a_message_waits_for_is_named() -> None:
+def test_the_condition_that_a_message_waits_for_is_named() -> None:
     away = why(TOPIC, condition=TierCondition(outage_ms=90_000))[0]
     assert away.startswith("waits for the object store, which has not answered for 1.5 min")
     poor = TierCondition(waits_for_budget=frozenset(["orders"]), requests_per_hour=500)

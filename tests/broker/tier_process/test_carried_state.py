@@ -89,7 +89,7 @@ class Broker:
         return found
 
     async def newest_object(self) -> StateSnapshot:
-        """What a reader finds that knows of objects alone."""
+        """Return the state snapshot that a reader of the bucket's objects finds."""
         found = (await find_last(self.writer.store, KEYS, epoch=self.writer.epoch)).snapshot
         assert found is not None
         return found
@@ -164,10 +164,10 @@ async def test_a_restart_behind_a_carried_state_writes_an_object(broker: Broker)
     assert (newest.name, newest.log_offset) == (StateName(2, 1), 11)
 
 
-async def test_whoever_claims_the_ledger_goes_on_from_what_it_carries(broker: Broker) -> None:
+async def test_a_claim_of_the_ledger_continues_from_its_carried_state(broker: Broker) -> None:
     await carried(broker)
     while broker.writer.checkpoint is None or broker.writer.checkpoint.version < broker.writer.catalog.state_version:
-        await broker.seal()  # a checkpoint knows where it is
+        await broker.seal()  # the next checkpoint names the state
     writer = await open_writer(broker.writer.store, clock=broker.clock, seed=2)
     assert await open_catalog(writer.store, KEYS) == writer.catalog
     found = await StateLog(writer).newest()
@@ -201,7 +201,7 @@ async def test_one_of_a_later_format_is_not_passed_over(broker: Broker) -> None:
         await broker.newest()
 
 
-async def test_what_is_too_large_for_an_entry_waits_for_an_object(
+async def test_state_too_large_for_an_entry_waits_for_an_object(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.states.save_due()
@@ -228,7 +228,7 @@ async def test_a_state_that_has_to_reserve_more_is_an_object(broker: Broker) -> 
     assert (await broker.newest_object()).log_ceiling == broker.ends.log_offset + RESERVE
 
 
-async def test_what_an_object_overtakes_counts_no_more(broker: Broker) -> None:
+async def test_carried_state_older_than_an_object_is_ignored(broker: Broker) -> None:
     """An object is put while the entry with an older state is on its way: it is the newer one."""
     await broker.states.save_due()
     broker.grow()

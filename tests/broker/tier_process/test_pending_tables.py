@@ -1,4 +1,4 @@
-"""Tables added up: what a tier process makes of them is what it would have made of each in turn."""
+"""Merged tables have the same effect on a tier process as the single tables in turn."""
 
 from thermocline.broker.helpers.helper_protocol import QueueState, QueueTable, TopicState
 from thermocline.broker.tier_process.pending_tables import PendingTables

@@ -52,7 +52,7 @@ class Broker:
     append_offset: int = 10
     popped: list[tuple[str, str, int, int]] = field(default_factory=list)
     is_away: bool = False
-    told: list[int] = field(default_factory=list)
+    saved_ceilings: list[int] = field(default_factory=list)
 
     def rounds(self, writer: LedgerWriter | None = None) -> StateRounds:
         """Those of a tier process that has just begun."""
@@ -65,7 +65,7 @@ class Broker:
             reported_offset=lambda: self.ends.log_offset,
             popped=self._popped,
             append_offset=lambda: self.append_offset,
-            saved=self.told.append,
+            saved=self.saved_ceilings.append,
             reserve_bytes=RESERVE,
             interval_ms=1_000,
             clock=Clock(),
@@ -112,7 +112,7 @@ async def test_saved_when_something_changed_and_no_request_when_nothing_did(brok
     for _ in range(5):
         assert not await rounds.save()
     assert broker.request_count == before
-    assert broker.told == [10 + RESERVE] * 6
+    assert broker.saved_ceilings == [10 + RESERVE] * 6
     broker.commit(3)
     assert await rounds.save()
     broker.commit(3)  # written anew, with nothing new in it
@@ -127,15 +127,15 @@ async def test_a_restart_alone_saves_nothing(broker: Broker) -> None:
     writer = await open_writer(broker.writer.store, seed=2)
     rounds = broker.rounds(writer)
     assert not await rounds.save()
-    assert broker.told == [10 + RESERVE] * 2
+    assert broker.saved_ceilings == [10 + RESERVE] * 2
     broker.commit(4)
     assert await rounds.save()
     assert await list_names(writer.store, KEYS) == [StateName(1, 2), StateName(2, 1)]
 
 
 @pytest.mark.parametrize("number", [0, 1])
-async def test_what_is_promised_is_reserved_by_each_of_the_two_that_stay(broker: Broker, number: int) -> None:
-    """Whichever is lost, the other one reserves all that the broker was ever told."""
+async def test_each_of_the_two_kept_snapshots_reserves_the_promised_ceiling(broker: Broker, number: int) -> None:
+    """Whichever is lost, the other one reserves up to the highest ceiling that the broker received."""
     rounds = broker.rounds()
     for growth in (0, RESERVE // 2 + 1, 3, RESERVE // 2 + 1, 3 * RESERVE):
         broker.append_offset += growth
@@ -145,7 +145,7 @@ async def test_what_is_promised_is_reserved_by_each_of_the_two_that_stay(broker:
         assert len(names) == 2
         name = names[number]
         data = await broker.writer.store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence))
-        assert decode_state(data, name=name).log_ceiling == broker.told[-1] > broker.append_offset
+        assert decode_state(data, name=name).log_ceiling == broker.saved_ceilings[-1] > broker.append_offset
 
 
 async def test_a_ceiling_is_promised_only_when_the_second_snapshot_is_there_too(broker: Broker) -> None:
@@ -165,10 +165,10 @@ async def test_a_ceiling_is_promised_only_when_the_second_snapshot_is_there_too(
     store.puts_left = 1
     with pytest.raises(ObjectStoreUnavailableError):
         await rounds.save()
-    assert broker.told == []
+    assert broker.saved_ceilings == []
     store.puts_left = 1
     assert await rounds.save()
-    assert broker.told == [10 + RESERVE]
+    assert broker.saved_ceilings == [10 + RESERVE]
     assert await list_names(store, KEYS) == [StateName(1, 1), StateName(1, 2)]
 
 
@@ -185,14 +185,14 @@ async def test_a_restart_beside_damaged_snapshots_has_two_whole_ones_again(
     rounds = broker.rounds(writer)
     assert await rounds.save()
     assert not await rounds.save()
-    assert broker.told == [10 + RESERVE] * 3, "never less than before"
+    assert broker.saved_ceilings == [10 + RESERVE] * 3, "never less than before"
     for name in await list_names(writer.store, KEYS):
         data = await writer.store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence))
         assert decode_state(data, name=name).log_ceiling == 10 + RESERVE
 
 
 async def test_a_restart_beside_a_snapshot_of_a_later_version_saves_nothing(broker: Broker) -> None:
-    """Whoever has written it knows of something that this version would leave out."""
+    """That snapshot may hold state that this version would drop."""
     await broker.rounds().save()
     later = msgspec.structs.replace(await broker.newest(), format=STATE_FORMAT + 1)
     key = KEYS.state(epoch=later.epoch, sequence=later.sequence)
@@ -209,13 +209,13 @@ async def test_the_ceiling_moves_on_when_half_is_used_up(broker: Broker) -> None
     broker.append_offset += RESERVE // 2
     broker.ends = replace(broker.ends, log_offset=broker.append_offset)
     await rounds.save()
-    assert broker.told[-1] == 10 + RESERVE, "one that is far enough stays, so that the broker writes down nothing"
+    assert broker.saved_ceilings[-1] == 10 + RESERVE, "a ceiling that is far enough stays"
     broker.append_offset += 1
     assert await rounds.save()
-    assert broker.told[-1] == broker.append_offset + RESERVE
+    assert broker.saved_ceilings[-1] == broker.append_offset + RESERVE
 
 
-async def test_what_was_popped_counts_as_not_consumed(broker: Broker) -> None:
+async def test_popped_messages_count_as_not_consumed(broker: Broker) -> None:
     rounds = broker.rounds()
     broker.commit(9)
     broker.popped = [("orders", "g", 0, 6)]
@@ -231,7 +231,7 @@ async def test_without_the_hot_process_nothing_is_saved(broker: Broker) -> None:
     broker.is_away = True
     with pytest.raises(UnavailableError):
         await rounds.save()
-    assert broker.told == []
+    assert broker.saved_ceilings == []
 
 
 async def test_nothing_is_promised_once_another_writer_has_taken_over(broker: Broker) -> None:
@@ -241,4 +241,4 @@ async def test_nothing_is_promised_once_another_writer_has_taken_over(broker: Br
     broker.commit(1)
     with pytest.raises(FencedError):
         await rounds.save()
-    assert broker.told == [10 + RESERVE]
+    assert broker.saved_ceilings == [10 + RESERVE]

@@ -65,8 +65,10 @@ async def expire(tier: SyntheticColdTier, topic: str) -> int:
 
 async def proof_of(tier: SyntheticColdTier, topic: str = "alpha") -> TtlProofReply:
     tier.report()
-    known = tier.topics[topic]
-    request = TtlProofRequest(topic=topic, incarnation=known.incarnation, cut_ms=known.cut_ms(tier.hot.now_ms))
+    topic_state = tier.topics[topic]
+    request = TtlProofRequest(
+        topic=topic, incarnation=topic_state.incarnation, cut_ms=topic_state.cut_ms(tier.hot.now_ms)
+    )
     return await prove(tier.service, tier.writer, tier.cache, request)
 
 
@@ -75,7 +77,7 @@ def preview_of(tier: SyntheticColdTier, topic: str, cut_ms: int) -> ExpiredParts
     return expired_parts(tier.service, topic, catalog.topics[topic].segments, catalog.packed.get(topic), cut_ms=cut_ms)
 
 
-async def test_what_expired_in_a_pack_that_stays_is_listed_until_it_is_purged(
+async def test_expired_messages_in_a_kept_pack_are_listed_until_a_purge(
     tier: SyntheticColdTier, store: MemoryObjectStore
 ) -> None:
     await send_and_pack(tier)
@@ -119,7 +121,7 @@ async def test_a_pack_goes_by_the_times_of_its_pieces(tier: SyntheticColdTier) -
     assert not tier.catalog.packs
 
 
-async def test_the_date_that_is_said_is_kept(tier: SyntheticColdTier, store: MemoryObjectStore) -> None:
+async def test_the_reported_date_is_kept(tier: SyntheticColdTier, store: MemoryObjectStore) -> None:
     await send_and_pack(tier)
     (pack,) = tier.catalog.packs.values()
     tier.topics["beta"].ttl_ms = 5 * HOUR_MS

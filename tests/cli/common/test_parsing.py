@@ -17,7 +17,7 @@ def test_durations(text: str, duration_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "90", "1x", "h", "1h30", "-1h"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
 

@@ -96,7 +96,7 @@ def test_the_reader_in_examples_reads_what_a_broker_wrote(
     assert rows("id", found[-1]["offset_msg_id"]) == found[-1:]
 
 
-def test_what_is_damaged_is_found(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_objects_are_found(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     url = served["url"]
     key = shown(capsys, "tier", "ls", url, TOPIC)[0]["key"]
     path = Path(url.removeprefix("file://")) / key
@@ -120,7 +120,7 @@ def test_what_is_damaged_is_found(served: dict[str, str], capsys: pytest.Capture
         ["ls", "--broker", "broker-z"],
     ],
 )
-def test_what_is_not_there_is_said(
+def test_missing_names_are_errors(
     served: dict[str, str], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert run(["tier", arguments[0], served["url"], *arguments[1:]]) == 1

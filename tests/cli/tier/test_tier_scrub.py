@@ -95,7 +95,7 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
             producer.send_many(Message(TOPIC, b"%d/%d" % (batch, i) * 50, keys=f"k{i}") for i in range(100))
             wait_until(
                 lambda: waiting(capsys, served, TOPIC) == 100,
-                what="the tier process knows of the messages",
+                what="the tier process has the end offsets of the messages",
                 interval_s=0.05,
             )
             assert len(ask(capsys, served, "tier", "seal", TOPIC)) == 1
@@ -107,7 +107,7 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
     assert len(before) == 4
     flipped, removed = on_bucket(served["url"], damage)
 
-    # Names and sizes show what is missing, reading what is altered; a reader of the bucket changes nothing.
+    # Names and sizes reveal a missing object, reading an altered one; a reader of the bucket changes nothing.
     status, report = scrub(capsys, served["url"])
     assert (status, [finding["key"] for finding in report["findings"]]) == (1, [removed])
     state = str(tmp_path / "state.json")
@@ -128,16 +128,16 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
         status, report = scrub(capsys, *arguments)
         assert (status, report["findings"]) == (0, []), arguments
     assert run(["tier", "scrub", *broker]) == 0
-    said = capsys.readouterr().out
-    assert "0 broken" in said
-    assert "not read: " in said
-    assert "whose bytes may be damaged" in said
-    assert "healed" not in said
+    printed = capsys.readouterr().out
+    assert "0 broken" in printed
+    assert "not read: " in printed
+    assert "whose bytes may be damaged" in printed
+    assert "healed" not in printed
     assert run(["tier", "scrub", *broker, "--deep"]) == 0
     assert "not read" not in capsys.readouterr().out
 
 
-def test_what_is_read_by_itself_is_shown_and_its_budget_counts_at_once(
+def test_the_steady_scrub_is_shown_and_its_budget_counts_at_once(
     served: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def steady() -> dict[str, Any]:
@@ -180,7 +180,7 @@ def test_broken_objects_and_a_small_budget_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (["--budget", "1GiB"], 2, "--deep"),
         (["file:///nowhere", "--heal"], 2, "broker"),
@@ -193,10 +193,10 @@ def test_broken_objects_and_a_small_budget_are_named() -> None:
         (["ftp://nowhere"], 1, "object store"),
     ],
 )
-def test_what_cannot_be_asked_for(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, said: str
+def test_invalid_arguments_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, message: str
 ) -> None:
     assert run(["tier", "scrub", *arguments]) == status
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err

@@ -146,7 +146,7 @@ def test_connections_of_producers_and_consumers(broker: FakeBroker, admin: Admin
     with pytest.raises(ConsumerOfflineError):
         admin.consumer_connections("billing")
     with pytest.raises(ObjectNotFoundError):
-        admin.producer_connections("nobody")
+        admin.producer_connections("missing")
     producer.send(Message("orders", b"x"))
     broker.wait_until(lambda: len(broker.requests(RequestCode.HEART_BEAT)) > 0)
     assert [one.client_id for one in admin.producer_connections("sellers")] == [producer.client_id]

@@ -104,7 +104,7 @@ def test_every_way_to_an_expired_message_is_found(broker: FakeBroker, admin: Adm
     assert proof["probeCount"] == 2
 
 
-def test_what_only_looks_alike_is_nothing(broker: FakeBroker, admin: AdminClient) -> None:
+def test_similar_names_are_not_matched(broker: FakeBroker, admin: AdminClient) -> None:
     """The first message is gone; the others share a key with it, and its time."""
     cut_ms = say(broker)[1].store_timestamp_ms
     sample = {
@@ -143,7 +143,7 @@ def test_what_only_looks_alike_is_nothing(broker: FakeBroker, admin: AdminClient
         (None, "", None),
     ],
 )
-def test_what_the_tier_process_says_counts(
+def test_the_answer_of_the_tier_process_counts(
     broker: FakeBroker,
     capsys: pytest.CaptureFixture[str],
     tier: dict[str, Any] | None,

@@ -1,4 +1,4 @@
-"""Plans for static topics: who is told what when one is made, grown or moved."""
+"""Plans for static topics: which broker gets which mapping when a topic is created, extended or moved."""
 
 from collections import Counter
 
@@ -125,7 +125,7 @@ def test_moves_share_evenly_use_every_physical_queue_once_and_move_no_more_than_
         check("T", present)
 
 
-def test_what_brokers_say_must_agree() -> None:
+def test_mappings_of_the_brokers_must_agree() -> None:
     present = grown(2, "ab").broker_config_map
     mapping_of(present["a"]).epoch += 1
     with pytest.raises(InvalidRequestError, match="has not reached every broker"):

@@ -85,7 +85,9 @@ def test_received_and_acknowledged(broker: FakeBroker, producer: Producer, consu
     assert len(broker.requests(RequestCode.BATCH_ACK_MESSAGE)) == 1
 
 
-def test_what_is_not_acknowledged_comes_back_and_is_dead_in_the_end(broker: FakeBroker, producer: Producer) -> None:
+def test_an_unacknowledged_message_is_redelivered_and_becomes_a_dead_letter(
+    broker: FakeBroker, producer: Producer
+) -> None:
     broker.create_group("audit", retry_max_times=2)
     producer.send(Message("orders", b"a"))
     with PopConsumer(**options_of(broker, invisible_ms=SHORT_MS)) as consumer:
@@ -97,7 +99,7 @@ def test_what_is_not_acknowledged_comes_back_and_is_dead_in_the_end(broker: Fake
         assert consumer.receive(await_ms=10) == []
 
 
-def test_what_came_back_is_acknowledged_where_it_lies(
+def test_a_redelivered_message_is_acknowledged_in_its_retry_topic(
     broker: FakeBroker, producer: Producer, consumer: PopConsumer
 ) -> None:
     producer.send(Message("orders", b"a"))

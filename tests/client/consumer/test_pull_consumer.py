@@ -312,7 +312,7 @@ def test_assigned_queues_are_chosen_from_too(filtering_broker: FakeBroker, start
 
 
 def test_a_broken_expression_changes_nothing(filtering_broker: FakeBroker) -> None:
-    """It is told at once by a running consumer, and by one that starts; a running one goes on as before."""
+    """A running consumer raises the error at once, and so does one that starts; a running one continues as before."""
     with consumer_of(filtering_broker) as consumer:
         consumer.subscribe("orders", "price = 7", expression_type="SQL92")
         with pytest.raises(SubscriptionParseError, match="not complete"):
@@ -331,7 +331,7 @@ def test_a_broken_expression_changes_nothing(filtering_broker: FakeBroker) -> No
     assert filtering_broker.group_members("broken") == []
 
 
-def test_a_broker_that_knows_only_tags_says_so(broker: FakeBroker) -> None:
+def test_a_broker_with_tags_only_refuses_expressions(broker: FakeBroker) -> None:
     with (
         consumer_of(broker) as consumer,
         pytest.raises(ResponseError, match="does not support consumer to filter message by SQL92"),

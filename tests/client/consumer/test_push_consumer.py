@@ -102,7 +102,7 @@ def test_tags_are_filtered_by_the_broker_and_again_by_text(broker: FakeBroker, p
     assert sorted(listener.bodies) == [b"Aa", b"paid"]
 
 
-def test_batches_hold_at_most_what_was_asked_for(broker: FakeBroker, producer: Producer) -> None:
+def test_batches_hold_at_most_the_requested_count(broker: FakeBroker, producer: Producer) -> None:
     producer.send_batch([Message("orders", b"%d" % i) for i in range(50)])
     sizes: list[int] = []
     consumer = PushConsumer(
@@ -122,7 +122,7 @@ def test_batches_hold_at_most_what_was_asked_for(broker: FakeBroker, producer: P
         (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, [b"new", b"old"]),
     ],
 )
-def test_a_new_group_begins_where_it_is_told(
+def test_a_new_group_begins_at_the_configured_offset(
     broker: FakeBroker, producer: Producer, where: ConsumeFromWhere, expected: list[bytes]
 ) -> None:
     producer.send(Message("orders", b"old"))
@@ -300,7 +300,7 @@ def test_an_offset_below_what_is_left_goes_on_at_the_first_message(broker: FakeB
         broker.wait_until(lambda: broker.committed_offset("billing", "orders", 1) == 10)
 
 
-def test_unknown_offsets_are_asked_for_again_not_guessed(broker: FakeBroker, producer: Producer) -> None:
+def test_unknown_offsets_are_queried_again_not_guessed(broker: FakeBroker, producer: Producer) -> None:
     producer.send_batch([Message("orders", b"%d" % i) for i in range(10)])
     broker.refuse(RequestCode.QUERY_CONSUMER_OFFSET, response_code=ResponseCode.SYSTEM_BUSY, times=6)
     listener = Recorder()
@@ -528,7 +528,7 @@ def test_messages_are_chosen_by_an_sql_expression(filtering_broker: FakeBroker) 
     assert Counter(listener.bodies) == Counter([b"5", b"6", b"6", b"7", b"9", b"2"])
 
 
-def test_a_broken_expression_is_told_at_the_start(filtering_broker: FakeBroker) -> None:
+def test_an_invalid_expression_is_an_error_at_the_start(filtering_broker: FakeBroker) -> None:
     consumer = consumer_of(filtering_broker, Recorder())
     consumer.subscribe("orders", "price >", expression_type="SQL92")
     with pytest.raises(SubscriptionParseError, match="the expression is not complete") as caught:
@@ -539,7 +539,7 @@ def test_a_broken_expression_is_told_at_the_start(filtering_broker: FakeBroker) 
         consumer.assigned_queues()
 
 
-def test_a_broker_that_knows_only_tags_says_so_at_the_start(broker: FakeBroker) -> None:
+def test_a_broker_with_tags_only_refuses_expressions_at_the_start(broker: FakeBroker) -> None:
     consumer = consumer_of(broker, Recorder())
     consumer.subscribe("orders", "price > 4", expression_type="SQL92")
     with pytest.raises(ResponseError, match="does not support consumer to filter message by SQL92"):

@@ -38,10 +38,10 @@ def test_a_pull_consumer_tells_its_queues(broker: FakeBroker) -> None:
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
         assert info.properties["PROP_NAMESERVER_ADDR"] == namesrv
         assert [one.topic for one in info.subscription_set] == ["orders"]
-        ((queue, told),) = info.mq_table.items()
+        ((queue, queue_info),) = info.mq_table.items()
         assert (queue.topic, queue.queue_id) == ("orders", 0)
-        assert (told.commit_offset, told.cached_msg_min_offset) == (0, 4)
-        assert told.cached_msg_count == told.cached_msg_max_offset - 4
+        assert (queue_info.commit_offset, queue_info.cached_msg_min_offset) == (0, 4)
+        assert queue_info.cached_msg_count == queue_info.cached_msg_max_offset - 4
         assert "test_a_pull_consumer_tells_its_queues" in (info.jstack or "")
 
 

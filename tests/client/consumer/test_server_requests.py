@@ -149,4 +149,4 @@ def test_a_message_is_consumed_on_demand(
 
 def test_a_member_that_is_not_there_is_an_error(running: Running) -> None:
     with pytest.raises(MQError):
-        running.admin.consumer_running_info("billing", "nobody")
+        running.admin.consumer_running_info("billing", "missing")

@@ -86,7 +86,7 @@ async def test_send_many_takes_async_iterables(broker: FakeBroker) -> None:
             await producer.send_many([], window=0)
 
 
-async def test_an_iterable_that_fails_is_told_after_what_was_sent(broker: FakeBroker) -> None:
+async def test_an_iterable_that_fails_raises_after_the_sent_messages(broker: FakeBroker) -> None:
     def messages() -> Iterator[Message]:
         yield Message("orders", b"1")
         raise KeyError("source")
@@ -97,7 +97,7 @@ async def test_an_iterable_that_fails_is_told_after_what_was_sent(broker: FakeBr
         assert [message.body for message in broker.messages("orders")] == [b"1"]
 
 
-async def test_callbacks_are_told_every_outcome(broker: FakeBroker) -> None:
+async def test_callbacks_get_every_outcome(broker: FakeBroker) -> None:
     outcomes: list[SendResult | MQError] = []
     async with AsyncProducer(namesrv=broker.namesrv_address) as producer:
         await producer.send_async(Message("orders", b"x"), outcomes.append)
@@ -116,7 +116,7 @@ async def test_a_callback_that_fails_costs_no_connection(broker: FakeBroker) -> 
     assert len(broker.messages("orders")) == 5
 
 
-async def test_what_lingers_leaves_in_halves_when_it_is_too_large_together(broker: FakeBroker) -> None:
+async def test_a_lingering_batch_that_is_too_large_is_sent_in_halves(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address, auto_batch=True, max_message_bytes=2_000) as producer:
         wordy = [Message("orders", b"%d" % i, properties={"text": "x" * 500}) for i in range(10)]
         hopeless = Message("orders", b"y", properties={"text": "x" * 3_000})

@@ -76,7 +76,7 @@ async def test_after_a_lost_connection_nothing_is_sent_any_more(broker: FakeBrok
     assert [message.body for message in broker.messages("orders")] == [b"before", b"after"]
 
 
-async def test_what_it_sends_to_must_be_there(broker: FakeBroker) -> None:
+async def test_the_target_topic_must_exist(broker: FakeBroker) -> None:
     with pytest.raises(InvalidRequestError, match="says which topics"):
         AsyncSoleProducer(group="task", namesrv=broker.namesrv_address)
     with pytest.raises(TopicNotFoundError):

@@ -1,4 +1,4 @@
-"""The blocking producer against the fake broker: what arrives, in which queue, and what happens when it does not."""
+"""The blocking producer against the fake broker: the messages and queues that receive them, retries and errors."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def test_a_chosen_queue_a_selector_and_a_sharding_key_decide(broker: FakeBroker,
         producer.send(Message("orders", b"x"), queue=MessageQueue(topic="orders", broker_name="no", queue_id=0))
 
 
-def test_the_first_message_creates_its_topic_with_the_queues_asked_for(broker: FakeBroker) -> None:
+def test_the_first_message_creates_its_topic_with_the_requested_queues(broker: FakeBroker) -> None:
     with Producer(namesrv=broker.namesrv_address, default_topic_queue_nums=3) as producer:
         producer.send(Message("fresh", b"x"))
         assert len(producer.fetch_publish_queues("fresh")) == 3
     assert len(broker.messages("fresh")) == 1
 
 
-def test_a_topic_that_nobody_creates_is_an_error() -> None:
+def test_a_topic_that_no_broker_creates_is_an_error() -> None:
     with (
         FakeBroker(auto_create_topics=False) as broker,
         Producer(namesrv=broker.namesrv_address) as producer,
@@ -202,7 +202,7 @@ def test_stored_but_not_safe_yet_is_a_status_not_an_error(
     assert (result.status, result.queue_offset) == (status, 0)
 
 
-def test_not_safe_yet_is_retried_when_asked_for(two_brokers: FakeBroker) -> None:
+def test_not_safe_yet_is_retried_with_the_option(two_brokers: FakeBroker) -> None:
     two_brokers.answer_sends_with(ResponseCode.FLUSH_DISK_TIMEOUT, broker_name="broker-a")
     with Producer(namesrv=two_brokers.namesrv_address, retry_another_broker_when_not_store_ok=True) as producer:
         results = [producer.send(Message("orders", b"x")) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Requests and replies: over one broker and several, when nobody answers, when connections come and go."""
+"""Requests and replies: over one broker and several, without a replier, and while connections open and close."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def broker() -> Iterator[FakeBroker]:
 
 @asynccontextmanager
 async def replier(broker: FakeBroker) -> AsyncIterator[AsyncProducer]:
-    """Somebody who answers every question with its own text behind "re: "."""
+    """Run a replier that answers every request with its own body behind "re: "."""
     async with AsyncProducer(group="answers", namesrv=broker.namesrv_address) as producer:
 
         async def listener(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
@@ -170,7 +170,7 @@ async def test_only_who_asks_gets_a_reply(broker: FakeBroker) -> None:
             await producer.reply(message, b"yes")
 
 
-async def test_a_reply_for_nobody_is_refused(broker: FakeBroker) -> None:
+async def test_a_reply_without_a_requester_is_refused(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address) as requester:
         with pytest.raises(ReplyTimeoutError):
             await requester.request(Message("questions", b"x"), timeout_ms=100)

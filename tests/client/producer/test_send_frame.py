@@ -26,7 +26,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
     command_flag=st.sampled_from([0, 2]),
     batch=st.booleans(),
 )
-def test_what_a_template_writes_is_read_as_meant(
+def test_frames_of_a_template_decode_to_their_fields(
     names: tuple[str, str, str, str],
     queue_id: int,
     flag: int,

@@ -91,7 +91,7 @@ async def test_the_asyncio_half_recalls_too(broker: FakeBroker) -> None:
     assert request.fields["recallHandle"] == result.recall_handle
 
 
-def test_what_cannot_be_recalled(broker: FakeBroker, producer: Producer) -> None:
+def test_messages_that_cannot_be_recalled(broker: FakeBroker, producer: Producer) -> None:
     result = producer.send(Message("orders", b"x", delay_ms=FAR_MS))
     assert result.recall_handle is not None
     handle = decode_recall_handle(result.recall_handle)

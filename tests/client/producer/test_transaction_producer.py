@@ -1,4 +1,4 @@
-"""Transaction producers: half messages, local transactions, checks, and what is told when something fails."""
+"""Transaction producers: half messages, local transactions, checks, and the errors that callers get."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def make(broker: FakeBroker) -> Iterator[Callable[..., TransactionProducer]]:
 
 
 def wait_for_heartbeat(broker: FakeBroker) -> None:
-    """Until the broker knows the producer, as it does not when the first message is on its way."""
+    """Wait until the broker has registered the producer, which may happen after the first message was sent."""
     broker.wait_until(lambda: bool(broker.requests(RequestCode.HEART_BEAT)), what="a heartbeat")
 
 
@@ -119,7 +119,7 @@ def test_a_commit_shows_the_message(broker: FakeBroker, make: Callable[..., Tran
     assert broker.open_transactions(TOPIC) == 0
 
 
-def test_what_the_broker_is_sent_is_what_the_official_client_sends(
+def test_requests_equal_those_of_the_official_client(
     broker: FakeBroker, make: Callable[..., TransactionProducer]
 ) -> None:
     result = make(Listener()).send_message_in_transaction(Message(TOPIC, b"paid"))
@@ -200,9 +200,7 @@ def test_a_half_message_whose_answer_was_lost_is_not(
     assert bodies(broker) == [b"an ordinary one"]
 
 
-def test_a_decision_that_is_not_confirmed_is_said_to_be_so(
-    broker: FakeBroker, make: Callable[..., TransactionProducer]
-) -> None:
+def test_an_unconfirmed_decision_is_reported(broker: FakeBroker, make: Callable[..., TransactionProducer]) -> None:
     producer = make(Listener())
     broker.refuse(END)
     result = producer.send_message_in_transaction(Message(TOPIC, b"paid"))
@@ -210,7 +208,7 @@ def test_a_decision_that_is_not_confirmed_is_said_to_be_so(
     assert broker.open_transactions(TOPIC) == 1
 
 
-def test_what_cannot_be_sent(make: Callable[..., TransactionProducer]) -> None:
+def test_messages_that_cannot_be_sent(make: Callable[..., TransactionProducer]) -> None:
     listener = Listener()
     producer = make(listener)
     for message in (
@@ -251,7 +249,7 @@ def test_half_messages_do_not_linger(broker: FakeBroker, make: Callable[..., Tra
     ("check", "expected", "still_open"),
     [(COMMIT, [b"paid"], 0), (ROLL_BACK, [], 0), (UNKNOWN, [], 1), (None, [], 1), (ValueError("no"), [], 1)],
 )
-def test_a_broker_that_asks_is_told(
+def test_a_check_of_the_broker_is_answered(
     broker: FakeBroker,
     make: Callable[..., TransactionProducer],
     check: object,

@@ -1,4 +1,4 @@
-"""Producers and push consumers write what became of each message to the trace topic, when they are told to."""
+"""Producers and push consumers with tracing enabled write the outcome of each message to the trace topic."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_producer_notes_what_the_broker_took(broker: FakeBroker) -> None
     assert {result.message_id, "k1", "k2", batch[1].message_id} <= set(message.keys.split())
 
 
-async def test_nothing_is_written_unless_asked_for(broker: FakeBroker) -> None:
+async def test_nothing_is_written_without_tracing(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address) as producer:
         await producer.send(Message("orders", b"one"))
     assert broker.messages(TRACE_TOPIC) == []
@@ -74,7 +74,7 @@ async def test_a_concurrent_consumer_notes_each_call_and_its_outcome(broker: Fak
     async def listener(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
         seen.extend(message.body for message in messages)
         if messages[0].body == b"bad":
-            raise RuntimeError("as told")
+            raise RuntimeError("on request")
         return ConsumeResult.SUCCESS
 
     consumer = AsyncPushConsumer(

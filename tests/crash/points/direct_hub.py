@@ -1,7 +1,7 @@
 """DirectHub: hot and tier process of one broker tied together without a socket, for runs that repeat exactly.
 
-It stands in for `HelperHub` on one side and `HelperLink` on the other. What is said is encoded and decoded as on the
-socket, passes through the loop, and keeps its order. A tier process that has ended is away.
+It stands in for `HelperHub` on one side and `HelperLink` on the other. Messages are encoded and decoded as on the
+socket, pass through the loop, and keep their order. A tier process that has ended is away.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class DirectHub:
         check_answer(response, role=role)
         return response
 
-    def told(self, role: str, handler: Handler, code: HelperRequestCode, body: bytes) -> None:
+    def deliver_notice(self, role: str, handler: Handler, code: HelperRequestCode, body: bytes) -> None:
         """A helper tells something, unless it is another one's turn by now."""
         if self._handlers.get(role) is handler:
             self._roles[role].helper_told(code, body)
@@ -119,7 +119,7 @@ class DirectLink:
     def tell(self, code: HelperRequestCode, body: msgspec.Struct) -> None:
         """Send something that needs no answer."""
         data = msgspec.msgpack.encode(body)
-        asyncio.get_running_loop().call_soon(self.hub.told, self.role, self.handler, code, data)
+        asyncio.get_running_loop().call_soon(self.hub.deliver_notice, self.role, self.handler, code, data)
 
 
 def _request(code: HelperRequestCode, body: msgspec.Struct) -> RemotingCommand:

@@ -1,7 +1,7 @@
 """Lookups: what is to be true of keys and places when a broker has come back, in the bucket and in its answers.
 
 objects    every committed record below `indexed_to` that can be read is named by one object of places and, under
-           its key, by one object of keys; what they name of a topic's present life lies there and has that key
+           key, by one object of keys; the place that they name in a topic's present life holds a record with that key
 answers    by key: the topic's committed records, newest first, as many as wanted, of the times wanted; by place:
            the record that begins there
 """
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a promised record lies."""
+    """Place of a promised record."""
 
     topic: str
     incarnation: int
@@ -66,7 +66,7 @@ async def check_lookups(broker: SmallBroker, promises: Promises) -> None:
 
 
 def _places(broker: SmallBroker, promises: Promises, catalog: Catalog, *, visible: bool = True) -> Iterator[Place]:
-    """Committed records of topics in the life that the ledger knows; only `visible` ones, or also what has expired."""
+    """Committed records of topics in the incarnation of the ledger; only `visible` ones, or also expired ones."""
     now_ms = broker.world.now_ms()
     for name, topic in promises.topics.items():
         entry = catalog.topics.get(name)
@@ -117,15 +117,19 @@ async def _check_objects(broker: SmallBroker, promises: Promises, catalog: Catal
             assert count == 1, f"{line} is named {count} times by its key"
     at = {(*each.life, each.queue_id, each.offset): each for each in _places(broker, promises, catalog, visible=False)}
     for physical_offset, (life, queue_id, offset) in found_places.items():
-        known = at.get((*life, queue_id, offset))
-        assert known is None or known.physical_offset == physical_offset, f"{life}/{queue_id}/{offset} is elsewhere"
-        assert known is not None or _may_be_forgotten(catalog, promises, life), f"{life}/{queue_id}/{offset} never was"
+        promised = at.get((*life, queue_id, offset))
+        assert promised is None or promised.physical_offset == physical_offset, (
+            f"{life}/{queue_id}/{offset} is elsewhere"
+        )
+        assert promised is not None or _may_be_forgotten(catalog, promises, life), (
+            f"{life}/{queue_id}/{offset} never was"
+        )
     wanted = {index_hash(*life, key): (life, key) for life in {each.life for each in at.values()} for key in KEYS_USED}
     for hash_value, queue_id, offset in found_keys:
         if hash_value in wanted:
             life, key = wanted[hash_value]
-            known = at.get((*life, queue_id, offset))
-            assert known is None or known.key == key, f"{life}/{queue_id}/{offset} has not the key {key}"
+            promised = at.get((*life, queue_id, offset))
+            assert promised is None or promised.key == key, f"{life}/{queue_id}/{offset} has not the key {key}"
 
 
 def _may_be_forgotten(catalog: Catalog, promises: Promises, life: tuple[str, int]) -> bool:
@@ -207,7 +211,7 @@ async def _check_places(broker: SmallBroker, promises: Promises, catalog: Catalo
         at = place.physical_offset
         found = await _answered(lambda at=at: broker.cold.view(at))
         if found is None:
-            assert place not in _places(broker, promises, catalog), f"{place.topic}: nothing lies at {at}"
+            assert place not in _places(broker, promises, catalog), f"{place.topic}: no record at {at}"
         else:
             assert (found.topic, bytes(found.record)) == (place.topic, place.record)
         assert await _answered(lambda at=at: broker.cold.view(at + 1)) is None

@@ -75,7 +75,7 @@ def entry_before_upload() -> Iterator[None]:
 
 
 class _Postponing(WrappingObjectStore):
-    """Objects that are put wait until somebody says so."""
+    """Puts of objects wait until the test releases them."""
 
     def __init__(self, inner: ObjectStore, waiting: list[tuple[ObjectStore, str, bytes]]) -> None:
         super().__init__(inner)
@@ -251,7 +251,7 @@ def purge_with_a_grace_period() -> AbstractContextManager[object]:
 
 
 def no_epoch_check() -> AbstractContextManager[object]:
-    """Whoever finds the next version taken takes it for his own."""
+    """A writer that finds the next version taken assumes that it wrote that version itself."""
 
     async def create(writer: LedgerWriter, pending: _Pending) -> None:
         with contextlib.suppress(AlreadyExistsError):
@@ -262,7 +262,7 @@ def no_epoch_check() -> AbstractContextManager[object]:
 
 
 def no_look_at_the_one_before() -> AbstractContextManager[object]:
-    """Whoever has created an entry has committed it."""
+    """A writer that has created an entry assumes that it is committed."""
 
     async def follows(_writer: LedgerWriter, _entry: LedgerEntry) -> bool:
         return True
@@ -301,7 +301,7 @@ def _collection_of_all_of(prefix_of: Callable[[BrokerKeys], str]) -> AbstractCon
 
 @contextlib.contextmanager
 def sealed_before_it_is_flushed() -> Iterator[None]:
-    """Segments follow the append offset: the bucket knows more than the disk."""
+    """Segments follow the append offset: the bucket may hold records that the disk does not."""
     original = TierService.__init__
 
     def init(service: TierService, **arguments: object) -> None:
@@ -312,17 +312,17 @@ def sealed_before_it_is_flushed() -> Iterator[None]:
 
 
 def pins_not_looked_at() -> AbstractContextManager[object]:
-    """The collector knows of no reader."""
+    """The collector sees no pin."""
 
-    async def nobody(_store: ObjectStore, _keys: BrokerKeys) -> list[Pin]:
+    async def no_pins(_store: ObjectStore, _keys: BrokerKeys) -> list[Pin]:
         return []
 
-    return patch.object(garbage, "list_pins", nobody)
+    return patch.object(garbage, "list_pins", no_pins)
 
 
 @contextlib.contextmanager
 def state_by_listing_alone() -> Iterator[None]:
-    """Whoever goes on takes the newest state that a listing shows."""
+    """A writer that starts reads the newest state that a listing shows."""
 
     async def listed(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> NewestState:
         assert epoch > 0

@@ -4,7 +4,7 @@
     stdout  for each, when its process has ended: how many inputs and outputs there were and their digest, or the signal
 
 The child runs the script over the real file system and a `file://` store below `folder`, and kills itself with SIGKILL
-at the point. What it has promised until then lies in `promises`, written anew before each step.
+at the point. Its promises until then are stored in `promises`, written anew before each step.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ STOPPING_SIDES = (Side.BEFORE, Side.AFTER, Side.LOST)
 
 
 async def again(call: Callable[[], Awaitable[object]]) -> None:
-    """Until the store answers, as whoever calls it in a daemon does."""
+    """Call until the store answers, as callers in a daemon do."""
     while True:
         try:
             await call()
@@ -69,7 +69,7 @@ class Play:
         self.random = Random(f"{world.seed} script")
         self.broker: SmallBroker
         self._ended: dict[str, list[bytes]] = {}
-        """Topic -> bodies of messages of its earlier lives."""
+        """Topic -> bodies of messages of its earlier incarnations."""
         self._noted = noted
         self._slumber = slumber
 
@@ -104,7 +104,7 @@ class Play:
         self.promises.survived()
 
     async def lose_disk(self) -> None:
-        """The machine is gone, and its disk. What the process has sent arrives before anybody recovers."""
+        """Lose the machine and its disk. Requests that the process has sent arrive before the recovery starts."""
         self.broker.die()
         await asyncio.sleep(0.1)
         for store in self.world.stores:
@@ -368,12 +368,14 @@ class Play:
             assert not found, f"a purge of {topic} has left {sorted(found)}"
 
     def _hidden_bodies(self, topic: str) -> list[bytes]:
-        """Of messages that have been written, and that nobody may see any more, as they stand in a record: behind their
-        length, which makes them like no other."""
-        known = self.promises.topics.get(topic)
+        """Return the bodies of written messages that no read may return, with the length in front that a record
+        holds; the length makes them unique."""
+        topic_promises = self.promises.topics.get(topic)
         now_ms = self.world.now_ms()
-        messages = [each for queue in known.queues.values() for each in queue] if known is not None else []
-        cut_ms = known.cut_ms(now_ms) if known is not None else 0
+        messages = (
+            [each for queue in topic_promises.queues.values() for each in queue] if topic_promises is not None else []
+        )
+        cut_ms = topic_promises.cut_ms(now_ms) if topic_promises is not None else 0
         expired = [each.body for each in messages if each.store_ms is not None and each.store_ms < cut_ms]
         return [len(body).to_bytes(4, "big") + body for body in expired + self._ended.get(topic, [])]
 

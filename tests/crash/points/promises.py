@@ -1,4 +1,4 @@
-"""Promises: what a broker has said to its clients, as plain lists, and what it may still turn out to have done.
+"""Promises: the answers that a broker gave to its clients, as plain lists, and the effects that are still open.
 
 A message is `written` when its put has returned and `acknowledged` when it may not be lost any more: by the death of
 the process, or by that of the machine, once it was flushed. A change that was cut off (`pending`) has happened or not;
@@ -91,7 +91,7 @@ class Promises:
     now_ms: int = 0
     """When it was last noted."""
     is_recovering: bool = False
-    """The disk was lost: whoever starts now recovers from the bucket, unless that is done."""
+    """The disk was lost: the next process recovers from the bucket, unless that is done."""
 
     def next_body(self, size_bytes: int) -> bytes:
         """A body like no other."""

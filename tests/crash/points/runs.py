@@ -65,7 +65,7 @@ async def tiering(play: Play) -> None:
     await play.delete_local_files()
 
 
-async def topic_lives(play: Play) -> None:
+async def topic_incarnations(play: Play) -> None:
     """Times to live that shrink and grow, a topic that is deleted and made again, stops and deaths of the broker."""
     await play.start()
     await _topics(play)
@@ -111,7 +111,7 @@ async def lost_disk(play: Play) -> None:
     play.append(EXPIRING, 2)
     await play.seal_packs()
     await play.sleep(STATES_SAVED_MS)
-    # Only the newest state knows of it.
+    # Only the newest state holds it.
     await play.make_topic(LASTING)
     await play.sleep(STATES_SAVED_MS)
     play.append(KEEPING, 4)
@@ -154,7 +154,7 @@ async def packs(play: Play) -> None:
     await play.merge()
     play.append(KEEPING, 3)
     await play.seal_by_age()
-    # The pack in which a topic lives alone dies whole, one that is shared does not.
+    # A pack of a single topic expires as a whole, a shared one does not.
     play.append(EXPIRING, 4)
     await play.seal_packs()
     await play.sleep(TTL_MS)
@@ -294,7 +294,7 @@ async def indexing(play: Play) -> None:
 
 RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
     "tiering": tiering,
-    "topic-lives": topic_lives,
+    "topic-incarnations": topic_incarnations,
     "lost-disk": lost_disk,
     "packs": packs,
     "purging": purging,

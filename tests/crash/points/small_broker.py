@@ -100,7 +100,7 @@ class Settings:
 
     @property
     def on_demand(self) -> Settings:
-        """The same files, and nothing that is done without being asked for: a verdict sees one state of the bucket."""
+        """The same files, and no task that runs by itself: a verdict sees one state of the bucket."""
         return Settings(log_file_bytes=self.log_file_bytes, merge_fan_in=self.merge_fan_in)
 
 
@@ -123,7 +123,7 @@ class World:
 
     @property
     def history(self) -> StoreHistory:
-        """What listings may have missed of what any process has written."""
+        """Objects written by any process that listings may have missed."""
         if self.shared_history is None:
             self.shared_history = StoreHistory(self.bucket, clock_ms=self.now_ms, lag_ms_max=_lag_ms_max)
         return self.shared_history
@@ -427,7 +427,7 @@ class SmallBroker:
         await self._hub.ask(TIER_ROLE, HelperRequestCode.SEAL, SealRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS)
 
     async def purge(self, topic: str) -> PurgeReply:
-        """What nobody can see any more of a topic leaves the bucket."""
+        """Delete a topic's expired records from the bucket."""
         answer = await self._hub.ask(
             TIER_ROLE, HelperRequestCode.PURGE, PurgeRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS
         )

@@ -5,13 +5,13 @@ then it wakes and goes on.
     successor                                  recovers from the bucket, on a disk of its own,
                                                appends, seals, collects garbage ............. and again, behind it
 
-One in three successors has collected nothing yet when the sleeper wakes: it then finds every version as it knows it,
+One in three successors has collected nothing yet when the sleeper wakes: it then finds every version unchanged,
 and behind them those of another.
 
 Whatever the sleeper still does, in the end
   - the successor has every message that was committed when it began, and all of its own, each once, and finds them by
     key and place; its bucket holds what its ledger names and nothing more;
-  - the sleeper knows that it is fenced, and what it acknowledged and the ledger does not hold is on its own disk.
+  - the sleeper detects that it is fenced, and what it acknowledged and the ledger does not hold is on its own disk.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FENCED_S = 60
 
 
 async def prepare(play: Play) -> None:
-    """Until a state is in the bucket: before that nobody could recover."""
+    """Run until a state is in the bucket: a recovery needs one."""
     await play.start()
     await play.make_topic(KEEPING)
     await play.make_topic(EXPIRING)

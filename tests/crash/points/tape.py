@@ -32,7 +32,7 @@ class Side(StrEnum):
     BEFORE = "before"
     """The process stops, the call is not carried out."""
     AFTER = "after"
-    """The process stops, the call is carried out and nobody hears of it."""
+    """The process stops; the call is carried out, but its result is lost."""
     LOST = "lost"
     """The process goes on, as if the call had got no answer; it was carried out."""
     LATE = "late"

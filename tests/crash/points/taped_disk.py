@@ -1,4 +1,4 @@
-"""TapedDisk: a disk whose changing calls are on a tape. Below it lies a simulated disk, or the real one.
+"""TapedDisk: a disk that records its changing calls on a tape. It wraps a simulated disk or the real one.
 
 `die` ends it for the process that holds it: every later call raises, so that whatever that process still tries to do
 leaves no trace.

@@ -51,7 +51,7 @@ def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count
         assert Place.of(outcome.ios[point.number], point.side) == each.place, each.trial.line
         cuts[outcome.power_was_cut] += 1
         carried_out.add(each.place)
-    # No two of these tests share one (below), so together they carry out what is asked for.
+    # No two of these tests share one (below), so together they carry out the needed number.
     assert len({place for place in carried_out if place.side in STOPS}) * PARTS * len(RUNS) >= needed
     # Of some the machine's power was cut, too.
     assert min(cuts.values()) > wanted // 4
@@ -60,7 +60,7 @@ def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count
 @pytest.mark.parametrize(
     ("stops", "faults"), [(QUICK_STOPS, QUICK_FAULTS), (FULL_STOPS, FULL_FAULTS), (SOAK_STOPS, SOAK_FAULTS)]
 )
-def test_what_is_carried_out_is_distinct_and_of_every_operation(stops: int, faults: int) -> None:
+def test_the_crash_points_are_distinct_and_cover_every_operation(stops: int, faults: int) -> None:
     carried_out = [
         each for run in RUNS for part in range(PARTS) for each in shares(run, part, stops=stops, faults=faults)
     ]

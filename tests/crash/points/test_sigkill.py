@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SEED = 1
 KILLS = (Side.BEFORE, Side.AFTER)
 PROCESSES_BEFORE = 1_000
-"""So that what comes back draws other nonces than whoever was killed."""
+"""So that the restarted process draws other nonces than the killed one."""
 
 
 class Nursery:

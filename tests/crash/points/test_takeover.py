@@ -1,5 +1,5 @@
 """A broker sleeps at any request of its cold tier, for longer than the grace period, while another recovers from the
-bucket, works and collects garbage; then it goes on. Nothing is lost, nothing is there twice, and it knows it is fenced.
+bucket, works and collects garbage; then it continues. No message is lost or duplicated, and it sees that it is fenced.
 """
 
 from __future__ import annotations

@@ -114,10 +114,10 @@ async def run_until_death(play: Play, run: str, has_died: asyncio.Event) -> None
     if not has_died.is_set():
         script.result()
     play.broker.die()
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
+    running_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running_tasks:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*running_tasks, return_exceptions=True)
 
 
 async def come_back(play: Play, random: Random) -> None:
@@ -154,7 +154,7 @@ async def come_back(play: Play, random: Random) -> None:
 
 
 def _collected_on_demand() -> AbstractContextManager[object]:
-    """No round collects garbage: what is asked for is the only collection."""
+    """No round collects garbage: only requested collections run."""
 
     async def leave(_rounds: GarbageRounds, _now_ms: int) -> None:
         return

@@ -3,7 +3,7 @@
     messages   every acknowledged one is read once, at its offset, byte for byte; nothing else but what may have been
                written when it stopped, behind all others; nothing that has expired
     bucket     after one garbage collection it holds what the ledger's readable versions name, and nothing more; no
-               offset lies there twice, in segments or packs
+               offset is stored there twice, in segments or packs
 
 Read is as pulls are: by `PullFinder`, which asks the hot tier or the cold one.
 """
@@ -159,7 +159,7 @@ async def named_keys(bucket: ObjectStore, now_ms: int) -> set[str]:
     followed by another that took what it had put until then for garbage.
     """
     head, there = await open_catalog(bucket, KEYS), await listed_keys(bucket)
-    told = {mark.version for mark in head.checkpoints}
+    listed_versions = {mark.version for mark in head.checkpoints}
     named = {KEYS.head_hint}
     catalog = await open_catalog(bucket, KEYS, version=head.readable_from) if head.readable_from else None
     first = head.readable_from if catalog is not None else 1
@@ -172,7 +172,7 @@ async def named_keys(bucket: ObjectStore, now_ms: int) -> set[str]:
         named |= catalog.live_keys()
         named.add(KEYS.ledger_entry(version))
         checkpoint = await load_head_if_good(bucket, KEYS, version)
-        if checkpoint is not None and (version in told or there.issuperset(checkpoint.object_keys)):
+        if checkpoint is not None and (version in listed_versions or there.issuperset(checkpoint.object_keys)):
             named.add(KEYS.checkpoint_head(version))
             named.update(checkpoint.object_keys)
     assert catalog == head, "the ledger's sum is not what its head says"
@@ -197,14 +197,14 @@ async def check_nothing_missing(bucket: ObjectStore, now_ms: int) -> set[str]:
 
 
 async def check_bucket(bucket: ObjectStore, now_ms: int) -> None:
-    """What is there is what is named."""
+    """The bucket holds exactly the objects that the ledger names."""
     orphans = await check_nothing_missing(bucket, now_ms)
     assert not orphans, f"orphans: {sorted(orphans)}"
     check_nothing_twice(await open_catalog(bucket, KEYS))
 
 
 def check_nothing_twice(catalog: Catalog) -> None:
-    """Every offset of a queue lies in one segment or one pack."""
+    """Each offset of a queue is stored in one segment or one pack."""
     for name, entry in catalog.topics.items():
         ranges = [(run.queue_id, run.start_offset, run.end_offset) for run in entry.ranges()]
         packed = catalog.packed.get(name)
@@ -216,10 +216,10 @@ def check_nothing_twice(catalog: Catalog) -> None:
         ranges.sort()
         for (queue_id, _, end_offset), (next_queue_id, start_offset, _) in pairwise(ranges):
             is_behind = queue_id != next_queue_id or end_offset <= start_offset
-            assert is_behind, f"{name}/{queue_id}/{start_offset} lies in the cold tier twice"
+            assert is_behind, f"{name}/{queue_id}/{start_offset} is in the cold tier twice"
 
 
 class _Reader:
-    """Stands in for a connection: a cold pull is made for somebody, to whom nothing is sent."""
+    """Stands in for a connection of a cold pull; nothing is sent to it."""
 
     remote_address = "verdict"

@@ -97,14 +97,14 @@ class Agent:
         client.ffi_check(library.Subscribe(consumer._handle, topic.encode(), expression.encode()))
         received = self._received[name] = []
 
-        def take(_consumer: int, handle: int) -> int:
+        def receive(_consumer: int, handle: int) -> int:
             message = client.RecvMessage(handle)
             with self._arrived:
                 received.append(self._described(message))
                 self._arrived.notify_all()
             return RECONSUME_LATER if message.reconsume_times < failures else CONSUME_SUCCESS
 
-        consumer._register_callback(take)
+        consumer._register_callback(receive)
         consumer.start()
         self._consumers[name] = consumer
 
@@ -159,7 +159,7 @@ def main() -> None:
         request = json.loads(line)
         try:
             answer = {"result": operations[request.pop("operation")](**request)}
-        except Exception as error:  # noqa: BLE001  # the test is told
+        except Exception as error:  # noqa: BLE001  # the test receives the error
             answer = {"error": repr(error)}
         output.write(json.dumps(answer) + "\n")
         output.flush()

@@ -9,7 +9,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
-// body gives message number index its body: "prefix-index", then dots up to the size asked for.
+// body gives message number index its body: "prefix-index", then dots up to the requested size.
 func body(prefix string, index int, sizeBytes int) []byte {
 	text := fmt.Sprintf("%s-%d", prefix, index)
 	if len(text) < sizeBytes {

@@ -37,13 +37,13 @@ MOVING = [item(0, "a", 0), item(1, "b", -1)]
 @pytest.mark.parametrize(
     ("offset", "gen"), [(0, 0), (9_999, 0), (10_000, 1), (19_999, 1), (20_000, 2), (1 << 40, 2), (-1, 0)]
 )
-def test_an_offset_lies_in_the_newest_item_that_begins_at_or_before_it(offset: int, gen: int) -> None:
+def test_an_offset_belongs_to_the_newest_item_that_begins_at_or_before_it(offset: int, gen: int) -> None:
     found = find_item(MOVED_TWICE, offset)
     assert found is not None
     assert found.gen == gen
 
 
-def test_an_offset_below_the_first_item_that_is_left_lies_in_that() -> None:
+def test_an_offset_below_the_first_remaining_item_belongs_to_it() -> None:
     assert find_item(MOVED_TWICE[1:], 0) is MOVED_TWICE[1]
 
 
@@ -67,7 +67,7 @@ def test_offsets_convert_back(logic_offset: int, start_offset: int, count: int) 
     assert physical_queue_offset(at, logic_offset + count) == start_offset + count
 
 
-def test_what_lies_in_front_of_an_item_has_its_first_offset() -> None:
+def test_an_offset_before_an_item_maps_to_its_first_offset() -> None:
     at = LogicQueueMappingItem(gen=0, broker_name="a", logic_offset=100, start_offset=5)
     assert static_offset(at, 3) == 100
 
@@ -109,7 +109,7 @@ def test_the_newest_epoch_says_who_leads() -> None:
     assert found == {(GLOBAL, 0): "b", (GLOBAL, 1): "a"}
 
 
-def test_queues_that_nobody_leads_are_there_without_a_leader() -> None:
+def test_queues_without_a_leader_are_listed_without_one() -> None:
     found = leaders(infos(("a", 2, 3, {0: 0}), ("b", 1, 9, {8: 8})))
     assert found == {(GLOBAL, 0): "a", (GLOBAL, 1): NO_BROKER, (GLOBAL, 2): NO_BROKER}
 

@@ -107,7 +107,7 @@ async def test_oneway(peer: Peer) -> None:
         assert peer.handler.oneway_bodies == [b"x"]
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
+async def test_a_missing_server_is_a_lost_connection(tmp_path: Path) -> None:
     unused = RemotingServer(Handler())
     port = await unused.start("127.0.0.1", 0)
     await unused.close()

@@ -1,4 +1,4 @@
-"""NameServerSource: what is written in a setting, and what an address server and a name answer."""
+"""NameServerSource: addresses from a setting, from an address server, and from a host name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_addresses_stand_as_they_are() -> None:
     "text",
     ["", "10.0.0.5", ":9876", "10.0.0.5:0", "10.0.0.5:70000", "dns://a:1;b:2", "http://a/x;b:2", "dns://a", "ftp://a"],
 )
-def test_what_is_none_is_refused(text: str) -> None:
+def test_invalid_sources_are_refused(text: str) -> None:
     with pytest.raises(InvalidParameterError):
         source(text)
 

@@ -336,7 +336,7 @@ async def test_unasked_answers_are_passed_over() -> None:
         struct.pack(">iI", 6, 1 << 24 | 2) + b"{}",
     ],
 )
-async def test_what_is_no_frame_closes_the_connection(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_frame_closes_the_connection(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with scene() as s:
         good = RemotingCommand.request(ECHO)
@@ -401,7 +401,7 @@ async def test_slow_reader_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
 @on_both_loops
 async def test_too_much_unsent_drops_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """Answers that were not asked for now (long polling) cannot pile up either."""
+    """Answers of long polling, which come later than their requests, cannot pile up either."""
     async with scene(unsent_bytes_high=1024, unsent_bytes_max=20 * 1024 * 1024) as s:
         peer = await s.raw(receive_bytes=8_192)
         await peer.send(RemotingCommand.request(NEVER).encode())

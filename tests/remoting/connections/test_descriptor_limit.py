@@ -1,4 +1,4 @@
-"""The limit of open files is raised as far as it goes, and told only when what is open comes near it."""
+"""The limit of open files is raised to its maximum, and logged only when the number of open files comes near it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_limit_that_is_of_no_use_is_refused() -> None:
     assert "the limit of open files is too low" in finished.stdout
 
 
-def test_what_is_really_open_is_told_once_when_it_comes_near() -> None:
+def test_the_open_count_is_logged_once_when_it_comes_near() -> None:
     lines = run_limited(soft=1_024, hard=1_024, opened=850).stderr.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("WARNING")

@@ -33,7 +33,7 @@ def test_a_request_goes_to_the_processor_that_serves_its_code() -> None:
     assert answer.remark == "3"
 
 
-def test_a_code_that_nobody_serves_is_not_supported() -> None:
+def test_a_code_without_a_processor_is_not_supported() -> None:
     answer = Dispatcher([Echo(1)]).handle(NOBODY, RemotingCommand.request(-7))
     assert isinstance(answer, RemotingCommand)
     assert (answer.code, answer.remark) == (3, " request type -7 not supported")
@@ -54,7 +54,7 @@ def test_a_processor_before_the_others_serves_their_codes() -> None:
     assert [answer.remark for answer in answers if isinstance(answer, RemotingCommand)] == ["1", "refused"]
 
 
-def test_everybody_is_told_of_a_closed_connection() -> None:
+def test_all_listeners_are_notified_of_a_closed_connection() -> None:
     closed: list[Any] = []
     dispatcher = Dispatcher([], on_closed=[closed.append, closed.append])
     connection: Any = object()

@@ -19,7 +19,7 @@ ECHO, SLOW = 1, 2
 
 
 class Handler:
-    """Echoes at once, or when told."""
+    """Echoes at once, or on request."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -79,7 +79,7 @@ async def test_unix_socket_is_private_and_replaces_a_dead_one(tmp_path: Path) ->
     path = str(tmp_path / "s")
     dead, server = RemotingServer(Handler()), RemotingServer(Handler())
     await dead.start_unix(path)
-    dead._unix_paths.clear()  # as if it had been killed: nobody removes its socket
+    dead._unix_paths.clear()  # as if it had been killed: its socket file stays
     await dead.close()
     assert os.path.exists(path)
     await server.start_unix(path)

@@ -33,6 +33,6 @@ def encoded(text: str) -> str:
     "handle",
     ["", "v1", "!!!!", "djEg SXRU", "ä", encoded("v1 a b c"), encoded("v2 a b 1 d"), encoded("v1 a b c  "), "_w=="],
 )
-def test_what_is_no_handle_is_refused(handle: str) -> None:
+def test_invalid_handles_are_refused(handle: str) -> None:
     with pytest.raises(IllegalOperationError, match="recall handle is invalid"):
         decode_recall_handle(handle)

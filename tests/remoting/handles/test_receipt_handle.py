@@ -31,7 +31,7 @@ def test_old_clients_leave_the_offset_out() -> None:
     assert ReceiptHandle.parse(RECORDED.rpartition(" ")[0]).queue_offset == -1
 
 
-def test_what_a_proxy_adds_is_ignored() -> None:
+def test_fields_added_by_a_proxy_are_ignored() -> None:
     assert ReceiptHandle.parse(RECORDED + " 4096").text() == RECORDED
 
 
@@ -40,6 +40,6 @@ def test_ordered_pops_have_a_revive_queue_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 2 3 4 5 6", "1 2 3 4 0 broker-a x 7", "a" * 100_000])
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_invalid_handles_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="not a receipt handle"):
         ReceiptHandle.parse(text)

@@ -39,7 +39,7 @@ def test_recorded_offset_id() -> None:
 @pytest.mark.parametrize(
     "text", ["", "7F", "7F00000100002A9F000000000000011G", "7F00000100002A9F00000000000001 2", "x" * 56, "0" * 40]
 )
-def test_what_is_no_offset_id(text: str) -> None:
+def test_invalid_offset_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidParameterError):
         decode_message_id(text)
 
@@ -89,6 +89,6 @@ def test_month_bounds() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0A07", "0A070001683A4E0E2F2AZZZZZZZZ0000"])
-def test_what_is_no_unique_id(text: str) -> None:
+def test_invalid_unique_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidParameterError):
         unique_id_time_ms(text, NOW_MS)

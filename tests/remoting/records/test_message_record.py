@@ -230,7 +230,7 @@ def test_torn_record_is_noticed_at_every_length() -> None:
             read_properties_text(data[:length])
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_each_damage_has_its_error() -> None:
     data = a_record()
     with pytest.raises(RecordMagicError):
         decode_record(bytes(200))
@@ -267,7 +267,7 @@ def test_hosts(host: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("host", [("localhost", 1), ("", 1), ("1.2.3", 1), ("1.2.3.4", 2**31)])
-def test_what_is_no_host(host: tuple[str, int]) -> None:
+def test_invalid_hosts_are_refused(host: tuple[str, int]) -> None:
     with pytest.raises(InvalidRequestError):
         encode_host(host)
 

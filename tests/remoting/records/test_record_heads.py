@@ -34,7 +34,7 @@ def test_some_rows_can_be_taken() -> None:
     assert heads.select(np.array([4, 1])).integers("queue_offset").tolist() == [4, 1]
 
 
-def test_bodies_that_hold_records_mislead_nobody() -> None:
+def test_bodies_that_hold_records_do_not_mislead_the_scan() -> None:
     inner = record(9) + record(10)
     records = record(0, inner) + record(1, b"\xda\xa3\x20\xa7") + record(2)
     starts, sizes = find_records(np.frombuffer(records, np.uint8))
@@ -42,7 +42,7 @@ def test_bodies_that_hold_records_mislead_nobody() -> None:
     assert (starts + sizes).tolist() == [*starts[1:].tolist(), len(records)]
 
 
-def test_what_does_not_fit_is_named_by_position() -> None:
+def test_an_invalid_record_is_reported_with_its_position() -> None:
     first = record(0)
     broken_magic = bytearray(record(1))
     broken_magic[4] ^= 1

@@ -58,17 +58,17 @@ def test_a_forked_child_opens_its_own() -> None:
 def test_options_of_a_read_reach_a_store_over_tls(tls_s3_server: S3Server) -> None:
     bucket = new_bucket(tls_s3_server)
     url = f"s3a://{bucket.name}/cold"
-    said = {
+    options = {
         "fs.s3a.endpoint": bucket.endpoint,
         "fs.s3a.access.key": bucket.access_key,
         "fs.s3a.secret.key": bucket.secret_key,
     }
     authority = {"s3.ca": str(tls_s3_server.authority)}
     encrypted = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": KMS_KEY_ID}
-    store = blocking_store(url, store_options(said))
+    store = blocking_store(url, store_options(options))
     with pytest.raises(UntrustedStoreError, match="AWS_CA_BUNDLE"):
         store.run(store.store.get("c/b/head-hint"))
-    store = blocking_store(url, store_options(said | authority | encrypted))
+    store = blocking_store(url, store_options(options | authority | encrypted))
     store.run(store.store.put("c/b/pins/one.json", b"{}"))
     by_url = blocking_store(f"{bucket.cold_url}&ca={tls_s3_server.authority}&storage_class=X", StoreOptions())
     assert by_url.run(by_url.store.get("c/b/pins/one.json")) == b"{}"

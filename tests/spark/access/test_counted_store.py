@@ -1,4 +1,4 @@
-"""What one task asks a store, told apart from other tasks and from retries."""
+"""Requests of one task to a store, counted apart from other tasks and from retries."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_tasks_that_share_a_store_are_counted_apart() -> None:
     assert (first.retries, second.retries) == (0, 0)
 
 
-def test_a_store_below_which_nobody_counts_has_no_retries() -> None:
+def test_a_store_without_a_counter_below_has_no_retries() -> None:
     memory, counts = MemoryObjectStore(), RequestCounts()
     base = BlockingStore(memory, loop_of_process())
     base.run(memory.put("a/key", b"0123456789"))

@@ -17,7 +17,7 @@ def test_a_number_without_a_suffix_is_milliseconds(value: str, milliseconds: int
 
 
 @pytest.mark.parametrize("value", ["", "s", "-5s", "1.5s", "5 weeks", "8d", "0", "10us", "١s", "9" * 30])
-def test_what_is_no_duration_of_a_request_is_refused(value: str) -> None:
+def test_invalid_request_durations_are_refused(value: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"a duration is .* option=timeout"):
         duration_ms("timeout", value)
 
@@ -27,7 +27,7 @@ def test_none_at_all_can_be_meant() -> None:
 
 
 @pytest.mark.parametrize("value", ["-1", "0", "1.0", "many", "1000000", "²"])
-def test_what_is_no_count_is_refused(value: str) -> None:
+def test_invalid_counts_are_refused(value: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"from 1 to 100000 is wanted option=n value={value}"):
         count("n", value, least=1)
     assert count("n", " 7 ") == 7

@@ -12,7 +12,7 @@ def bucket(name: str = "orders", **options: str) -> BucketOptions:
     return store_options({key.replace("__", "."): value for key, value in options.items()}).for_bucket(name)
 
 
-def test_nothing_said_leaves_it_to_the_client() -> None:
+def test_options_without_values_are_left_to_the_client() -> None:
     assert bucket() == BucketOptions(
         endpoint=None, region=None, path_style=None, access_key=None, secret_key=None, session_token=None
     )
@@ -61,14 +61,14 @@ def test_an_endpoint_without_a_scheme_takes_it_from_the_tls_setting(endpoint: st
     assert options.for_bucket("orders").endpoint == url
 
 
-def test_path_style_is_left_to_the_client_unless_said() -> None:
+def test_path_style_is_left_to_the_client_by_default() -> None:
     assert store_options({"s3.endpoint": "http://host"}).for_bucket("b").path_style is None
     assert store_options({"s3.pathStyle": "TRUE"}).for_bucket("b").path_style is True
     assert store_options({"s3.pathStyle": "false"}).for_bucket("b").path_style is False
 
 
 @pytest.mark.parametrize("name", ["s3.pathStyle", "s3.tls"])
-def test_what_is_neither_true_nor_false_is_refused(name: str) -> None:
+def test_values_other_than_true_and_false_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"'yes' is neither true nor false option={name}"):
         store_options({"s3.endpoint": "minio:9000", name: "yes"}).for_bucket("b")
 
@@ -162,7 +162,7 @@ def test_waits_begin_with_the_interval() -> None:
         ("s3.attemptsMax", "0"),
     ],
 )
-def test_what_is_no_number_is_refused_by_the_name_that_was_given(name: str, value: str) -> None:
+def test_invalid_numbers_are_refused_with_the_name_of_their_option(name: str, value: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         store_options({name: value}).for_bucket("b")
     assert name in str(refused.value)

@@ -68,7 +68,7 @@ def test_errors_have_no_keys_of_the_url() -> None:
         assert r"secret_key=***" in str(caught.value)
 
 
-def test_what_a_url_says_of_encryption_and_authorities_reaches_the_store() -> None:
+def test_encryption_and_authority_of_a_url_reach_the_store() -> None:
     url = "s3://bucket/cold?endpoint=https://127.0.0.1:9&access_key=k&secret_key=s"
     authorities = "/no/such/file.pem"
     with pytest.raises(InvalidRequestError, match=authorities):
@@ -81,7 +81,7 @@ def test_what_a_url_says_of_encryption_and_authorities_reaches_the_store() -> No
 
 
 def test_timeouts_and_attempts_reach_the_client() -> None:
-    """A server that takes connections and never answers is asked as often as was said, and given up."""
+    """A server that accepts connections and never answers gets the configured number of attempts."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         options = {
             "fs.s3a.endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}",

@@ -130,7 +130,7 @@ def test_protobuf_by_options(spark_session: SparkSession, cold: tuple[ColdTier, 
     assert [row["body"] and row["body"]["s"] for row in rows(table)] == [*(f"c{n}" for n in range(20)), None]
 
 
-def test_what_is_wrong_is_one_sentence(spark_session: SparkSession, cold: tuple[ColdTier, Log]) -> None:
+def test_each_error_is_one_sentence(spark_session: SparkSession, cold: tuple[ColdTier, Log]) -> None:
     from pyspark.errors import PySparkException
 
     tier, _ = cold

@@ -177,6 +177,6 @@ def test_options_name_a_file_or_the_set_itself(tmp_path: Path) -> None:
         (b"\xff\xff", "shop.Order", "no descriptor set"),
     ],
 )
-def test_what_has_no_columns_is_refused(schema: bytes, name: str, sentence: str) -> None:
+def test_message_types_without_columns_are_refused(schema: bytes, name: str, sentence: str) -> None:
     with pytest.raises(InvalidRequestError, match=sentence):
         BodyOptions(format="protobuf", schema=schema, message_name=name).ddl()

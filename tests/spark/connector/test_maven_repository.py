@@ -55,7 +55,7 @@ def server() -> Iterator[MavenServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.rpartition("/maven/")[2]  # a proxy is asked for the whole URL
+            path = self.path.rpartition("/maven/")[2]  # a request to a proxy has the whole URL
             served.asked.append(self.path)
             wanted = "Basic " + base64.b64encode(served.login.encode()).decode()
             data = served.files.get(path)
@@ -87,7 +87,7 @@ def settings(folder: Path, *repositories: Repository, is_offline: bool = False) 
     return MavenSettings(local_repository=folder, repositories=repositories, is_offline=is_offline)
 
 
-def test_what_is_missing_is_fetched_once_and_kept_as_maven_keeps_it(server: MavenServer, tmp_path: Path) -> None:
+def test_missing_jars_are_fetched_once_into_the_maven_layout(server: MavenServer, tmp_path: Path) -> None:
     chosen = settings(tmp_path, server.repository())
     assert find_artifacts([artifact()], chosen) == []
     (jar,) = fetch_artifacts([artifact()], chosen)
@@ -120,7 +120,7 @@ def test_the_login_of_the_settings_is_used_and_a_wrong_one_named(server: MavenSe
         fetch_artifacts([artifact()], settings(tmp_path / "two", server.repository(user="ann", password="wrong")))
 
 
-def test_the_next_repository_is_asked_and_the_failure_of_one_is_told(server: MavenServer, tmp_path: Path) -> None:
+def test_the_next_repository_is_tried_and_a_failure_is_reported(server: MavenServer, tmp_path: Path) -> None:
     away = Repository(repository_id="away", url=f"http://{LOOPBACK}:{free_port()}/maven", proxy="")
     assert fetch_artifacts([artifact()], settings(tmp_path / "one", away, server.repository()))
     with pytest.raises(UnavailableError, match="the Maven repository gives no answer repository=away"):
@@ -167,7 +167,7 @@ def test_the_connector_comes_through_a_mirror_of_the_settings(server: MavenServe
     assert [jar.name for jar in jars] == [jar.name for jar in at_hand]
     assert len(server.asked) == len(jars)
     (folder / "settings.xml").write_text("<settings><offline>true</offline></settings>")
-    assert connector_jars(environment) == jars, "nothing is asked for when all is there"
+    assert connector_jars(environment) == jars, "no request when all jars are present"
 
 
 def test_where_it_cannot_be_had_a_sentence_says_what_to_do(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_the_jars_are_printed_for_spark_submit(
         ),
     ],
 )
-def test_what_a_session_lacks_is_named(names: list[str], texts: list[str], sentence: str) -> None:
+def test_jars_missing_in_a_session_are_named(names: list[str], texts: list[str], sentence: str) -> None:
     error = connector_error("3.5.0", names, texts)
     assert error is not None
     assert sentence in str(error)

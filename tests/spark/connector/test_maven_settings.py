@@ -113,7 +113,7 @@ def test_proxies_by_scheme_and_host(tmp_path: Path) -> None:
     assert [each.proxy for each in read(tmp_path)] == [""]
 
 
-def test_what_only_maven_can_read_is_refused_by_a_sentence(tmp_path: Path) -> None:
+def test_settings_that_only_maven_can_read_are_refused_by_a_sentence(tmp_path: Path) -> None:
     server = "<server><id>central</id><username>ann</username><password>{COQLCE6DU6GtcS5P=}</password></server>"
     settings(tmp_path, f"<servers>{server}</servers>")
     with pytest.raises(InvalidRequestError, match="encrypted; only Maven can read it server=central"):

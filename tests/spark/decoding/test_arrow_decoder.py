@@ -118,7 +118,7 @@ def test_no_records_give_an_empty_batch() -> None:
     assert batch.schema.equals(arrow_schema(ALL_COLUMNS))
 
 
-def test_columns_come_in_the_order_asked_for() -> None:
+def test_columns_come_in_the_requested_order() -> None:
     decoder = ArrowDecoder(("value", "queueOffset"))
     assert decoder.decode(record(5)).to_pylist() == [{"value": b"body", "queueOffset": 5}]
     assert decoder.schema is arrow_schema(("value", "queueOffset"))

@@ -32,7 +32,7 @@ SMALL = {
     "coldSweepIntervalMs": "200",
     "coldGraceMs": "400",
 }
-"""Files go to the cold tier at once, expired segments and versions that nobody pins leave the bucket at once."""
+"""Files go to the cold tier at once; expired segments and unpinned versions are deleted at once."""
 
 
 class Daemon:

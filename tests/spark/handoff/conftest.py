@@ -26,6 +26,6 @@ def cluster_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture
 def cluster(cluster_of_all: Cluster) -> Cluster:
-    """The same, once their tiers are there: whoever kills one of them starts it again, and does not wait for that."""
+    """The same, once their tiers run: a test that kills a tier starts it again, without waiting for it."""
     cluster_of_all.wait_for_tiers()
     return cluster_of_all

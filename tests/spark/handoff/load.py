@@ -1,4 +1,4 @@
-"""What producers send while a job reads, and what a group that was handed over consumes, held against each other."""
+"""Messages that producers send while a job reads, and a group consumes after the hand-off, compared with each other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Writer:
-    """Sends to some queues of a topic until it is told to stop, in a thread of its own."""
+    """Sends to some queues of a topic in a thread of its own, until `stop`."""
 
     cluster: Cluster
     topic: str
@@ -53,7 +53,7 @@ class Writer:
     _error: BaseException | None = None
 
     def send_some(self, count: int) -> None:
-        """Send so many messages, with a producer that knows nothing of the topic's earlier lives."""
+        """Send `count` messages, with a producer without routes of the topic's earlier incarnations."""
         with Producer(namesrv=self.cluster.namesrv, group=f"writer-{self.topic}") as producer:
             self.send(producer, count)
 
@@ -127,7 +127,7 @@ def check_union(
     cut_ms: dict[str, int],
     ttl_ms: int | None,
 ) -> Counter[str]:
-    """Spark's rows and what the group got are what was produced: no gap, no duplicate.
+    """Check that Spark's rows and the group's messages together are the produced ones: no gap, no duplicate.
 
     What had expired may be missing, and nothing else: for Spark before the cut of the snapshot, for the group by the
     time that it had consumed to the end. Returns how many of each kind were seen.

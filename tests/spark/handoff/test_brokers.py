@@ -59,7 +59,7 @@ def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
 def receipt_of(cluster: Cluster, topic: str, *, receipt_id: str = "r", end: int = 7) -> Receipt:
     """A receipt of a load that ended at `end` in the first queue of each broker, and found nothing in the second."""
     with AdminClient(namesrv=cluster.namesrv) as admin:
-        lives = {place.queue.broker_name: place.incarnation for place in admin.group_places("anybody", topic)}
+        incarnations = {place.queue.broker_name: place.incarnation for place in admin.group_places("any-group", topic)}
     return Receipt(
         receipt_id=f"{topic}-{receipt_id}",
         created_ms=0,
@@ -69,7 +69,9 @@ def receipt_of(cluster: Cluster, topic: str, *, receipt_id: str = "r", end: int 
         snapshot_ms=0,
         group=None,
         brokers=tuple(
-            ReceiptBroker(broker_name=name, root=f"DefaultCluster/{name}", version=1, incarnations={topic: lives[name]})
+            ReceiptBroker(
+                broker_name=name, root=f"DefaultCluster/{name}", version=1, incarnations={topic: incarnations[name]}
+            )
             for name in BROKERS
         ),
         queues=tuple(
@@ -150,7 +152,7 @@ def test_a_broker_is_killed_between_prepare_and_apply(
         assert offsets(cluster, group, topic) == expected
 
 
-def test_what_was_applied_survives_kill_nine(cluster: Cluster, topic: str) -> None:
+def test_an_applied_hand_off_survives_kill_nine(cluster: Cluster, topic: str) -> None:
     receipt = receipt_of(cluster, topic)
     moved = hand_off(receipt, group="durable", namesrv=cluster.namesrv)
     assert [(row.queue.broker_name, row.queue.queue_id, row.before, row.offset) for row in moved] == [
@@ -191,7 +193,7 @@ def test_one_that_refuses_leaves_all_as_they_were(cluster: Cluster, topic: str) 
     with pytest.raises(TopicChangedError):
         hand_off(receipt, group="refused", namesrv=cluster.namesrv, force=True)
     assert offsets(cluster, "refused", topic) == {name: [None, None] for name in BROKERS}
-    assert commit(cluster, "refused", topic, "broker-a", 0).code == 0, "nobody is held"
+    assert commit(cluster, "refused", topic, "broker-a", 0).code == 0, "no group is held"
 
 
 def test_members_keep_a_group_and_go_on_where_it_was_moved(cluster: Cluster, topic: str) -> None:

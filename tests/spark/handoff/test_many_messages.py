@@ -109,8 +109,8 @@ class Fleeting:
     def wait_until_collected(self) -> None:
         """Until nothing that held them is in the bucket."""
         deadline = time.monotonic() + COLLECTED_S
-        while left := self._written & self._objects():
-            assert time.monotonic() < deadline, left
+        while remaining := self._written & self._objects():
+            assert time.monotonic() < deadline, remaining
             time.sleep(0.1)
 
     def _objects(self) -> set[Path]:

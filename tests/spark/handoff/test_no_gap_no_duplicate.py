@@ -1,8 +1,8 @@
-"""With a writer, a sweep and a collector running: what Spark reads and what the group then consumes is what was sent.
+"""With a writer, a sweep and a collector running: Spark's rows and the group's messages together are the sent ones.
 
 Real broker processes, real SDK clients, real Spark. Every run is random in its queues, brokers, time to live, earlier
-lives of the topic, sealing, and whether the group starts anew or goes on. The brokers' own counters say that they
-served no message byte for Spark's part.
+incarnations of the topic, sealing, and whether the group starts anew or continues. The brokers' own counters show that
+they served no message byte for Spark's part.
 """
 
 from __future__ import annotations

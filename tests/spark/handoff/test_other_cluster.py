@@ -1,4 +1,4 @@
-"""Two clusters that nobody can tell apart by names: a job on one never takes the other's brokers for its own."""
+"""Two clusters with the same names: a job on one never takes the other's brokers for its own."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_where_a_group_goes_on() -> None:
     assert not any(target.is_whole for each in partial.targets("billing").values() for target in each)
 
 
-def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
+def test_a_receipt_is_stored_at_a_path_or_url(tmp_path: Path) -> None:
     for place in (str(tmp_path / "new" / "r.json"), (tmp_path / "s.json").as_uri(), str(tmp_path / "s.json")):
         write_receipt(RECEIPT, place, StoreOptions())
         assert read_receipt(place, StoreOptions()) == RECEIPT
@@ -120,7 +120,7 @@ def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_receipt_lies_in_a_bucket_that_its_url_says_how_to_reach(s3_bucket: S3Bucket) -> None:
+def test_a_receipt_is_stored_in_a_bucket_reached_by_its_url(s3_bucket: S3Bucket) -> None:
     """The slash in the secret is none of the key's."""
     assert {"+", "/"} <= set(s3_bucket.secret_key)
     place = s3_bucket.cold_url.replace("/cold?", "/jobs/7/r.json?")
@@ -130,7 +130,7 @@ def test_a_receipt_lies_in_a_bucket_that_its_url_says_how_to_reach(s3_bucket: S3
     assert folder.run(folder.store.get("jobs/7/r.json")) == encode_receipt(RECEIPT)
 
 
-def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_or_unwritable_receipt_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=f"the receipt cannot be read receipt={tmp_path} reason=Is a dir"):
         read_receipt(str(tmp_path), StoreOptions())
     (tmp_path / "file").touch()
@@ -141,9 +141,11 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 
 def test_a_receipt_says_whose_history_was_read() -> None:
     first, second = RECEIPT.brokers
-    known = msgspec.structs.replace(RECEIPT, brokers=(msgspec.structs.replace(first, store_uuid="4711"), second))
-    assert known.stores() == {"broker-a": "4711"}
-    assert decode_receipt(encode_receipt(known), place="r").stores() == {"broker-a": "4711"}
+    with_store_id = msgspec.structs.replace(
+        RECEIPT, brokers=(msgspec.structs.replace(first, store_uuid="4711"), second)
+    )
+    assert with_store_id.stores() == {"broker-a": "4711"}
+    assert decode_receipt(encode_receipt(with_store_id), place="r").stores() == {"broker-a": "4711"}
     older = json.loads(encode_receipt(RECEIPT))
     del older["crc32"]
     for broker in older["brokers"]:
@@ -167,7 +169,7 @@ def test_a_receipt_says_whose_history_was_read() -> None:
         ({"brandNew": "1"}, ("it has the option brandNew",)),
     ],
 )
-def test_what_makes_no_whole_load(options: dict[str, str], expected: tuple[str, ...]) -> None:
+def test_incomplete_loads_are_refused(options: dict[str, str], expected: tuple[str, ...]) -> None:
     assert obstacles_of(options) == expected
 
 

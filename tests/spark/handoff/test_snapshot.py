@@ -123,7 +123,7 @@ def test_after_the_close_todays_cut_counts(spark_session: SparkSession, tier: Co
     assert 0 < again.count() < 100
 
 
-def test_what_makes_no_whole_load_stands_in_the_receipt(
+def test_the_receipt_records_why_a_load_is_incomplete(
     spark_session: SparkSession, tier: ColdTier, tmp_path: Path
 ) -> None:
     tier.seal(flights("orders", 100, queue_count=2))

@@ -36,7 +36,7 @@ def stop_after_a_chunk(done: int, total: int) -> None:
 
 
 def collect_garbage(tier: ColdTier) -> None:
-    """Two days later, nobody has a pin."""
+    """Collect garbage two days later, without any pin."""
 
     async def collect() -> None:
         store, writer = await tier._open()

@@ -44,7 +44,7 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> ColdTier:
 
 
 @pytest.mark.parametrize("by", ["unique-key", "key"])
-def test_missing_new_and_changed_messages_are_told_apart(
+def test_missing_new_and_changed_messages_are_distinguished(
     spark_session: SparkSession, topics: ColdTier, by: str
 ) -> None:
     original, changed = Side(url=topics.url, topic="original"), Side(url=topics.url, topic="changed")
@@ -92,7 +92,7 @@ def test_the_command_writes_every_difference_and_goes_on_when_it_is_repeated(
     assert "other arguments" in capsys.readouterr().err
 
 
-def test_what_cannot_be_compared_by_is_refused(spark_session: SparkSession, topics: ColdTier) -> None:
+def test_columns_that_cannot_be_compared_are_refused(spark_session: SparkSession, topics: ColdTier) -> None:
     side = Side(url=topics.url, topic="original")
     with pytest.raises(InvalidRequestError, match="'colour' is nothing to compare by"):
         compare(spark_session, side, side, by="colour")

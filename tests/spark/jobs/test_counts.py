@@ -70,10 +70,10 @@ def test_a_damaged_frame_is_one_sentence_on_the_command_line(
     tier.change_object(segment.log.key, position=segment.log.start + 500)
     output = tmp_path / "counts"
     assert run(["spark", "counts", "orders", "--from", tier.url, "--to", str(output)]) == 1
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("thermocline: ")]
-    assert len(said) == 1
-    assert "a frame of the cold tier is damaged" in said[0]
-    assert segment.log.key in said[0]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("thermocline: ")]
+    assert len(warnings) == 1
+    assert "a frame of the cold tier is damaged" in warnings[0]
+    assert segment.log.key in warnings[0]
 
 
 def test_groups_without_a_value_come_last() -> None:
@@ -88,6 +88,8 @@ def test_groups_without_a_value_come_last() -> None:
     ]
 
 
-def test_what_cannot_be_counted_by_is_refused(spark_session: SparkSession, two_days: tuple[ColdTier, Log]) -> None:
+def test_columns_that_cannot_be_counted_by_are_refused(
+    spark_session: SparkSession, two_days: tuple[ColdTier, Log]
+) -> None:
     with pytest.raises(InvalidRequestError, match="'colour' is nothing to count by"):
         counts(spark_session, two_days[0].url, topic="orders", by="day,colour")

@@ -90,8 +90,8 @@ def test_a_cut_behind_any_step_leaves_each_row_once(
         assert replay(output) == 120, f"cut behind step {step}"
         files = sorted(output.glob("*.parquet"))
         check([row for file in files for row in pq.read_table(file).to_pylist()], log, step=step)
-        left = {path.name for path in (output / "_thermocline").iterdir()}
-        assert not left & {"staging", "parts"}, f"cut behind step {step}"
+        remaining = {path.name for path in (output / "_thermocline").iterdir()}
+        assert not remaining & {"staging", "parts"}, f"cut behind step {step}"
 
 
 @pytest.mark.s3

@@ -98,7 +98,7 @@ def test_an_output_that_exists_is_left_alone(
     spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
     tier, _ = orders
-    (tmp_path / "letter").write_text("somebody else's")
+    (tmp_path / "letter").write_text("a foreign file")
     with pytest.raises(InvalidRequestError, match="exists already"):
         catch_up(spark_session, tier.url, topic="orders", output=str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]

@@ -1,4 +1,4 @@
-"""Sending a topic again: order, what is kept, and what a rerun leaves out."""
+"""Sending a topic again: order, preserved fields, and messages that a rerun skips."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bodies(log: Log) -> Counter[bytes]:
     return Counter(row["value"] for row in rows_of(log))
 
 
-def test_copies_keep_the_order_of_their_queues_and_what_the_application_said(
+def test_copies_keep_the_order_of_their_queues_and_the_applications_fields(
     spark_session: SparkSession, source: tuple[ColdTier, Log], cluster: dict[str, str], tmp_path: Path
 ) -> None:
     tier, log = source

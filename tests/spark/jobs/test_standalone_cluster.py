@@ -67,8 +67,8 @@ class SparkDaemon:
                 env=environment,
             )
 
-    def said(self, pattern: str) -> re.Match[str]:
-        """Wait until its log has it."""
+    def wait_for_log(self, pattern: str) -> re.Match[str]:
+        """Wait until its log matches the pattern; AssertionError if the process ends or the time is over."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             text = self._log.read_text(errors="replace")
@@ -111,13 +111,13 @@ def master(environment: dict[str, str], work: Path) -> Iterator[str]:
     place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     daemons = [SparkDaemon(["org.apache.spark.deploy.master.Master", *place], work / "master", environment)]
     try:
-        url = daemons[0].said(r"Starting Spark master at (spark://\S+)")[1]
+        url = daemons[0].wait_for_log(r"Starting Spark master at (spark://\S+)")[1]
         for number in range(WORKER_COUNT):
             words = ["org.apache.spark.deploy.worker.Worker", *place, "--cores", "1", "--memory", "1g"]
             words += ["--work-dir", str(work / f"work-{number}"), url]
             daemons.append(SparkDaemon(words, work / f"worker-{number}", environment))
         for daemon in daemons[1:]:
-            daemon.said("Successfully registered with master")
+            daemon.wait_for_log("Successfully registered with master")
         yield url
     finally:
         for daemon in daemons:

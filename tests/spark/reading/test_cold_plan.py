@@ -88,9 +88,9 @@ def test_offsets_bound_the_range_of_each_queue(tier: ColdTier) -> None:
 
 
 def test_a_queue_that_no_broker_has_is_refused(tier: ColdTier) -> None:
-    """Nothing would be read, without a word. One that is only empty is read, and the broker's saved state knows it."""
+    """A queue without messages and saved state is refused, not read as empty; the saved state lists an empty one."""
     tier.seal(flights("orders", 100, queue_count=1))
-    assert ranges(plan(tier.url, queues="77")) == {}, "nothing is saved that would tell"
+    assert ranges(plan(tier.url, queues="77")) == {}, "no saved state lists the queues"
     tier.save_state({TOPICS: {"topicConfigTable": {"orders": {"readQueueNums": 2, "writeQueueNums": 4}}}})
     assert ranges(plan(tier.url, queues="0,broker-a:3")) == {("broker-a", "orders", 0): (0, 100)}
     for queue in ("4", "broker-a:4", "broker-b:0"):
@@ -157,7 +157,7 @@ def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(
     assert caplog.messages == []
 
 
-def test_what_is_in_quarantine_is_data_loss_wherever_it_lies(tier: ColdTier) -> None:
+def test_a_quarantined_range_is_data_loss_wherever_it_is_stored(tier: ColdTier) -> None:
     log = flights("orders", 300, queue_count=1)
     for start in (0, 100, 200):
         tier.seal(log, starts={0: start}, ends={0: start + 100})
@@ -186,7 +186,7 @@ def test_what_is_in_quarantine_is_data_loss_wherever_it_lies(tier: ColdTier) -> 
     assert sliced(found) == 100
 
 
-def test_unknown_names_are_told_apart(tier: ColdTier) -> None:
+def test_unknown_names_are_distinguished(tier: ColdTier) -> None:
     tier.seal(flights("orders", 10))
     with pytest.raises(TopicNotFoundError, match="'payments'"):
         plan(tier.url, "orders,payments")
@@ -249,8 +249,8 @@ def test_an_old_version_is_read_under_todays_cut_unless_its_pin_is_held(tier: Co
     opened = plan(tier.url)
     tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
     assert visible_from(plan(tier.url, snapshotVersion=str(old))) == {NOW_MS - 5_000}
-    said = {"snapshotVersion": str(old), "snapshotTimestamp": str(START_MS)}
-    assert visible_from(plan(tier.url, **said)) == {NOW_MS - 5_000}
+    options = {"snapshotVersion": str(old), "snapshotTimestamp": str(START_MS)}
+    assert visible_from(plan(tier.url, **options)) == {NOW_MS - 5_000}
     held = pinned_options(opened, pin_id=pin(tier, old))
     assert visible_from(plan(tier.url, **held)) == {0}
     assert visible_from(plan(tier.url, now_ms=NOW_MS + 120_000, **held)) == {NOW_MS + 115_000}, "it has run out"
@@ -261,8 +261,8 @@ def test_an_old_version_is_read_under_todays_cut_unless_its_pin_is_held(tier: Co
 def test_no_moment_in_the_past_brings_back_what_has_expired(tier: ColdTier) -> None:
     tier.seal(flights("orders", 10))
     tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
-    for said, moment_ms in ((0, NOW_MS), (NOW_MS - 1, NOW_MS), (NOW_MS + 7, NOW_MS + 7)):
-        found = plan(tier.url, snapshotTimestamp=str(said))
+    for timestamp_ms, moment_ms in ((0, NOW_MS), (NOW_MS - 1, NOW_MS), (NOW_MS + 7, NOW_MS + 7)):
+        found = plan(tier.url, snapshotTimestamp=str(timestamp_ms))
         assert visible_from(found) == {moment_ms - 5_000}
         assert found.snapshot_ms == moment_ms
 

@@ -119,7 +119,7 @@ def test_several_topics_and_brokers_are_read_together() -> None:
     assert by_place(read(url, topic="orders,payments")) == by_place(expected)
 
 
-def test_tags_with_the_same_hash_are_told_apart() -> None:
+def test_tags_with_the_same_hash_are_distinguished() -> None:
     """`Aa` and `BB` have one Java hash code: frames are found by it, rows by the tag itself."""
     tier, log = ColdTier(new_url()), Log(topic="orders", random=flights("x", 0).random)
     for number in range(300):
@@ -141,7 +141,7 @@ def fetched(url: str, **options: str) -> tuple[int, StoreCounters]:
     """How many frames a read looks into, and what it asks the store for once planned."""
     checked = read_options_from({"path": url, "topic": "orders"} | options)
     counters = StoreCounters()
-    reader = FrameReader(checked, open_store=lambda at, said: metered(blocking_store(at, said), counters))
+    reader = FrameReader(checked, open_store=lambda at, options: metered(blocking_store(at, options), counters))
     frame_count = 0
     for task in resolve_plan(checked, now_ms=NOW_MS).tasks:
         frame_count += sum(1 for _ in reader.wanted_frames(task))
@@ -187,7 +187,7 @@ def test_frames_that_lie_together_are_fetched_together() -> None:
 
 
 class PairwiseObjectStore(WrappingObjectStore):
-    """Answers the first of these ranges when the second has been asked for."""
+    """Answers the read of the first of these ranges after the read of the second has started."""
 
     def __init__(self, inner: ObjectStore, starts: set[int]) -> None:
         super().__init__(inner)
@@ -204,7 +204,7 @@ class PairwiseObjectStore(WrappingObjectStore):
         return await super().get_range(key, start=start, end=end)
 
 
-def test_a_range_is_asked_for_before_the_one_in_front_of_it_is_there() -> None:
+def test_a_range_is_requested_before_the_previous_one_has_arrived() -> None:
     tier = ColdTier(new_url())
     tier.seal(flights("orders", 300, queue_count=1))
     checked = read_options_from({"path": tier.url, "topic": "orders", "fetchBytes": "1"})  # a range for each frame

@@ -1,4 +1,4 @@
-"""Spark reads what lies in packs as it reads segments: by locator."""
+"""Spark reads records of packs as it reads segments: by locator."""
 
 from __future__ import annotations
 

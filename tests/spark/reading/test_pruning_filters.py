@@ -106,7 +106,7 @@ SETTLED = ("topic", "brokerName", "queueId", "queueOffset")
 
 @given(given_filters=st.lists(filters(), min_size=1, max_size=4), data=st.data())
 @settings(deadline=None, max_examples=60)
-def test_what_passes_is_read_and_what_is_ruled_out_by_place_is_not(
+def test_matching_rows_are_read_and_excluded_places_are_not(
     orders: tuple[str, list[dict[str, Any]]], given_filters: list[SimpleFilter], data: st.DataObject
 ) -> None:
     url, everything = orders

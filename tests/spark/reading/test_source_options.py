@@ -1,4 +1,4 @@
-"""Options of a read: what people write, and what it means."""
+"""Options of a read: their notations, and their values."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_name_that_is_no_option_is_refused(name: str, hint: str) -> None:
         read(**{name: "5"})
 
 
-def test_what_streams_bodies_and_hadoop_know_may_stand_beside() -> None:
+def test_options_of_streams_bodies_and_hadoop_are_accepted_too() -> None:
     beside = {"NamesrvAddr": "h:1", "maxBytesPerTrigger": "1m", "bodyFormat": "json", "fs.s3a.connection.timeout": "5"}
     assert read(**beside).topics == read().topics
 

@@ -22,7 +22,7 @@ class DriverProcess:
     """One life of a query."""
 
     def __init__(self, folder: Path, *, program: str = DRIVER, **task: Any) -> None:
-        """`folder` holds sink, checkpoint and the log of all lives."""
+        """`folder` holds sink, checkpoint and the log of all runs."""
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "driver.log"
         self._out_path = folder / "driver.out"

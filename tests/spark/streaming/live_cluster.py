@@ -45,7 +45,7 @@ class LiveCluster:
         return (self.folder / "cold").as_uri()
 
     def add_broker(self, stack: contextlib.ExitStack, name: str, settings: Mapping[str, str] | None = None) -> None:
-        """Start one more broker; its cold tier lies beside the others'."""
+        """Start one more broker; its cold tier is in the same bucket as the others'."""
         broker = OneOfSeveral(
             self.folder / name, self.namesrv, name=name, cold_url=self.cold_url, settings={**SMALL, **(settings or {})}
         )
@@ -112,22 +112,22 @@ class LiveCluster:
         self.wait_until_flushed(topic)
         client = LiveClient((self.namesrv,))
         try:
-            look = client.run(ask_all(client, (topic,)))
+            live_state = client.run(ask_all(client, (topic,)))
         finally:
             client.close()
-        assert not look.failures
+        assert not live_state.failures
         return {
             (broker_name, queue.queue_id): queue.end
-            for (_, broker_name), found in look.topics.items()
+            for (_, broker_name), found in live_state.topics.items()
             for queue in found.queues.values()
         }
 
     @staticmethod
     def _is_flushed(admin: AdminClient, client: LiveClient, topic: str) -> bool:
-        look = client.run(ask_all(client, (topic,)))
+        live_state = client.run(ask_all(client, (topic,)))
         return all(
             admin.max_offset(MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue.queue_id)) == queue.end
-            for (_, broker_name), found in look.topics.items()
+            for (_, broker_name), found in live_state.topics.items()
             for queue in found.queues.values()
         )
 
@@ -137,7 +137,7 @@ class LiveCluster:
 
 
 class OneOfSeveral(KillableBroker):
-    """A broker whose cold tier lies beside others'."""
+    """A broker whose cold tier shares a bucket with other brokers."""
 
     def __init__(self, directory: Path, namesrv: str, *, name: str, cold_url: str, settings: Mapping[str, str]) -> None:
         super().__init__(directory, namesrv, name=name, settings={**settings, "coldUrl": cold_url})

@@ -45,19 +45,19 @@ def main() -> None:
             follow(start_query(stream, folder, **trigger))
             break
         except StreamingQueryException as error:
-            # As whoever runs a query would: start it again from its checkpoint.
+            # As operators of a query do: start it again from its checkpoint.
             sys.stderr.write(f"{error}\n")
     session.stop()
 
 
 def follow(query: StreamingQuery) -> None:
     """Tell of each batch until the query ends; StreamingQueryException when it fails."""
-    told = -1
+    reported_batch = -1
     while True:
         is_over = query.awaitTermination(POLL_S)
         for progress in query.recentProgress:
-            if progress.batchId > told:
-                told = progress.batchId
+            if progress.batchId > reported_batch:
+                reported_batch = progress.batchId
                 sys.stdout.write(f"batch {progress.batchId} {progress.numInputRows}\n")
                 sys.stdout.flush()
         if is_over:

@@ -1,4 +1,4 @@
-"""Streams of the cold tier alone: what is read, in which batches, and what is said of what is not there any more."""
+"""Streams of the cold tier alone: rows read, their batches, and errors for data that does not exist any more."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_new_queues_and_brokers_are_taken_in_without_a_restart(tier: ColdTier) -
     assert places(journal.rows) == new | places(rows_of(other_log, broker_name="broker-b"))
 
 
-def test_what_comes_after_the_beginning_of_an_available_now_waits_for_the_next(tier: ColdTier) -> None:
+def test_messages_after_the_start_of_an_available_now_wait_for_the_next(tier: ColdTier) -> None:
     log = flights("orders", 100, queue_count=1)
     tier.seal(log)
     journal = Journal()
@@ -247,7 +247,7 @@ def test_a_hole_takes_no_share_of_a_batch(tier: ColdTier, limit: dict[str, str])
     assert 2 <= len(journal.batches) <= 12
 
 
-def test_a_gap_that_nobody_declared_is_data_loss(tier: ColdTier) -> None:
+def test_an_undeclared_gap_is_data_loss(tier: ColdTier) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal(log, ends={0: 100})
     tier.seal(log, starts={0: 200}, ends={0: 300})
@@ -345,7 +345,7 @@ def test_a_stream_that_begins_takes_what_has_not_expired(tier: ColdTier) -> None
 
 
 @pytest.mark.parametrize("cut_offset", [45, 130, 299])
-def test_what_expires_before_it_is_read_is_lost_to_the_message(tier: ColdTier, cut_offset: int) -> None:
+def test_messages_that_expire_before_they_are_read_are_lost_exactly(tier: ColdTier, cut_offset: int) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal_in_pieces(log, 3)
     journal = Journal()
@@ -420,7 +420,7 @@ def test_options_that_cannot_be(tier: ColdTier, options: dict[str, str], message
         MicroBatches(Journal(), tier.url, **options)
 
 
-def test_what_is_not_there(tier: ColdTier, tmp_path: Path) -> None:
+def test_missing_topics_are_refused(tier: ColdTier, tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match="no cold tier"):
         MicroBatches(Journal(), directory_url(tmp_path / "nowhere")).run_batch()
     tier.seal(flights("orders", 10))

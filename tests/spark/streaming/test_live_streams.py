@@ -1,4 +1,4 @@
-"""Streams that go on from the cold tier to brokers that are real processes: what is read where, and through what."""
+"""Streams that continue from the cold tier to brokers, which are real processes: the source and path of each row."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_large_messages_come_in_small_rounds(cluster: LiveCluster) -> None:
     assert len(journal.batches) >= 3
 
 
-def test_what_expires_in_the_broker_is_lost_and_said_so(cluster: LiveCluster) -> None:
+def test_messages_that_expire_in_the_broker_are_reported_as_lost(cluster: LiveCluster) -> None:
     cluster.make_topic("expiring", queues=1)
     cluster.send("expiring", bodies(100))
     journal = Journal()
@@ -213,7 +213,7 @@ def test_what_expires_in_the_broker_is_lost_and_said_so(cluster: LiveCluster) ->
     assert [row["queueOffset"] for row in begun.rows] == list(range(100, 120))
 
 
-def test_messages_that_expire_between_plan_and_task_are_lost_and_said_so(cluster: LiveCluster) -> None:
+def test_messages_that_expire_between_plan_and_task_are_reported_as_lost(cluster: LiveCluster) -> None:
     cluster.make_topic("between", queues=1)
     cluster.send("between", bodies(100))
     batches = stream(cluster, Journal(), "between", startingOffsets='{"between": {"0": 10}}')
@@ -255,7 +255,7 @@ def test_a_broker_of_another_cluster_is_refused(cluster: LiveCluster, tmp_path: 
         batches.run_available()
 
 
-def test_a_query_waits_through_an_outage_and_a_task_for_as_long_as_it_was_told(tmp_path: Path) -> None:
+def test_a_query_waits_through_an_outage_and_a_task_for_its_configured_time(tmp_path: Path) -> None:
     with live_cluster(tmp_path) as cluster:
         cluster.make_topic("orders", queues=1)
         cluster.send("orders", bodies(100))

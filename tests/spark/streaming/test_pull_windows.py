@@ -118,7 +118,7 @@ def test_small_messages_are_pulled_in_many_windows_and_large_ones_in_few() -> No
     assert len(PullWindows(0, 10_000, record_bytes=100 << 20).waiting()) == 1
 
 
-def test_what_does_not_come_is_told_in_its_place() -> None:
+def test_missing_offsets_are_reported_in_their_place() -> None:
     stored = [
         each if offset % 97 and not 500 <= offset < 700 else None for offset, each in enumerate(records([80] * 1_000))
     ]
@@ -128,7 +128,7 @@ def test_what_does_not_come_is_told_in_its_place() -> None:
     assert missing == [offset for offset in range(100, 900) if stored[offset] is None]
 
 
-def test_other_offsets_than_were_asked_for_are_refused() -> None:
+def test_other_offsets_than_requested_are_refused() -> None:
     window = PullWindow(position=5, end=9)
     with pytest.raises(CorruptDataError, match=r"other offsets than were asked for offset=5 found=\[4\]"):
         window.add(record(4))

@@ -30,7 +30,7 @@ ONE_SEGMENT = {"maxOffsetsPerTrigger": "100"}
 
 
 def stopped_by(query: StreamingQuery) -> str:
-    """The sentence that ended a query, as whoever waits for it reads it and whoever asks it afterwards."""
+    """Return the error sentence that ended a query; it is the same when read during the wait and afterwards."""
     try:
         text = sentence(lambda: query.awaitTermination(TIMEOUT_S))
     finally:
@@ -100,7 +100,7 @@ def test_an_endpoint_that_is_away(spark_session: SparkSession, proxied: ProxiedT
         assert re.fullmatch(rf"the object store gives no answer {place}", text)
 
 
-# -- what was asked for, and what is stored ------------------------------------------------------------------------
+# -- options of the query, and stored data -------------------------------------------------------------------------
 
 
 def test_a_topic_that_does_not_exist(spark_session: SparkSession, tier: ColdTier, tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_a_start_that_has_expired(spark_session: SparkSession, tier: ColdTier, t
     first = tier.entries("orders")[0]
     cut = TopicChange(topic="orders", incarnation=1, expired_before_ms=first.max_store_ms + 1)
     tier.commit(LedgerChanges(topics=(cut,), segments_out=(SegmentOut("orders", first.segment_id),)))
-    said = {"startingOffsets": '{"orders": {"broker-a:0": 10}}'}
-    text = stopped_by(start_query(load_stream(spark_session, tier.url, **said), tmp_path, availableNow=True))
+    options = {"startingOffsets": '{"orders": {"broker-a:0": 10}}'}
+    text = stopped_by(start_query(load_stream(spark_session, tier.url, **options), tmp_path, availableNow=True))
     assert re.search(r"messages have expired, or are gone, before they were read.*offsets=\[10, 100\)", text)
-    run_available(load_stream(spark_session, tier.url, failOnDataLoss="false", **said), tmp_path)
+    run_available(load_stream(spark_session, tier.url, failOnDataLoss="false", **options), tmp_path)
     assert offsets_in(tmp_path) == list(range(100, 300))
 
 

@@ -207,12 +207,12 @@ def test_the_sink_holds_each_message_once_in_order(
         at_once = options | {"maxOffsetsPerTrigger": "50000", "maxBytesPerTrigger": "64m"}
         task = {"url": cluster.cold_url, "options": options, "processing_time": "0 seconds"}
         with feeder.running():
-            lives = 0
+            driver_count = 0
             while sum(killed.values()) < kill_count:
                 # Every fourth life has executors in processes of their own.
-                master = "local-cluster[2,1,1024]" if lives % 4 == 3 else "local[2,2]"
+                master = "local-cluster[2,1,1024]" if driver_count % 4 == 3 else "local[2,2]"
                 driver = DriverProcess(folder, master=master, available_now=False, **task)
-                lives += 1
+                driver_count += 1
                 try:
                     for _ in range(LIFE_KILLS_MAX):
                         if not driver.wait_for_batch() or sum(killed.values()) >= kill_count:
@@ -242,10 +242,10 @@ def test_the_sink_holds_each_message_once_in_order(
         driver.check_log()
         everything = check_sink(sink_rows(folder), cluster, feeder, expired, grown)
     assert sum(expired.values()) > 0
-    record_property("lives", lives)
+    record_property("drivers", driver_count)
     record_property("killed", killed)
     record_property("messages", len(everything))
-    sys.stdout.write(f"lives={lives} killed={killed} messages={len(everything)}\n")
+    sys.stdout.write(f"drivers={driver_count} killed={killed} messages={len(everything)}\n")
 
 
 @pytest.mark.timeout(14_400)

@@ -147,7 +147,7 @@ def test_a_running_query_takes_in_queues_that_come_meanwhile(
     }
 
 
-def test_a_query_that_falls_behind_the_time_to_live_stops_unless_it_is_told_to_go_on(
+def test_a_query_behind_the_time_to_live_stops_unless_an_option_lets_it_continue(
     spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
 ) -> None:
     """What it had not read has expired, and is deleted from the bucket."""

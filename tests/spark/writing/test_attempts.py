@@ -166,7 +166,7 @@ def test_keys_keep_their_order_over_attempts(attempts: Attempts) -> None:
 
 
 def test_a_broker_that_dies_under_an_attempt(attempts: Attempts) -> None:
-    """What was under way is not sent again blindly: the attempt fails, says what it knows, and the next one looks."""
+    """Messages in flight are not sent again unchecked: the attempt fails with its counts, and the next one checks."""
     broker = attempts.cluster.broker
 
     def kill(count: int) -> None:
@@ -193,7 +193,7 @@ def test_a_broker_that_dies_under_an_attempt(attempts: Attempts) -> None:
     assert attempts.stored() == EXPECTED
 
 
-def test_what_cannot_be_read_back_is_not_guessed(attempts: Attempts) -> None:
+def test_offsets_that_cannot_be_read_back_are_not_guessed(attempts: Attempts) -> None:
     def stop(count: int) -> None:
         if count == 200:
             raise RuntimeError("stopped")
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_back_is_not_guessed(attempts: Attempts) -> None:
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
-def test_what_a_broker_refuses_is_reported(attempts: Attempts, deduplicate: bool) -> None:
+def test_refusals_of_a_broker_are_reported(attempts: Attempts, deduplicate: bool) -> None:
     options = replace(attempts.options, deduplicate=deduplicate, message_bytes_max=16 << 20)
     columns = WriteColumns.of(SCHEMA, options)
     large = Random(1).randbytes(5 << 20).hex()  # does not compress below what a broker takes

@@ -135,7 +135,7 @@ def failing_after(
             if is_bad and row_count >= FAILING_ROW:
                 is_bad = False
                 with AdminClient(namesrv=namesrv) as admin:
-                    deadline = time.monotonic() + 60  # nobody ends this process when the one that sends has failed
+                    deadline = time.monotonic() + 60  # no other process ends this one when the sender has failed
                     while sum(stats.max_offset for stats in admin.topic_stats(topic)) < stored_min:
                         assert time.monotonic() < deadline
                         time.sleep(0.02)
@@ -216,7 +216,7 @@ def test_rows_that_change_between_attempts_are_noticed(spark_session: SparkSessi
         f"repeat('.', {PADDING}) AS value", "CAST(id AS STRING) AS id"
     )
 
-    def told_by_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def with_attempt_number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -229,13 +229,13 @@ def test_rows_that_change_between_attempts_are_noticed(spark_session: SparkSessi
             ]
             yield pa.RecordBatch.from_arrays([pa.array(values), batch.column(1)], names=["value", "id"])
 
-    rows = changing.mapInArrow(told_by_attempt, changing.schema)
+    rows = changing.mapInArrow(with_attempt_number, changing.schema)
     rows = failing_after(rows, namesrv=cluster.namesrv, topic=topic, kind="raise", stored_min=100)
     text = failure_of(lambda: write(rows.select("value"), cluster, topic=topic, deduplicate="true", batchBytes="8k"))
     assert "the rows of this task changed between its attempts" in text
-    # Told apart by a column, they are each there once.
+    # With a column that tells the rows apart, each is there once.
     topic = cluster.make_topic("changing-with-id")
-    rows = changing.mapInArrow(told_by_attempt, changing.schema)
+    rows = changing.mapInArrow(with_attempt_number, changing.schema)
     rows = failing_after(rows, namesrv=cluster.namesrv, topic=topic, kind="raise", stored_min=100)
     write(rows, cluster, topic=topic, deduplicate="true", batchBytes="8k")
     numbers = Counter(message.body.split(b" ")[1] for message in cluster.messages(topic))
@@ -245,7 +245,7 @@ def test_rows_that_change_between_attempts_are_noticed(spark_session: SparkSessi
 # -- errors --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_wrong_is_said_before_anything_is_sent(spark_session: SparkSession, cluster: WriteCluster) -> None:
+def test_invalid_arguments_are_refused_before_a_send(spark_session: SparkSession, cluster: WriteCluster) -> None:
     topic = cluster.make_topic("checked")
     cluster.make_topic("read-only", perm=4)
     table = numbered(spark_session, 10)

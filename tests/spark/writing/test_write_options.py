@@ -26,6 +26,6 @@ def test_a_name_that_is_no_option_is_refused(name: str, hint: str) -> None:
         write(**{name: "true"})
 
 
-def test_what_spark_reads_of_a_stream_and_any_case_may_stand_beside() -> None:
+def test_stream_options_of_spark_in_any_case_are_accepted_too() -> None:
     beside = {"checkpointLocation": "/data/checkpoint", "queryName": "copy", "DEDUPLICATE": "true"}
     assert write(**beside) == write(deduplicate="true")

@@ -167,7 +167,7 @@ class TestContract:
         disk, folder = place
         assert 0 < disk.free_bytes(folder) < disk.total_bytes(folder)
 
-    def test_a_lock_knows_its_file(self, place: tuple[Disk, str]) -> None:
+    def test_a_lock_belongs_to_its_file(self, place: tuple[Disk, str]) -> None:
         disk, folder = place
         path = f"{folder}/lock"
         assert not disk.is_locked_here(path)

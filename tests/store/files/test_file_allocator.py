@@ -39,7 +39,7 @@ def test_a_real_thread_makes_files(tmp_path: Path) -> None:
         allocator.close()
     assert (first.base_offset, second.base_offset) == (0, 1 << 20)
     made = sorted((tmp_path / "log").iterdir())
-    assert [path.stat().st_size for path in made] == [1 << 20] * 2, "what nobody took is removed"
+    assert [path.stat().st_size for path in made] == [1 << 20] * 2, "files without an owner are removed"
     assert all(path.stat().st_blocks * 512 >= 1 << 20 for path in made)
     assert not list((tmp_path / "staging").iterdir())
     first.close()
@@ -61,7 +61,7 @@ def test_the_folder_never_shows_a_short_file() -> None:
             return
 
 
-def test_what_failed_ahead_is_tried_again_when_needed() -> None:
+def test_a_failed_preparation_is_repeated_on_demand() -> None:
     disk = SimulatedDisk()
     allocator = allocator_on(disk)
     disk.is_full = True

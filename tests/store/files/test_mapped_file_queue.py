@@ -1,4 +1,4 @@
-"""MappedFileQueue: the files of a log and where an offset lies."""
+"""MappedFileQueue: the files of a log and the file of an offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access of other users: what is made, what is closed, what is left alone."""
+"""Access of other users: modes of new files, modes that are corrected, and files that stay untouched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(disk: RealDisk, path: Path) -> None:
     ("readers", "file_mode", "directory_mode"),
     [(Readers.OWNER, 0o600, 0o700), (Readers.GROUP, 0o640, 0o750), (Readers.ALL, 0o644, 0o755)],
 )
-def test_what_a_disk_makes(tmp_path: Path, readers: Readers, file_mode: int, directory_mode: int) -> None:
+def test_new_files_of_a_disk_are_private(tmp_path: Path, readers: Readers, file_mode: int, directory_mode: int) -> None:
     disk = RealDisk(readers.modes)
     disk.make_directory(str(tmp_path / "a" / "b"))
     write(disk, tmp_path / "a" / "b" / "file")
@@ -97,7 +97,7 @@ def test_a_large_folder_that_is_closed_is_passed_over(tmp_path: Path) -> None:
     assert mode_of(large / "file") == 0o600
 
 
-def test_trees_get_the_modes_asked_for(tmp_path: Path) -> None:
+def test_trees_get_the_requested_modes(tmp_path: Path) -> None:
     root = tmp_path / "cold"
     ours, theirs = root / "cluster" / "broker-a", root / "cluster" / "broker-b"
     for folder in (ours, theirs):

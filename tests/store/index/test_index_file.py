@@ -73,7 +73,7 @@ def test_find_errs_towards_a_second_too_many() -> None:
 
 
 def test_slots_are_worked_out_from_the_entries() -> None:
-    """Whatever header and slots say, and whatever lies behind the entries that count."""
+    """Whatever header and slots hold, and whatever bytes follow the entries that count."""
     disk = SimulatedDisk()
     file = make(disk)
     append(file, (5, 1, 10_000), (9, 2, 11_000), (5, 3, 12_000), (6, 4, 13_000))
@@ -90,7 +90,7 @@ def test_slots_are_worked_out_from_the_entries() -> None:
 
 
 def test_a_chain_that_leads_astray_ends() -> None:
-    """In a file of somebody else's, an entry that names a newer one before it must not be a loop."""
+    """In a foreign file, an entry that names a newer one before it must not be a loop."""
     disk = SimulatedDisk()
     file = make(disk)
     append(file, (5, 1, 10_000), (5, 2, 10_000))

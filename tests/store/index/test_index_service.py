@@ -105,7 +105,7 @@ def test_only_what_is_flushed_is_filed(disk: SimulatedDisk, store: MessageStore)
 
 
 def test_it_dies_at_every_step_and_loses_or_doubles_nothing(disk: SimulatedDisk, store: MessageStore) -> None:
-    """kill -9 in the middle of anything: what it wrote is there, what it remembered is not."""
+    """kill -9 in the middle of anything: the disk keeps what was written, the memory is lost."""
     put(store, 60)
     deaths = 0
     for step in range(400):
@@ -126,7 +126,7 @@ def test_it_dies_at_every_step_and_loses_or_doubles_nothing(disk: SimulatedDisk,
     check_all_once(index, store, 60)
 
 
-def test_what_was_not_checkpointed_is_made_again(disk: SimulatedDisk, store: MessageStore) -> None:
+def test_index_entries_after_the_checkpoint_are_built_again(disk: SimulatedDisk, store: MessageStore) -> None:
     put(store, 30)
     index = open_index(store, disk)
     index.build(store.commit_log.flush_offset)
@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_the_index_as_it_was(disk: SimulatedDisk, store: Mess
     check_all_once(index, store, 60)
 
 
-def test_a_log_that_cannot_be_read_on_is_said_so(disk: SimulatedDisk, store: MessageStore) -> None:
+def test_a_log_that_cannot_be_read_further_is_reported(disk: SimulatedDisk, store: MessageStore) -> None:
     put(store, 3)
     end = store.commit_log.flush_offset
     index = open_index(store, disk)

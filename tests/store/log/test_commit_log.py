@@ -109,7 +109,7 @@ def test_a_file_can_be_filled_but_for_eight_bytes(log: CommitLog) -> None:
     assert bytes(log.record_view(FILE_BYTES - 8, 8)) == bytes.fromhex("00000008cbd43194")
 
 
-def test_what_no_file_can_hold_is_refused(log: CommitLog) -> None:
+def test_records_larger_than_a_file_are_refused(log: CommitLog) -> None:
     with pytest.raises(MessageTooLargeError):
         log.fit(FILE_BYTES - 7)
     assert log.append_offset == 0
@@ -167,7 +167,7 @@ def test_a_pause_is_for_now(log: CommitLog) -> None:
     assert log.flush() == 3  # what is in the log is made durable all the same
 
 
-def test_what_makes_room_passes_a_pause(log: CommitLog) -> None:
+def test_records_that_free_space_pass_a_pause(log: CommitLog) -> None:
     with log.let_through("the disk is nearly full"):
         assert log.append(b"abc") == 0
     log.pause("the disk is nearly full")

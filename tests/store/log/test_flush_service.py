@@ -1,4 +1,4 @@
-"""FlushGate: one sync in flight, everybody who waits answered by it."""
+"""FlushGate: one sync in flight, which answers all waiting callers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_who_waits_during_a_flush_is_answered_by_the_next(disk: SimulatedDisk, s
     assert disk.sync_counts[SyncSite.LOG_FLUSH] == 3
 
 
-def test_what_is_durable_needs_no_flush(store: MessageStore) -> None:
+def test_durable_records_need_no_flush(store: MessageStore) -> None:
     thread, answers = Thread(), list[PutStatus]()
     gate = FlushGate(store.commit_log, thread.run)
     end_offset = store.put(draft()).end_offset
@@ -101,7 +101,7 @@ def test_a_failed_flush_acknowledges_nothing(disk: SimulatedDisk, store: Message
     assert store.commit_log.flush_offset == 0
 
 
-def test_who_waits_too_long_is_told(store: MessageStore) -> None:
+def test_a_wait_that_takes_too_long_is_an_error(store: MessageStore) -> None:
     thread, answers = Thread(), list[str]()
     gate = FlushGate(store.commit_log, thread.run)
     for name, deadline_ms in (("a", 100), ("b", 200)):

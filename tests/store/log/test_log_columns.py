@@ -61,7 +61,7 @@ def test_the_same_as_a_scan(records: list[Draft], count_max: int) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(drafts, min_size=1, max_size=6), st.data())
-def test_what_a_scan_stops_at(records: list[Draft], data: st.DataObject) -> None:
+def test_records_at_which_a_scan_stops(records: list[Draft], data: st.DataObject) -> None:
     """Any four bytes of the log overwritten, a length, a flag or an offset among them: nothing is read beside it.
 
     Only bytes that no checksum covers: a scan would find a changed body, which here is taken as it is.

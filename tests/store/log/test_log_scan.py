@@ -12,7 +12,7 @@ from thermocline.store.log.log_scan import LogScan
 @settings(max_examples=80, deadline=None)
 @given(st.lists(drafts, min_size=1, max_size=12))
 def test_every_sound_record_is_met(records: list[Draft]) -> None:
-    """Wherever it lies, none is taken for a torn one."""
+    """Wherever a sound record is, it is never taken for a torn one."""
     files, offsets, end_offset = write_log(records)
     scan = LogScan(files, 0, check_tears=True)
     found = list(scan)

@@ -214,7 +214,7 @@ def test_descriptors_are_bounded_and_forgotten_with_the_topic() -> None:
     files.close()
 
 
-def test_what_was_written_is_synced_file_by_file_or_all_at_once() -> None:
+def test_written_units_are_synced_file_by_file_or_all_at_once() -> None:
     disk = SimulatedDisk()
     files = make_files(disk)
     for number in range(3):

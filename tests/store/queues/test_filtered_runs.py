@@ -148,7 +148,7 @@ def test_any_search_finds_what_a_plain_loop_does(
 
 
 def test_far_messages_have_lower_limits(store: MessageStore) -> None:
-    """Judged by where the first one that matches lies."""
+    """The position of the first matching message decides."""
     for _ in range(20):
         put(store, 0, tag="b")
     border = queue_of(store).unit(10).physical_offset
@@ -162,7 +162,7 @@ def test_far_messages_have_lower_limits(store: MessageStore) -> None:
     assert (count(0), count(9), count(10)) == (3, 3, 8)
 
 
-def test_what_was_found_outlives_its_file(store: MessageStore) -> None:
+def test_found_messages_outlive_their_file(store: MessageStore) -> None:
     """Retention may run while a search pauses: it ends where the log begins to miss something."""
     for _ in range(60):
         put(store, 0, tag="b", body_bytes=200)

@@ -113,7 +113,7 @@ def test_filters_and_fillers_are_stepped_over(store: MessageStore) -> None:
 
 
 def test_far_messages_have_lower_limits(store: MessageStore) -> None:
-    """Judged by where the first one lies."""
+    """The position of the first message decides."""
     for _ in range(20):
         put(store, 0)
     border = queue_of(store).unit(10).physical_offset
@@ -155,7 +155,7 @@ def test_runs_are_what_a_plain_loop_finds(
     bytes_max: int,
     wanted: set[str],
 ) -> None:
-    """Record by record, with every limit, whatever lies between."""
+    """Record by record, with every limit, whatever records are between."""
     store = open_store(tmp_path_factory.mktemp("store"))
     store.queues.find_or_create("T", 0)
     for queue_id, tag, body_bytes in puts:

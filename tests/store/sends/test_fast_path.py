@@ -1,4 +1,4 @@
-"""The fast path by itself: what it takes, what it leaves, and what a log that refuses leaves behind."""
+"""The fast path by itself: sends that it handles, sends that it leaves to the ordinary code, and a log that refuses."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("frame", LEFT.values(), ids=LEFT.keys())
-def test_what_is_not_common_is_left_alone(bench: Bench, frame: bytes) -> None:
+def test_uncommon_sends_are_left_to_the_ordinary_code(bench: Bench, frame: bytes) -> None:
     """The frame in front is taken, this one and those behind it are not, and nothing of it stays behind."""
     before = bench.feed(send_frame())
     common = send_frame(opaque=2)

@@ -1,4 +1,4 @@
-"""Property rules of sends: what is plain, what a broker adds, replaces and removes."""
+"""Property rules of sends: plain properties, and those that a broker adds, replaces and removes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_wait(wait: str | None, waits: bool) -> None:
 
 
 @given(texts)
-def test_what_is_sent_is_stored_as_it_is(text: str) -> None:
+def test_plain_properties_are_stored_unchanged(text: str) -> None:
     """Unless the broker has something to replace in it."""
     properties = decode_properties(text)
     stored = stored_text(text, dict(properties), suffix=SUFFIX)

@@ -26,8 +26,8 @@ STEP_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`before`: what runs while traffic is recorded; `after`: what is forecast, then run. `settle`: until what expires
-    and what is collected is as much as what comes."""
+    """`before`: runs while traffic is recorded; `after`: is forecast, then run. `settle`: until expiry and
+    collection keep pace with new data."""
 
     senders: Mapping[str, Sender]
     before: TierConfig
@@ -96,7 +96,7 @@ def stored_bytes(catalog: Catalog) -> int:
         ),
     ],
 )
-async def test_what_is_forecast_is_counted_within_five_percent(workload: Workload) -> None:
+async def test_the_forecast_is_within_five_percent_of_the_count(workload: Workload) -> None:
     tier = MeteredTier(workload.senders, step_ms=STEP_MS, is_whole=True)
     async with tier.opened(workload.before) as service:
         await tier.run(workload.record_minutes)

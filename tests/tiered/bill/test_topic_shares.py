@@ -1,4 +1,4 @@
-"""What each topic has asked for: its own, its share, and that nothing is left over."""
+"""Requests of each topic: its own, its share, and no request without a topic."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_shares_of_a_whole_tier_add_up_and_follow_bytes() -> None:
         assert part == pytest.approx(2, rel=0.3), "shares are by bytes"
 
 
-def test_what_was_asked_for_between_commits_is_of_those_that_the_next_one_seals() -> None:
+def test_requests_between_commits_count_for_the_topics_of_the_next_commit() -> None:
     meter = CostMeter(KEYS, lambda: 0)
     shares = TopicShares(meter)
     ask(meter, f"{KEYS.doctor_prefix}x", Verb.PUT, 7)
@@ -81,7 +81,7 @@ def test_what_was_asked_for_between_commits_is_of_those_that_the_next_one_seals(
     ask(meter, KEYS.state(epoch=1, sequence=1), Verb.PUT, 1)
     assert shares.of("a")[RequestKind.PUT] == 3
     shares.settle(Catalog.empty(), {})
-    assert shares.of("b")[RequestKind.PUT] == 1, "nobody has sealed anything since"
+    assert shares.of("b")[RequestKind.PUT] == 1, "no seal has run since"
     rows = {row.topic: row.shared[RequestKind.PUT] for row in shares.rows(["a", "b"])}
     assert rows == {"a": 3, "b": 1, OTHER_TOPICS: 7 + 5 + 1}
     shares.settle(Catalog.empty(), {"b": 10})

@@ -34,26 +34,26 @@ class Ledger:
         return await amend_or_give_up(self.amend, lambda catalog: CHANGES, give_up=self.give_up)
 
 
-async def test_what_is_committed_stays() -> None:
+async def test_a_committed_change_stays() -> None:
     ledger = Ledger(True)
     assert await ledger.run()
     assert ledger.given_up == 0
 
 
-async def test_what_was_overtaken_is_given_up() -> None:
+async def test_an_overtaken_change_is_dropped() -> None:
     ledger = Ledger(False)
     assert not await ledger.run()
     assert ledger.given_up == 1
 
 
-async def test_what_never_started_is_given_up() -> None:
+async def test_a_change_that_never_started_is_dropped() -> None:
     ledger = Ledger(EarlierCommitUnsettledError("not settled"))
     with pytest.raises(EarlierCommitUnsettledError):
         await ledger.run()
     assert ledger.given_up == 1
 
 
-async def test_what_is_cancelled_may_be_committed_and_stays() -> None:
+async def test_a_cancelled_change_may_be_committed_and_stays() -> None:
     ledger = Ledger(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
         await ledger.run()

@@ -93,7 +93,7 @@ def test_quarantine_keeps_a_segment_apart() -> None:
             apply(after, entry_after(after, **wrong))
 
 
-def test_what_does_not_follow_is_refused() -> None:
+def test_a_change_that_does_not_follow_is_refused() -> None:
     first = apply(Catalog.empty(), entry_after(Catalog.empty(), segments_in=(make_entry(SegmentId(1, 1)),)))
     for wrong in (
         {"version": 3},

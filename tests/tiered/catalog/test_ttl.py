@@ -42,7 +42,7 @@ def test_segments_go_when_their_last_message_has() -> None:
     assert expired_segments(topic, visible_from_ms=200) == topic.segments[:2]
 
 
-def test_a_sweep_takes_every_topic_by_the_cut_that_was_told() -> None:
+def test_a_sweep_uses_the_reported_cut_of_every_topic() -> None:
     """Not by the time to live in the catalog, which may have grown since."""
     catalog = make_catalog(
         default_ttl_ms=1,

@@ -81,7 +81,7 @@ async def test_the_first_lookups_of_a_year(year: tuple[ObjectStore, YearOfHistor
 
 
 async def test_a_writer_goes_on_from_it(year: tuple[ObjectStore, YearOfHistory]) -> None:
-    """What is read is what was made; a commit and a checkpoint later it still is, but for what changed."""
+    """The read catalog equals the made one; a commit and a checkpoint later too, apart from the changes."""
     store, made = year
     writer = await LedgerWriter.open(
         store, KEYS, identity=IDENTITY, clock_ms=lambda: NOW_MS, random=Random(), checkpoint_interval=64

@@ -213,7 +213,7 @@ class MeteredTier:
             await writer.close()
 
     def report(self, *, only_changed: bool = False) -> None:
-        """Tell the service everything, or what has changed and what has expired, as the hot process does."""
+        """Report all queues to the service, or only the changed and the expired ones, as the hot process does."""
         hot = self.hot
         for topic, sender in self.senders.items():
             if only_changed and sender.ttl_ms is None:

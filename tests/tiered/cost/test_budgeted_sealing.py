@@ -84,7 +84,7 @@ class Budgeted:
 
 
 def packed_ranges(catalog: Catalog, topic: str) -> list[QueueRange]:
-    """What lies in packs of a topic."""
+    """Ranges of a topic that packs hold."""
     packed = catalog.packed.get(topic)
     return [
         queue
@@ -120,7 +120,7 @@ def config_of(requests_per_hour: int, *, segment_bytes: int = 64 << 20) -> TierC
 
 @pytest.mark.parametrize("segment_bytes", [64 << 20, 64 << 10])
 async def test_without_a_budget_the_same_traffic_takes_more(segment_bytes: int) -> None:
-    """The tests below mean something: what they allow is a part of what is wanted, by age and by size."""
+    """The tests below mean something: their budget is below the demand, by age and by size."""
     plain = Budgeted(senders_of(20, Random(1), body_bytes=4_000), seed=1)
     async with plain.tier.opened(config_of(0, segment_bytes=segment_bytes)):
         await plain.run(40)
@@ -214,5 +214,5 @@ async def test_a_topic_that_has_waited_as_long_as_local_files_are_kept_is_sealed
     assert 3 * STEP_MS < oldest_ms <= MINUTE_MS + STEP_MS, "wider than configured, and not wider than that"
     assert budgeted.busiest_hour > 120
     assert admission.is_yielding
-    # What is made up for later is not told of: so it is what was beyond the budget, or somewhat more.
+    # Requests that are made up for later are not counted: the rest exceeded the budget, or somewhat more.
     assert admission.yielded_requests >= budgeted.busiest_hour - 120

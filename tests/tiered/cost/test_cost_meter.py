@@ -73,7 +73,7 @@ async def test_the_last_hour_forgets_what_is_older() -> None:
     assert recent.elapsed_ms == HOUR_MS
     assert recent.by_purpose[Purpose.SEGMENTS].put_count == 61 * 3, "now, and the sixty minutes before"
     metered.now_ms += HOUR_MS - 10 * MINUTE_MS
-    assert meter.recent().by_purpose[Purpose.SEGMENTS].put_count == 11 * 3, "what nobody has noted since"
+    assert meter.recent().by_purpose[Purpose.SEGMENTS].put_count == 11 * 3, "requests of the minutes since then"
     metered.now_ms += HOUR_MS
     assert meter.recent().by_purpose[Purpose.SEGMENTS].request_count == 0
     assert meter.totals.put_count == 450

@@ -1,4 +1,4 @@
-"""The price table: what a file has to say, and what things cost by it."""
+"""The price table: required entries of a file, and costs computed from it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_example_is_whole_and_calls_itself_an_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ('name = "ours"', "", "name and currency"),
         ("put = 5", "", "per_1000_requests.put"),
@@ -63,11 +63,11 @@ def test_the_example_is_whole_and_calls_itself_an_example() -> None:
         ("put = 5", "put =", "no TOML"),
     ],
 )
-def test_a_price_that_is_missing_or_misspelt_is_not_taken_for_nothing(before: str, after: str, said: str) -> None:
+def test_a_price_that_is_missing_or_misspelt_is_not_taken_for_nothing(before: str, after: str, message: str) -> None:
     assert before in TEXT
     with pytest.raises(InvalidRequestError) as raised:
         PriceTable.parse(TEXT.replace(before, after), source="ours.toml")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "ours.toml" in str(raised.value)
 
 

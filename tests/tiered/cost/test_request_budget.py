@@ -53,7 +53,7 @@ def test_a_burst_at_once_and_the_rest_evenly() -> None:
     assert budget.left == 200, "no more is saved up than a burst"
 
 
-def test_what_is_made_all_the_same_is_made_up_for() -> None:
+def test_requests_over_the_budget_are_compensated() -> None:
     spender = Spender(1_600)
     spender.spend(900)
     assert spender.budget.left == -700
@@ -85,7 +85,7 @@ def test_a_budget_that_leaves_too_little_beside_state_snapshots_is_refused() -> 
     requests_per_hour=st.integers(REQUESTS_PER_HOUR_MIN, 5_000),
     steps=st.lists(st.tuples(st.integers(0, 20 * 60_000), st.integers(1, 300)), max_size=120),
 )
-def test_whoever_asks_first_never_makes_more_than_the_budget_in_any_hour(
+def test_no_order_of_requests_exceeds_the_budget_in_any_hour(
     requests_per_hour: int, steps: list[tuple[int, int]]
 ) -> None:
     spender = Spender(requests_per_hour)
@@ -97,7 +97,7 @@ def test_whoever_asks_first_never_makes_more_than_the_budget_in_any_hour(
         assert spender.of_the_last_hour() <= requests_per_hour
 
 
-def test_what_is_held_is_nobody_elses() -> None:
+def test_reserved_requests_are_not_given_to_others() -> None:
     spender = Spender(1_600)
     budget = spender.budget
     with budget.holding(150):

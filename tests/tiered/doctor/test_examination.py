@@ -114,19 +114,19 @@ def denying(*, method: str, of_list: bool = False) -> Callable[[ProxiedRequest, 
     ("method", "of_list", "finding"),
     [("GET", True, "may-list"), ("GET", False, "may-get"), ("PUT", False, "may-put"), ("DELETE", False, "may-delete")],
 )
-async def test_what_is_denied_is_named(
+async def test_denied_requests_are_named(
     method: str, of_list: bool, finding: str, s3_bucket: S3Bucket, s3_server: S3Server
 ) -> None:
     async with S3Proxy(s3_bucket, rule=denying(method=method, of_list=of_list)) as proxy:
         report = await examine(proxy.bucket.cold_url, QUICK)
     assert "AccessDenied" in defects(report)[finding]
     assert report.fencing is None
-    left = await all_keys(s3_bucket, s3_server)
+    remaining = await all_keys(s3_bucket, s3_server)
     if finding == "may-delete":
         assert report.finding("cleanup").verdict is Verdict.WARNING
-        assert report.finding("cleanup").figures["objects"] == len(left) == 1
+        assert report.finding("cleanup").figures["objects"] == len(remaining) == 1
     else:
-        assert left == []
+        assert remaining == []
 
 
 @pytest.mark.s3

@@ -134,7 +134,7 @@ async def test_lost_answers_are_no_second_winners() -> None:
         assert finding.verdict is Verdict.OK, (seed, finding)
 
 
-async def test_what_is_denied_is_no_verdict() -> None:
+async def test_a_denied_request_gives_no_verdict() -> None:
     with pytest.raises(ObjectStoreUnavailableError):
         await probe_conditional(bench_on(Denies(MemoryObjectStore())), RACES)
 
@@ -150,7 +150,7 @@ async def test_reads_that_lag_rule_out_everything() -> None:
     assert finding.rules_out == set(FencingMode)
 
 
-async def test_a_broker_is_told_what_to_choose() -> None:
+async def test_the_error_of_an_unfit_mode_names_the_fitting_one() -> None:
     memory = MemoryObjectStore()
     with pytest.raises(UnfitStoreError, match=r"ignores it.*: set coldFencing=ballots, which it is fit for$"):
         await check_fencing(IgnoringStore(memory), KEYS, mode=FencingMode.CONDITIONAL, random=Random(1))
@@ -158,7 +158,7 @@ async def test_a_broker_is_told_what_to_choose() -> None:
     assert memory.objects == {}
 
 
-async def test_a_broker_is_told_to_go_elsewhere() -> None:
+async def test_the_error_of_an_unfit_store_suggests_another_one() -> None:
     store = LaggingListings(IgnoringStore(MemoryObjectStore()))
     for mode in FencingMode:
         with pytest.raises(UnfitStoreError, match="use another store"):
@@ -266,13 +266,13 @@ async def test_a_directory_that_arbitrates_passes_for_little(tmp_path: Path, mod
         store = FileObjectStore(str(tmp_path), disk=disk)
         await check_fencing(store, KEYS, mode=mode, random=Random(number), races=DIRECTORY_RACES)
         assert disk.count <= 60 * number
-        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+        remaining = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
         folder = KEYS.doctor_prefix.rstrip("/")
         kept = [Path(folder), Path(".partial", folder)]  # however often a broker starts
-        assert left == {str(path) for each in kept for path in (each, *each.parents) if path.name}
+        assert remaining == {str(path) for each in kept for path in (each, *each.parents) if path.name}
 
 
-async def test_what_a_dead_doctor_left_goes_and_what_a_living_one_does_stays() -> None:
+async def test_objects_of_a_dead_doctor_are_removed_and_those_of_a_running_one_kept() -> None:
     class Dated(MemoryObjectStore):
         """`modified_ms` is what the key says."""
 
@@ -292,7 +292,7 @@ async def test_what_a_dead_doctor_left_goes_and_what_a_living_one_does_stays() -
     assert list(store.objects) == ["doctor/living/1"]
 
 
-async def test_what_cannot_be_listed_is_removed_by_name_and_what_cannot_be_removed_is_told() -> None:
+async def test_unlisted_objects_are_removed_by_name_and_failed_removals_are_reported() -> None:
     class NoListing(WrappingObjectStore):
         async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
             raise ObjectStoreRefusedError("no", key=prefix)

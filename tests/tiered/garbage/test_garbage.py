@@ -136,7 +136,7 @@ async def test_orphans_of_earlier_epochs_only() -> None:
     assert {later, kept.log.key, f"{KEYS.topics_prefix}orders/README"} <= set(store.objects)
 
 
-async def test_a_fenced_collector_that_slept_deletes_nothing_that_lives() -> None:
+async def test_a_fenced_collector_that_slept_deletes_no_live_object() -> None:
     store, clock = MemoryObjectStore(), Clock()
     first = await open_writer(store, clock=clock, seed=1)
     for number in range(6):
@@ -181,7 +181,7 @@ async def test_a_pin_holds_its_version() -> None:
 
 
 async def test_a_listing_of_pins_that_is_cut_off_leaves_nothing_behind() -> None:
-    """Its first keys have come: nobody has begun to read what nobody would wait for."""
+    """Its first keys have arrived: no task reads pins that no caller waits for."""
     store, clock = MemoryObjectStore(), Clock()
     writer = await open_writer(store, clock=clock)
     pin = Pin(pin_id="job-1", version=writer.version, until_ms=clock.now_ms + DAY_MS, owner="a test")
@@ -282,7 +282,7 @@ async def test_a_failing_store_leaves_the_rest_for_the_next_plan() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_is_there_is_what_readable_versions_name(seed: int) -> None:
+async def test_the_bucket_holds_exactly_the_objects_of_readable_versions(seed: int) -> None:
     """Random commits, drops, abandoned uploads, pins, collections, failures, crashes and changes of writer."""
     random = Random(seed)
     store, clock = MemoryObjectStore(), Clock()

@@ -55,7 +55,7 @@ async def test_only_old_states_beyond_the_newest_two_go(is_known: bool) -> None:
 async def test_a_state_of_this_epoch_that_its_writer_has_not_made_makes_no_good_one_go(
     has_written: bool, data: bytes | None
 ) -> None:
-    """Whole or not: whoever removes what does not belong there is left with what the writer has reserved by."""
+    """Whole or not: after foreign objects are removed, the writer's reservations remain."""
     store, clock = MemoryObjectStore(), Clock()
     await open_writer(store, clock=clock, seed=1)
     second = await open_writer(store, clock=clock, seed=2)

@@ -38,7 +38,7 @@ TOPIC = NAMES[0]
 
 
 class NotingObjectStore(WrappingObjectStore):
-    """Notes which objects are asked for."""
+    """Records the keys of read objects."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -51,7 +51,7 @@ class NotingObjectStore(WrappingObjectStore):
 
 @dataclass(slots=True)
 class Asked:
-    """What one lookup found and asked for."""
+    """The records that one lookup found, and the objects that it read."""
 
     records: list[bytes]
     request_count: int
@@ -83,7 +83,7 @@ class Long:
 
     @asynccontextmanager
     async def reader(self, *, blooms: BloomCache | None) -> AsyncIterator[Callable[[str], Awaitable[Asked]]]:
-        """Looks up ids as somebody who has just begun, with what is newer than the index objects in memory."""
+        """Looks up ids as a reader that has just started, with records newer than the index objects in memory."""
         noting = NotingObjectStore(self.history.store)
         metered, cache = MeteringObjectStore(noting), FrameCache()
         reader = ColdReader(metered, catalog=lambda: self.catalog, cache=cache, blooms=blooms, fresh=FreshIndex())
@@ -152,9 +152,9 @@ async def test_a_miss_asks_each_index_object_once(long: Long) -> None:
     object, those of its birth first."""
     newest = long.sent()[-1]
     for sent in long.history.random.sample(long.sent(), 5):
-        nobody = f"{'F' * 16}{sent.key[16:]}"
+        missing = f"{'F' * 16}{sent.key[16:]}"
         async with long.reader(blooms=None) as look_up:
-            asked = await look_up(nobody)
+            asked = await look_up(missing)
         assert asked.records == []
         assert sorted(asked.index_keys) == sorted(each.key for each in long.indexes)
         assert asked.request_count == len(long.indexes) <= 32
@@ -163,7 +163,7 @@ async def test_a_miss_asks_each_index_object_once(long: Long) -> None:
     assert newest.store_ms > sent.store_ms
 
 
-async def test_with_blooms_in_memory_a_miss_asks_nobody(long: Long) -> None:
+async def test_with_blooms_in_memory_a_miss_needs_no_request(long: Long) -> None:
     counts = []
     async with long.reader(blooms=BloomCache()) as look_up:
         for sent in long.history.random.sample(long.sent(), HITS):

@@ -90,7 +90,7 @@ def test_records_are_found_by_key_and_by_place_those_before_the_start_are_not(se
         assert records.find_place(0 if rows[0][0] else 1) is None
         assert records.find_place(END_OF_LOG) is None
         for topic in ("a", "b", "c", "d"):
-            for key in ("many", "some", "rare", "twice", "nobody", rows[150][4][0], rows[20][4][0]):
+            for key in ("many", "some", "rare", "twice", "missing", rows[150][4][0], rows[20][4][0]):
                 expected_offsets = [
                     (queue_id, offset)
                     for _, life, queue_id, offset, keys in reversed(fresh)
@@ -142,7 +142,7 @@ class Cached:
         return [self.fresh.get(item) is not None for item in self.items]
 
 
-async def test_what_is_committed_stays_until_it_is_indexed_or_gone() -> None:
+async def test_committed_records_stay_until_they_are_indexed_or_deleted() -> None:
     cached = Cached()
     await cached.open()
     one, two, three = [await cached.written() for _ in range(3)]
@@ -195,7 +195,7 @@ async def test_one_that_is_too_large_is_neither_read_nor_kept_nor_wished_for_aga
     cached.fresh.add(tight, FreshRecords.of_stored(written_parts(200), start=0))
     assert cached.fresh.get(tight) is None
     assert not cached.fresh.has_room(tight)
-    assert cached.kept == [True, False], "it pushes nobody out"
+    assert cached.kept == [True, False], "it evicts no other entry"
 
 
 def written_parts(count: int) -> list[PartBytes]:

@@ -97,7 +97,7 @@ async def test_merged_objects_find_what_their_inputs_found() -> None:
             assert place is not None
             assert (place.life, place.queue_id, place.offset) == (("orders", 1), 0, number * count + i)
             assert await places_object.find_place((number * count + i) * 100 + 1) is None
-    false_count = sum(shape.may_hold(blooms, index_hash("orders", 1, f"nobody-{i}")) for i in range(3_000))
+    false_count = sum(shape.may_hold(blooms, index_hash("orders", 1, f"missing-{i}")) for i in range(3_000))
     assert false_count / 3_000 < 0.025
 
 
@@ -122,7 +122,7 @@ async def test_a_merge_leaves_out_places_that_have_expired() -> None:
 
 def test_chapters_hold_runs_with_holes_of_many_queues() -> None:
     random = Random(5)
-    lives = [("orders", 1), ("orders", 2), ("%RETRY%g", 1)]
+    incarnations = [("orders", 1), ("orders", 2), ("%RETRY%g", 1)]
     offsets = {(life, queue): random.randrange(1 << 40) for life in range(3) for queue in range(4)}
     rows: list[tuple[int, int, int, int, int]] = []
     place = 1 << 50
@@ -133,13 +133,18 @@ def test_chapters_hold_runs_with_holes_of_many_queues() -> None:
         place += size + random.choice((0, 0, 100))
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     before = PlaceRows(
-        lives=lives, places=columns[0], sizes=columns[1], life=columns[2], queue_ids=columns[3], offsets=columns[4]
+        lives=incarnations,
+        places=columns[0],
+        sizes=columns[1],
+        life=columns[2],
+        queue_ids=columns[3],
+        offsets=columns[4],
     )
     stored = encode_chapter(before)
     after = decode_chapter(stored)
     for name in ("places", "sizes", "queue_ids", "offsets"):
         assert getattr(after, name).tolist() == getattr(before, name).tolist()
-    assert [after.lives[i] for i in after.life] == [lives[i] for i in columns[2]]
+    assert [after.lives[i] for i in after.life] == [incarnations[i] for i in columns[2]]
     assert len(stored) < 5 * len(rows)
     assert len(before) <= CHAPTER_RECORDS
     for damaged in (stored[:-1], stored[:40] + bytes([stored[40] ^ 1]) + stored[41:], b"", stored[1:]):
@@ -205,10 +210,10 @@ async def merged_by_policy(name: str, count: int, step_ms: int) -> list[IndexEnt
 async def test_there_are_never_more_objects_than_allowed() -> None:
     """Sixty days of an object every forty minutes: thirty days' worth is left, in few objects, none far too old."""
     name = ttl_class(30 * DAY_MS)
-    left = await merged_by_policy(name, 60 * 36, 40 * 60_000)
-    assert len(left) <= SLOTS + 1 + (FAN_IN - 1) * 4
+    remaining = await merged_by_policy(name, 60 * 36, 40 * 60_000)
+    assert len(remaining) <= SLOTS + 1 + (FAN_IN - 1) * 4
     # None but the oldest one holds more than a slot of what has expired.
-    oldest = min(left, key=lambda each: each.start)
+    oldest = min(remaining, key=lambda each: each.start)
     assert (oldest.end - oldest.start) // 100 * 40 * 60_000 <= 31 * DAY_MS // SLOTS
     forever = await merged_by_policy(FOREVER, 3_000, HOUR_MS)
     assert len(forever) <= (FAN_IN - 1) * 6
@@ -237,7 +242,7 @@ def pack_of(number: int, *, start: int, end: int, record_count: int) -> PackEntr
 
 
 def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_records() -> None:
-    """Or in the midst of the first one, when that alone is too much; never behind what lies there."""
+    """Or within the first item, when that alone is too much; never behind records of that item."""
     random = Random(7)
     assert cut(LogItems.of(()), start=5, end=100) == 5
     for _ in range(300):

@@ -78,7 +78,7 @@ async def found(tier: SyntheticColdTier, name: str, key: str) -> int:
     return len(await tier.reader.query_key(name, key, begin_ms=0, end_ms=1 << 60, count_max=4, cut_ms=0))
 
 
-async def test_what_is_indexed_comes_with_the_next_round() -> None:
+async def test_index_objects_are_committed_with_the_next_round() -> None:
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in NAMES}
     async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
@@ -126,7 +126,7 @@ async def test_an_idle_brokers_ledger_names_what_was_made() -> None:
         assert tier.catalog.indexes
 
 
-async def test_what_comes_in_meanwhile_brings_a_round_that_is_waited_for() -> None:
+async def test_requests_during_a_round_start_another_awaited_round() -> None:
     store = IndexStore()
     async with packed_tier(store, seal_age_ms=4_000) as tier:
         version = tier.catalog.version

@@ -45,8 +45,8 @@ async def grown(writer: LedgerWriter, random: Random, *, count: int) -> list[Seg
     segments = []
     for _ in range(count):
         topic = random.choice(TOPICS)
-        known = writer.catalog.topics.get(topic)
-        life = known.incarnation + known.deleted if known is not None else 1
+        entry = writer.catalog.topics.get(topic)
+        life = entry.incarnation + entry.deleted if entry is not None else 1
         segments.append(make_entry(writer.next_segment_id(), topic=topic, incarnation=life, start=start))
         start += random.randint(10, 30)
     await writer.commit(LedgerChanges(segments_in=tuple(segments)))
@@ -84,7 +84,7 @@ async def test_it_is_what_a_look_at_everything_finds(seed: int) -> None:
 async def test_a_segment_is_looked_at_once() -> None:
     random, unindexed = Random(1), Unindexed()
 
-    def look(catalog: Catalog) -> tuple[int, int]:
+    def item_counts(catalog: Catalog) -> tuple[int, int]:
         """How many there are, and of how many segments numbers were looked up for it."""
         with patch.object(segment_block, "columns_of", autospec=True, side_effect=columns_of) as counting:
             return len(unindexed.of(catalog).items), sum(len(call.args[0]) for call in counting.call_args_list)
@@ -92,18 +92,18 @@ async def test_a_segment_is_looked_at_once() -> None:
     writer = await open_writer(MemoryObjectStore())
     segments = await grown(writer, random, count=12)
     assert all(len(topic.segments) < LOOSE_MAX for topic in writer.catalog.topics.values())
-    assert look(writer.catalog) == (12, 12)
+    assert item_counts(writer.catalog) == (12, 12)
     await writer.commit(LedgerChanges(indexed_to=segments[5].end_physical_offset))
-    assert look(writer.catalog) == (6, 0)
+    assert item_counts(writer.catalog) == (6, 0)
     oldest = segments[0]
     await writer.commit(LedgerChanges(segments_out=(SegmentOut(oldest.topic, oldest.segment_id),)))
-    assert look(writer.catalog) == (6, 0)
+    assert item_counts(writer.catalog) == (6, 0)
     later = make_entry(writer.next_segment_id(), topic=oldest.topic, start=5_000)
     await writer.commit(LedgerChanges(segments_in=(later,)))
-    assert look(writer.catalog) == (7, 1)
+    assert item_counts(writer.catalog) == (7, 1)
 
 
-def test_what_lies_between_two_places() -> None:
+def test_items_between_two_places() -> None:
     items = [make_entry(SegmentId(1, number + 1), start=number * 10) for number in range(10)]
     found = LogItems.of(items)
     assert found.between(0, 1 << 40) is found

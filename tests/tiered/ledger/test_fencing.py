@@ -153,13 +153,13 @@ async def test_a_writer_that_slept_through_its_successors_life_is_fenced() -> No
     store = IgnoringStore(MemoryObjectStore())
     sleeper = await open_writer(store, seed=1)
     await commit_segment(sleeper)
-    known = sleeper.version
+    sleeper_version = sleeper.version
     successor = await open_writer(store, seed=2)
     for number in range(10):
         await commit_segment(successor, start=100 + number * 10)
-    for version in range(1, known):
+    for version in range(1, sleeper_version):
         await store.delete(KEYS.ledger_entry(version))
-    await store.delete(KEYS.ledger_entry(known + 1))  # but not `known`, by which it could be told otherwise
+    await store.delete(KEYS.ledger_entry(sleeper_version + 1))  # not the sleeper's own newest entry
     with pytest.raises(FencedError):
         await commit_segment(sleeper, start=50)
     assert sleeper.is_fenced

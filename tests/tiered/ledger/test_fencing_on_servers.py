@@ -27,7 +27,7 @@ RACES_AT_ONCE = 4
 
 
 async def chosen_by_the_doctor(url: str) -> FencingMode:
-    """The mode that `thermocline store doctor URL` chooses, with what it tries unless told otherwise."""
+    """The mode that `thermocline store doctor URL` chooses, with its default tries."""
     command = (sys.executable, "-m", "thermocline.cli", "store", "doctor", url, "--json")
     doctor = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     output, _ = await doctor.communicate()

@@ -67,11 +67,11 @@ async def test_commits_are_read_back() -> None:
 async def test_every_version_opens_as_it_was() -> None:
     store = MemoryObjectStore()
     writer = await open_writer(store)
-    known = {writer.version: writer.catalog}
+    catalogs = {writer.version: writer.catalog}
     for number in range(25):
         await commit_segment(writer, topic=f"topic-{number % 3}", start=number * 10)
-        known[writer.version] = writer.catalog
-    for version, catalog in known.items():
+        catalogs[writer.version] = writer.catalog
+    for version, catalog in catalogs.items():
         assert await open_catalog(store, KEYS, version=version) == catalog
     only = await open_catalog(store, KEYS, only_topics=frozenset({"topic-1"}))
     assert only.topics == {"topic-1": writer.catalog.topics["topic-1"]}
@@ -251,20 +251,20 @@ async def test_another_store_directory_is_refused() -> None:
 
 
 async def test_a_slept_writer_meets_a_freed_slot() -> None:
-    """The entry after the one it knows is gone, and so is that one: the create succeeds and must not count."""
+    """The entry after the sleeper's newest one is gone, and so is that one: the create succeeds and must not count."""
     store = MemoryObjectStore()
     sleeper = await open_writer(store, seed=1)
     await commit_segment(sleeper)
-    known = sleeper.version
+    sleeper_version = sleeper.version
     successor = await open_writer(store, seed=2)
     for number in range(10):
         await commit_segment(successor, start=100 + number * 10)
-    for version in range(1, known + 3):
+    for version in range(1, sleeper_version + 3):
         await store.delete(KEYS.ledger_entry(version))
     with pytest.raises(FencedError):
         await commit_segment(sleeper, start=50)
     with pytest.raises(ObjectNotFoundError):
-        await store.get(KEYS.ledger_entry(known + 1))  # it cleans up after itself
+        await store.get(KEYS.ledger_entry(sleeper_version + 1))  # it cleans up after itself
     assert await open_catalog(store, KEYS) == successor.catalog
 
 
@@ -507,7 +507,7 @@ async def test_the_newest_checkpoint_without_its_bucket_is_passed_over_for_an_ol
     assert (await open_writer(store, seed=2)).epoch == 2
 
 
-async def test_who_finds_itself_fenced_knows_it_though_its_cleaning_is_cancelled() -> None:
+async def test_a_writer_is_fenced_even_if_its_cleanup_is_cancelled() -> None:
     """Its entry was created where a later writer's once was; that is taken away again, unless the task ends then."""
     store = MemoryObjectStore()
     deleting, never = asyncio.Event(), asyncio.Event()

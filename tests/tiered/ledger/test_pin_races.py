@@ -137,7 +137,7 @@ async def race(seed: int) -> tuple[int, int, int]:
     return first + second, refused, late
 
 
-async def test_what_is_pinned_stays_whole_beside_a_collector(case_count: Callable[..., int]) -> None:
+async def test_a_pinned_version_stays_whole_beside_a_collector(case_count: Callable[..., int]) -> None:
     totals = [0, 0, 0]
     for seed in range(case_count(quick=20, full=60, soak=5_000)):
         try:
@@ -217,25 +217,25 @@ async def test_a_version_opens_from_another_checkpoint_when_its_own_goes_meanwhi
     collector = GarbageCollector(writer)
     await commit_segment(writer, start=0)
     await writer.write_checkpoint()
-    told = writer.version
+    checkpoint_version = writer.version
     await commit_segment(writer, start=10)
     await commit_segment(writer, start=20)
     await writer.write_checkpoint()  # the next entry still tells of it only after this commit
     pinned = writer.catalog
     await create_pin(store, KEYS, Pin(pin_id="job", version=pinned.version, until_ms=clock() + PIN_MS, owner="a test"))
-    assert told < pinned.version
+    assert checkpoint_version < pinned.version
 
     class CollectsMeanwhile(SlowStore):
         async def get(self, key: str) -> bytes:
             data = await super().get(key)
-            if key == KEYS.ledger_entry(told):  # looked at behind its head, before what it names
+            if key == KEYS.ledger_entry(checkpoint_version):  # looked at behind its head, before what it names
                 for _ in range(2):
                     await collector.execute(await collector.plan(now_ms=clock(), grace_ms=0), now_ms=clock())
             return data
 
     opened = await open_catalog(CollectsMeanwhile(store, Random(1)), KEYS, version=pinned.version)
     assert opened == pinned
-    assert KEYS.checkpoint_head(told) not in store.objects, "it was collected while it was read"
+    assert KEYS.checkpoint_head(checkpoint_version) not in store.objects, "it was collected while it was read"
 
 
 async def test_a_ledger_opens_whose_first_checkpoint_comes_behind_the_listing() -> None:

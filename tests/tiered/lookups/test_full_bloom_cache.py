@@ -33,7 +33,7 @@ async def blooms_after_merges(config: TierConfig) -> tuple[int, int]:
         return sum(index.bloom_bytes for index in live), kept
 
 
-async def test_a_merge_drops_nobody_elses_blooms() -> None:
+async def test_a_merge_keeps_the_blooms_of_other_objects() -> None:
     all_bytes, kept_bytes = await blooms_after_merges(CONFIG)
     assert kept_bytes == all_bytes > 0
     all_bytes, kept_bytes = await blooms_after_merges(replace(CONFIG, index_bytes=all_bytes * 21 // 20))

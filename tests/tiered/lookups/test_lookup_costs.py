@@ -74,7 +74,7 @@ class Seen:
 
 
 async def cost_of(history: History, start: LaterReader, lookup: Lookup, *, keeps: bool = True) -> Cost:
-    """Carry a lookup out twice, as somebody who has just begun."""
+    """Carry a lookup out twice, as a reader that has just started."""
     async with start.another(history.store, keeps=keeps) as later:
         found = await lookup(later.reader)
         cold = later.request_count
@@ -272,7 +272,7 @@ async def test_the_requests_of_the_start(is_packed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
-async def test_the_writer_knows_what_it_has_written(is_packed: bool) -> None:
+async def test_the_writer_has_its_own_records_in_memory(is_packed: bool) -> None:
     """Sealed, merged, indexed a moment ago: it has fetched nothing, and a lookup costs what it should."""
     history = History()
     async with tier_of(history) as tier:
@@ -297,8 +297,8 @@ async def test_the_writer_knows_what_it_has_written(is_packed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
-async def test_what_memory_has_no_room_for_is_found_by_requests(is_packed: bool) -> None:
-    """The newest stay, within the bound; everything is found, and what has room costs what it should."""
+async def test_records_beyond_the_memory_bound_are_found_by_requests(is_packed: bool) -> None:
+    """The newest stay, within the bound; every record is found, and a cached one costs no more than it should."""
     history = History()
     async with tier_of(history) as tier:
         await history.write(tier, rounds=MERGED_AFTER, is_packed=is_packed)

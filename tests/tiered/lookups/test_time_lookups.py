@@ -41,7 +41,7 @@ def make_query(model: Model) -> TimeQuery | None:
     if entry is None or entry.deleted or entry.incarnation != model.topics[name].incarnation:
         return None
     end = model.tier.catalog.queue_ends(name).get(queue_id, 0)
-    times = [sent.store_ms for sent in model.lives[name].queues.get(queue_id, [])[:end]]
+    times = [sent.store_ms for sent in model.incarnations[name].queues.get(queue_id, [])[:end]]
     if not times:
         return None
     cut_ms = model.topics[name].cut_ms(model.hot.now_ms)

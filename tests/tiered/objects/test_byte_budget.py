@@ -1,4 +1,4 @@
-"""Byte budgets: bounded, in order, never stuck, free again when whoever waits or holds is cancelled."""
+"""Byte budgets: bounded, in order, never stuck, and released when a waiting or holding task is cancelled."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("url", PLAIN)
-def test_what_is_no_secret_stays(url: str) -> None:
+def test_values_that_are_no_secret_stay(url: str) -> None:
     assert masked_url(url) == url
     assert not is_masked(url)
 
@@ -44,7 +44,7 @@ def test_what_is_no_secret_stays(url: str) -> None:
         ("ftp://b?secret_key=TOP", "ftp://b?secret_key=***"),
     ],
 )
-def test_what_may_be_a_key_is_masked(url: str, shown: str) -> None:
+def test_values_that_may_be_a_key_are_masked(url: str, shown: str) -> None:
     assert masked_url(url) == shown
     assert is_masked(shown)
     assert masked_url(shown) == shown

@@ -78,7 +78,7 @@ class ObjectStoreContract:
         assert (await store.get_suffix("x", size_bytes=100)).data == b"0123456789"
         assert (await store.get_suffix("empty", size_bytes=5)).data == b""
 
-    async def test_what_is_not_there(self, store: ObjectStore) -> None:
+    async def test_missing_objects_are_errors(self, store: ObjectStore) -> None:
         await store.put("folder/inside", b"1")
         for key in ("nothing", "folder", "folder/inside2", "no/such/folder/at/all"):
             with pytest.raises(ObjectNotFoundError):

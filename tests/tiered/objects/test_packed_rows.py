@@ -62,7 +62,7 @@ def test_fields_that_are_added_later_are_ignored() -> None:
 @pytest.mark.parametrize(
     "wrong", [b"[[1,2]]", b"[7]", b'{"a":1}', b'[["a","b","c","d","e"]]', b"[[1,2,3,4,1.5]]", b"null"]
 )
-def test_what_is_no_row_is_a_decode_error(wrong: bytes) -> None:
+def test_an_invalid_row_is_a_decode_error(wrong: bytes) -> None:
     text = encoder.encode(make_entry(SegmentId(1, 2))).replace(b"[[0,0,8,0,1000]]", wrong)
     with pytest.raises(msgspec.DecodeError):
         decoder.decode(text)

@@ -60,7 +60,7 @@ class Model:
         self.hot = SyntheticHotTier(seed=seed)
         self.store = MemoryObjectStore()
         self.topics = {name: SyntheticTopic(ttl_ms=self.random.choice(TTLS_MS)) for name in NAMES}
-        self.lives = {name: Life() for name in NAMES}
+        self.incarnations = {name: Life() for name in NAMES}
         self.gone: list[Sent] = []
         self.merge_count = 0
         self.index_count = 0
@@ -99,7 +99,7 @@ class Model:
             name = self.random.choice((*NAMES, NAMES[0], NAMES[0]))
             queue_id = self.random.randrange(3)
             record = self.hot.append(name, queue_id, body_bytes=self.random.randint(10, 900))
-            self.lives[name].queues.setdefault(queue_id, []).append(
+            self.incarnations[name].queues.setdefault(queue_id, []).append(
                 Sent(record, self.hot.now_ms, self.hot.last_key, int.from_bytes(record[28:36], "big"))
             )
             self.hot.now_ms += self.random.choice((0, 0, 3, 50))
@@ -144,9 +144,9 @@ class Model:
     async def delete(self) -> None:
         """A topic is deleted, and made again under its name."""
         name = self.random.choice(NAMES)
-        for sent in self.lives[name].queues.values():
+        for sent in self.incarnations[name].queues.values():
             self.gone += sent
-        self.lives[name] = Life()
+        self.incarnations[name] = Life()
         self.hot.delete_topic(name)
         old = self.topics[name]
         self.topics[name] = SyntheticTopic(old.incarnation + 1, ttl_ms=self.random.choice(TTLS_MS))
@@ -207,7 +207,7 @@ class Model:
 
     async def check_queue(self, name: str, queue_id: int) -> None:
         """One queue, by offset, time and key."""
-        sent = self.lives[name].queues.get(queue_id, [])
+        sent = self.incarnations[name].queues.get(queue_id, [])
         cut_ms = self.topics[name].cut_ms(self.hot.now_ms)
         catalog, reader = self.tier.catalog, self.tier.reader
         entry = catalog.topics.get(name)
@@ -267,7 +267,7 @@ class Model:
             offset = result.next_offset
 
     async def check_all(self) -> None:
-        """Every queue; nothing of what was deleted; the catalog that others read; objects that somebody names."""
+        """Check every queue, deleted topics, the catalog that others read, and that all objects have a name."""
         for name in NAMES:
             for queue_id in range(3):
                 await self.check_queue(name, queue_id)

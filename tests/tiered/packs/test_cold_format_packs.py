@@ -33,11 +33,11 @@ def expected_of(golden: Path) -> dict[str, Any]:
 
 
 def read_packs(golden: Path) -> list[dict[str, Any]]:
-    """The pack entries of the newest version in which a topic lives."""
+    """The pack entries of the newest version with a topic that is not deleted."""
     history = History(golden / "bucket", ROOT, now_ms=0)
-    lives = {(name, topic["incarnation"]) for name, topic in history.topics.items() if not topic["deleted"]}
+    live_topics = {(name, topic["incarnation"]) for name, topic in history.topics.items() if not topic["deleted"]}
     packs = [entry for entry in history.parts.values() if "pieces" in entry]
-    return [pack for pack in packs if any(row[:2] in lives for row in read_table(pack))]
+    return [pack for pack in packs if any(row[:2] in live_topics for row in read_table(pack))]
 
 
 def read_pieces(golden: Path, pack: dict[str, Any]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ HOUR_MS = 60 * MINUTE_MS
 YEAR_MS = 365 * 24 * HOUR_MS
 AGE_MS = TierConfig().seal_age_ms
 CLASS_PART_MAX = 0.4143
-"""Of its time to live, that a record stays longer because of whom it shares a pack with."""
+"""Part of its time to live that a record is kept longer because of records that share its pack."""
 AGES_PER_LIFE_MAX = 48
 LIVES = 2.0
 
@@ -59,7 +59,7 @@ class DeadTime:
     dead_bytes_ms: int = 0
     live_bytes_ms: int = 0
 
-    def look(self, tier: SyntheticColdTier, *, passed_ms: int) -> None:
+    def measure(self, tier: SyntheticColdTier, *, passed_ms: int) -> None:
         """Every piece of every live pack, after `passed_ms` more."""
         now_ms = tier.hot.now_ms
         for pack in tier.catalog.packs.values():
@@ -79,7 +79,7 @@ class DeadTime:
 
 
 async def dead_time(shortest_ms: int, longest_ms: int, *, age_ms: int) -> tuple[DeadTime, int]:
-    """Of two topics of one class, over some lives of the longer one; and how many merges there were."""
+    """Of two topics of one class, over several times to live of the longer one; and the number of merges."""
     config = TierConfig(
         cold_url="memory://dead",
         seal_age_ms=age_ms,
@@ -106,13 +106,13 @@ async def dead_time(shortest_ms: int, longest_ms: int, *, age_ms: int) -> tuple[
                 merge_count += await tier.merge_all()
                 tier.service.backlog.account()
                 hot.forget_before(tier.service.backlog.committed_offset())
-                dead.look(tier, passed_ms=passed_ms)
+                dead.measure(tier, passed_ms=passed_ms)
     return dead, merge_count
 
 
 @pytest.mark.parametrize("part", range(4))
 async def test_dead_records_leave_within_the_bound(part: int, case_count: Callable[..., int]) -> None:
-    """(L - T) + span + wait: what shares the pack, what it spans, how long a sweep waits."""
+    """(L - T) + span + wait: longest time to live in the pack, its time span, and the wait for a sweep."""
     classes = classes_of_a_year()[part :: case_count(quick=16, soak=4)]
     merged = 0
     for shortest_ms, longest_ms in classes:

@@ -141,7 +141,7 @@ async def test_a_full_topic_keeps_segments_of_its_own(rig: Rig) -> None:
     assert {"beta", "gamma"} <= set(catalog.packed)
 
 
-async def test_topics_of_different_lives_do_not_share_a_pack(rig: Rig) -> None:
+async def test_topics_of_different_times_to_live_do_not_share_a_pack(rig: Rig) -> None:
     rig.tier.topics["beta"].ttl_ms = 24 * HOUR_MS
     rig.tier.topics["gamma"].ttl_ms = 23 * HOUR_MS
     rig.tier.topics["delta"].ttl_ms = 100 * HOUR_MS
@@ -281,13 +281,13 @@ async def test_a_queue_whose_newest_pack_expired_before_an_older_one_is_read_to_
             )
             result = await reader.pull(pull)
             assert (result.status, result.next_offset, result.end_offset) == (ColdPullStatus.NO_QUEUE, end, end)
-            # Whoever knows of an older cut steps over what has gone, too.
+            # A reader with an older cut steps over the deleted range, too.
             late = await reader.pull(replace(pull, cut_ms=0))
             assert late.next_offset > offset
     assert rig.tier.catalog.queue_bounds("alpha")
 
 
-async def test_a_pack_lives_as_long_as_one_topic_in_it(rig: Rig) -> None:
+async def test_a_pack_is_kept_as_long_as_one_topic_in_it(rig: Rig) -> None:
     await rig.send_and_pack(60)
     (pack,) = rig.tier.catalog.packs.values()
     names = sorted({topic for topic, _ in rig.sent})
@@ -308,7 +308,7 @@ async def test_a_pack_lives_as_long_as_one_topic_in_it(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("is_later", [False, True], ids=["in one commit", "in the next"])
-async def test_what_ends_keeps_no_pack_of_which_all_else_has_expired(rig: Rig, is_later: bool) -> None:
+async def test_a_deleted_topic_keeps_no_pack_whose_other_topics_have_expired(rig: Rig, is_later: bool) -> None:
     """Though the topic that ended has the newest messages in it."""
     tier = rig.tier
     record = tier.hot.append("beta", 0, body_bytes=100)
@@ -466,7 +466,7 @@ class CrashAfter(FaultInjectingObjectStore):
         return self._fault if number == self._at else Fault.NONE
 
 
-async def test_what_cannot_be_uploaded_is_sealed_again_later() -> None:
+async def test_a_pack_that_cannot_be_uploaded_is_sealed_again_later() -> None:
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in TOPICS}
     is_down = False

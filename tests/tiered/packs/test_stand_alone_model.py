@@ -31,7 +31,7 @@ async def test_the_reader_in_examples_reads_one_endless_log(case_count: Callable
             await model.age()
             history = copied(model, tmp_path / str(seed))
             for name in NAMES:
-                for queue_id, sent in model.lives[name].queues.items():
+                for queue_id, sent in model.incarnations[name].queues.items():
                     seen += check_queue(model, history, name, queue_id, [each.record for each in sent])
             kinds |= {key.split("/")[2] for key in model.store.objects}
         except BaseException as error:
@@ -62,7 +62,7 @@ def check_queue(model: Model, history: History, name: str, queue_id: int, sent: 
     topic = history.topics[name]
     assert (topic["incarnation"], topic["deleted"]) == (entry.incarnation, entry.deleted)
     end = model.tier.catalog.queue_ends(name).get(queue_id, 0)
-    times = [each.store_ms for each in model.lives[name].queues[queue_id]][:end]
+    times = [each.store_ms for each in model.incarnations[name].queues[queue_id]][:end]
     first = bisect_left(times, model.topics[name].cut_ms(model.hot.now_ms))
     assert [each["raw"] for each in history.records(topic, queue_id)] == sent[first:end]
     if not times:
@@ -71,7 +71,7 @@ def check_queue(model: Model, history: History, name: str, queue_id: int, sent: 
     found = islice(history.records(topic, queue_id, from_ms=time_ms), 1)
     assert [each["raw"] for each in found] == sent[max(first, bisect_left(times, time_ms)) : end][:1]
     offset = model.random.randrange(end)
-    each = model.lives[name].queues[queue_id][offset]
+    each = model.incarnations[name].queues[queue_id][offset]
     expected = [each.record] if offset >= first else []
     assert [record["raw"] for record in history.find_key(topic, each.key)] == expected
     place = encode_message_id(STORE_HOST, each.physical_offset)

@@ -1,4 +1,4 @@
-"""Purge of segments of a topic's own: what has expired is in no object afterwards, what has not is as it was."""
+"""Purge of a topic's own segments: no object holds an expired record afterwards, all other records are unchanged."""
 
 from __future__ import annotations
 
@@ -96,20 +96,20 @@ class Purging(Rig):
         return cut_ms
 
     def split(self, cut_ms: int) -> tuple[list[bytes], list[bytes]]:
-        """What has expired, and what has not."""
+        """Return the expired records, and the others."""
         records = self.records()
         return [each for each in records if store_ms(each) < cut_ms], [
             each for each in records if store_ms(each) >= cut_ms
         ]
 
     async def check_purged(self, store: ObjectStore, cut_ms: int) -> None:
-        """No expired byte lies in any object; every other message is found by offset, time and key; others too."""
-        gone, left = self.split(cut_ms)
+        """No object holds an expired byte; every other message is found by offset, time and key; other topics too."""
+        gone, kept = self.split(cut_ms)
         assert gone
-        assert left
+        assert kept
         objects = await objects_of(store)
         assert found_in(objects, traces_of(gone)) == set()
-        assert found_in(objects, traces_of(left)) == traces_of(left)
+        assert found_in(objects, traces_of(kept)) == traces_of(kept)
         await self.check_reads(cut_ms)
         proof = await prove(
             self.tier.service,
@@ -292,7 +292,7 @@ async def test_a_rewrite_that_is_overtaken_is_given_up(what: str) -> None:
         assert found_in(store.objects, traces_of(rig.records())) == set()
 
 
-async def test_what_was_on_its_way_when_it_was_asked_is_purged_too() -> None:
+async def test_segments_in_flight_at_the_request_are_purged_too() -> None:
     """A segment that was planned before the messages expired comes up, and is rewritten."""
     store = MemoryObjectStore()
     gate = Gate(store)

@@ -337,7 +337,7 @@ async def test_requests_of_a_key_lookup() -> None:
     assert metered.counters.request_count == 1
     before = metered.counters.copy()
     assert len(await reader.query_key("flights", key, **bounds)) == 1
-    # The part, whose bloom pages alone are kept; then the record's frame, which the catalog knows.
+    # The part, whose bloom pages alone are kept; then the record's frame, whose position the catalog holds.
     assert metered.counters.since(before).request_count == 1 + 1
     before = metered.counters.copy()
     assert await reader.query_key("flights", "not there", **bounds) == []
@@ -444,7 +444,7 @@ async def test_a_segment_that_is_dropped_while_it_is_read() -> None:
     assert (await reader.pull(request)).status is ColdPullStatus.BELOW_MINIMUM
 
 
-async def test_an_unavailable_store_is_said_so_and_nothing_is_skipped() -> None:
+async def test_an_unavailable_store_is_an_error_and_nothing_is_skipped() -> None:
     tier = await make_tier(7)
     failing = {"on": True}
 
@@ -479,7 +479,7 @@ async def test_a_cache_of_one_frame_makes_progress_for_every_reader() -> None:
     frame_count = sum(
         run.frame_end - run.frame_start for segment in segments for run in segment.runs if run.queue_id == 0
     )
-    # Its footer and each of its frames once: the newest frame stays for whoever reads it in order.
+    # Its footer and each of its frames once: the newest frame stays for readers in order.
     assert metered.counters.requests[Verb.GET_RANGE] <= frame_count + len(segments)
     both = await asyncio.gather(*(replay(reader, queue_id, count_max=5, group=str(queue_id)) for queue_id in (0, 1)))
     assert both == [[bytes(record) for record in tier.log.queues[queue_id].records] for queue_id in (0, 1)]

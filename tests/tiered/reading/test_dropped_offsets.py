@@ -1,4 +1,4 @@
-"""What a full disk has cost, beside packs: declared is what nothing holds, not what is held or still on its way."""
+"""Ranges that a full disk dropped, beside packs: only offsets are declared lost that no object holds or will hold."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def send(tier: MeteredTier, topic: str, count: int) -> None:
 
 
 def drop(tier: MeteredTier, topic: str, start_offset: int, end_offset: int) -> None:
-    """As the hot process does: told first, then the minimum rises."""
+    """Drop as the hot process does: first it reports the range, then the minimum rises."""
     tier.service.report_dropped(topic, 1, QueueHole(0, start_offset, end_offset))
     tier._changed.add((topic, 0))
 
@@ -48,7 +48,7 @@ def holes(tier: MeteredTier, topic: str) -> list[tuple[int, int]]:
     return [(hole.start_offset, hole.end_offset) for hole in tier.service.catalog.topics[topic].holes]
 
 
-async def test_what_a_pack_holds_is_not_declared() -> None:
+async def test_offsets_held_by_a_pack_are_not_declared() -> None:
     tier = MeteredTier({"a": SILENT, "b": SILENT})
     async with tier.opened(CONFIG):
         send(tier, "a", 40)
@@ -62,7 +62,7 @@ async def test_what_a_pack_holds_is_not_declared() -> None:
         await tier.run(0.5)
         assert holes(tier, "a") == [(40, 60)]
         assert tier.service.catalog.queue_ends("a") == {0: 70}
-        drop(tier, "a", 0, 60)  # told again, to another tier process
+        drop(tier, "a", 0, 60)  # reported again, to another tier process
         await tier.run(0.5)
         assert holes(tier, "a") == [(40, 60)]
 
@@ -87,7 +87,7 @@ async def test_a_sweep_on_demand_declares_nothing_that_a_round_is_uploading() ->
         assert tier.service.catalog.queue_ends("a") == {0: 35}
 
 
-async def test_what_comes_with_a_later_entry_of_the_round_is_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_of_a_later_entry_of_the_round_are_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of very many topics have an entry each; what was dropped is weighed against all of them."""
     monkeypatch.setattr(round_uploads, "ENTRY_BYTES_MAX", 1)
     store = StoreWithHook()

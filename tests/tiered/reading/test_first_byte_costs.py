@@ -1,6 +1,6 @@
-"""How many requests a reader of history waits for before it has its first record: at most three, wherever that lies.
+"""How many requests a reader of history waits for before it has its first record: at most three in all cases.
 
-With the catalog in memory, as a broker has it, and nothing else; and for whoever has to open the catalog first.
+With only the catalog in memory, as a broker has it; and for readers that have to open the catalog first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pull_of(sent: Sent, *, cut_ms: int = 0, tags_codes: frozenset[int] | None = 
 
 
 async def first_byte(store: MemoryObjectStore, start: LaterReader, sent: Sent, pull: ColdPull) -> int:
-    """Requests of a pull by somebody who has the catalog alone; it gives the record."""
+    """Requests of a pull by a reader that holds only the catalog; it gives the record."""
     async with start.another(store, keeps=False) as later:
         result = await later.reader.pull(pull)
         assert result.status is ColdPullStatus.FOUND
@@ -90,7 +90,7 @@ async def test_the_first_record_of_a_large_piece() -> None:
     assert max((await check_first_bytes(history)).values()) <= FIRST_BYTE_MAX
 
 
-async def test_the_first_record_for_whoever_opens_the_catalog() -> None:
+async def test_the_first_record_for_a_reader_that_opens_the_catalog() -> None:
     """The catalog is its checkpoint's objects and the entries since, however long the history; then it is the same."""
     history = History()
     async with tier_of(history) as tier:

@@ -1,4 +1,4 @@
-"""A frame is fetched once, whoever waits and whoever leaves; what is kept stays within its bytes."""
+"""A frame is fetched once, whichever readers wait or are cancelled; the cache stays within its bytes."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_closing_ends_what_is_under_way(reader: SegmentReader, store: Gate
         await waiting
 
 
-async def test_what_has_left_the_catalog_is_forgotten(reader: SegmentReader) -> None:
+async def test_frames_out_of_the_catalog_are_evicted(reader: SegmentReader) -> None:
     cache = FrameCache()
     footer = await reader.log_footer()
     for index in range(3):
@@ -194,7 +194,7 @@ async def test_what_has_left_the_catalog_is_forgotten(reader: SegmentReader) -> 
     await cache.close()
 
 
-async def test_what_is_under_way_when_it_is_forgotten_is_not_kept(reader: SegmentReader, store: GatedStore) -> None:
+async def test_a_fetch_in_flight_at_the_eviction_is_not_kept(reader: SegmentReader, store: GatedStore) -> None:
     cache = FrameCache()
     infos = await frames(reader)
     store.gate.clear()
@@ -216,7 +216,7 @@ def bounded(reader: SegmentReader, store: GatedStore, budget: ByteBudget) -> Seg
     return opened
 
 
-async def test_what_is_on_its_way_is_held_in_the_budget(reader: SegmentReader, store: GatedStore) -> None:
+async def test_frames_in_flight_are_held_in_the_budget(reader: SegmentReader, store: GatedStore) -> None:
     infos = await frames(reader)
     budget = ByteBudget(infos[0].stored_bytes + infos[5].stored_bytes)
     reader, cache = bounded(reader, store, budget), FrameCache()
@@ -282,10 +282,10 @@ async def test_a_small_cache_reads_nothing_ahead(reader: SegmentReader, metered:
         cache.read_ahead(reader, infos)
         for _ in range(3):
             assert (await cache.get(reader, info, ahead=infos)).start_offset == info.start_offset
-    assert metered.counters.requests[Verb.GET_RANGE] == len(infos), "each frame once, for whoever reads it in order"
+    assert metered.counters.requests[Verb.GET_RANGE] == len(infos), "each frame once for a reader in order"
 
 
-async def test_what_was_read_ahead_and_not_used_is_bounded(reader: SegmentReader) -> None:
+async def test_unused_frames_read_ahead_are_bounded(reader: SegmentReader) -> None:
     infos = await frames(reader)
     cache = FrameCache(bytes_max=20 * infos[0].raw_bytes, ahead_bytes_max=3 * infos[0].stored_bytes)
     for start in range(0, len(infos), 2):

@@ -133,7 +133,7 @@ async def test_a_topic_is_read_back_in_large_ranges(is_packed: bool, weights: st
 
 @pytest.mark.parametrize("is_packed", [True, False], ids=["pieces", "segments"])
 async def test_a_single_look_fetches_its_frame_alone(is_packed: bool) -> None:
-    """In the middle of a run; whoever goes on from there gets more with the next one."""
+    """In the middle of a run; a reader that continues from there gets more with the next request."""
     history = await written(WEIGHTS["one"], rounds=1, is_packed=is_packed)
     topic = "topic-9"
     meter, cache = KindMeter(history.store), FrameCache()

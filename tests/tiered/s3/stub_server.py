@@ -1,4 +1,4 @@
-"""An S3 server that answers what it was told to, and keeps the heads of what it was asked."""
+"""An S3 server that gives prepared answers, and keeps the heads of its requests."""
 
 from __future__ import annotations
 

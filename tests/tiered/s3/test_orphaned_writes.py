@@ -1,4 +1,4 @@
-"""A connection that is lost before the body's writer has begun: the request fails, and nothing else is said."""
+"""A connection that is lost before the body's writer has begun: the request fails, and no other error is reported."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class LosingConnector(aiohttp.TCPConnector):
 
 
 async def fail_to_put(port: int, *, turns: int) -> None:
-    """A request that waits to be told to go on with its body, as those of S3 clients do."""
+    """A request that waits for `100 Continue` before its body, as those of S3 clients do."""
     async with aiohttp.ClientSession(connector=LosingConnector(turns)) as session:
         with pytest.raises(aiohttp.ClientError):
             await session.put(f"http://127.0.0.1:{port}/key", data=b"body", expect100=True)
 
 
 async def fail_otherwise() -> None:
-    raise aiohttp.ClientConnectionError("nobody took it")
+    raise aiohttp.ClientConnectionError("no result was read")
 
 
 async def test_only_the_request_fails() -> None:
-    loop, told = asyncio.get_running_loop(), []
-    loop.set_exception_handler(lambda _loop, context: told.append(context))
+    loop, reported = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _loop, context: reported.append(context))
     for _ in range(2):
         pass_over_orphaned_writes(loop)
 
@@ -57,10 +57,10 @@ async def test_only_the_request_fails() -> None:
         for turns in range(6):
             await fail_to_put(server.sockets[0].getsockname()[1], turns=turns)
     gc.collect()
-    assert told == []
+    assert reported == []
 
     task = asyncio.create_task(fail_otherwise())
     await asyncio.wait([task])
     del task
     gc.collect()
-    assert [str(context["exception"]) for context in told] == ["nobody took it"]
+    assert [str(context["exception"]) for context in reported] == ["no result was read"]

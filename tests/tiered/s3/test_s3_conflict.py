@@ -1,4 +1,4 @@
-"""409 ConditionalRequestConflict, which AWS gives to racing conditional writes: nobody has decided, try again.
+"""409 ConditionalRequestConflict, which AWS answers to racing conditional writes: none has won, the client retries.
 
 No server that runs here ever answers it, so a proxy before one does.
 """
@@ -50,7 +50,7 @@ async def store_behind(proxy: S3Proxy) -> ObjectStore:
     return await open_object_store(proxy.bucket.cold_url, ObjectStoreOptions(retry=AT_ONCE))
 
 
-async def test_a_conflict_is_tried_again_until_somebody_has_won(s3_bucket: S3Bucket) -> None:
+async def test_a_conflict_is_retried_until_one_writer_has_won(s3_bucket: S3Bucket) -> None:
     conflicts = Conflicts(count=2)
     async with S3Proxy(s3_bucket, rule=conflicts.rule) as proxy:
         store = await store_behind(proxy)
@@ -93,7 +93,7 @@ async def test_a_commit_goes_through_conflicts_once(s3_bucket: S3Bucket) -> None
         await store.close()
 
 
-async def test_racing_writers_that_are_told_of_conflicts_do_not_both_commit(s3_bucket: S3Bucket) -> None:
+async def test_racing_writers_that_get_conflicts_do_not_both_commit(s3_bucket: S3Bucket) -> None:
     random = Random(7)
 
     async def rule(request: ProxiedRequest, forward: Forward) -> web.Response:

@@ -73,10 +73,10 @@ async def test_every_source_is_known() -> None:
 
 async def test_a_profile_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = S3Options(bucket="bucket", endpoint="http://127.0.0.1:9")
-    sentence = r"cannot be set up bucket=bucket reason=.*\(nobody\)"
+    sentence = r"cannot be set up bucket=bucket reason=.*\(missing\)"
     with pytest.raises(InvalidRequestError, match=sentence):
-        await S3ObjectStore.open(replace(reached, credentials=("profile",), profile="nobody"))
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+        await S3ObjectStore.open(replace(reached, credentials=("profile",), profile="missing"))
+    monkeypatch.setenv("AWS_PROFILE", "missing")
     with pytest.raises(InvalidRequestError, match=sentence):
         await S3ObjectStore.open(reached)
 

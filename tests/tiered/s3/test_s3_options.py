@@ -27,8 +27,8 @@ ALL = {CLASS: "STANDARD_IA", SSE: "aws:kms", KEY_ID: "arn:aws:kms:k/1"}
 ENCRYPTED = {SSE: "aws:kms", KEY_ID: "arn:aws:kms:k/1"}
 
 
-def said(head: str) -> dict[str, str]:
-    """What a request's head says of how the object is to be kept."""
+def storage_headers(head: str) -> dict[str, str]:
+    """Return the headers of a request that say how to store the object."""
     lines = (line.partition(":") for line in head.split("\r\n")[1:])
     named = {name.strip().lower(): value.strip() for name, _, value in lines}
     return {name: value for name, value in named.items() if name in ALL}
@@ -49,7 +49,7 @@ async def test_puts_and_conditional_creates_say_it() -> None:
         await store.create_if_absent(LOG, b"records")
         await store.put(HINT, b"1")
         await store.create_if_absent(KEYS.ledger_entry(1), b"{}")
-        assert [said(head) for head in stub.requests] == [ALL, ALL, ENCRYPTED, ENCRYPTED]
+        assert [storage_headers(head) for head in stub.requests] == [ALL, ALL, ENCRYPTED, ENCRYPTED]
         assert ["if-none-match: *" in head.lower() for head in stub.requests] == [False, True, False, True]
 
 
@@ -60,9 +60,9 @@ async def test_an_upload_in_parts_says_it_when_it_begins() -> None:
         first, *parts, last = stub.requests
         assert first.startswith("POST ")
         assert "?uploads" in first.split("\r\n")[0]
-        assert said(first) == ALL
+        assert storage_headers(first) == ALL
         # S3 refuses these of a part and of the end.
-        assert [said(head) for head in (*parts, last)] == [{}, {}, {}]
+        assert [storage_headers(head) for head in (*parts, last)] == [{}, {}, {}]
 
 
 async def test_the_doctors_own_requests_say_it() -> None:
@@ -74,17 +74,17 @@ async def test_the_doctors_own_requests_say_it() -> None:
         await S3Probes(store, bench).probe_checksums()
         puts = [head for head in stub.requests if head.startswith("PUT ")]
         assert len(puts) >= 4
-        assert all(said(head) == ALL for head in puts)
+        assert all(storage_headers(head) == ALL for head in puts)
 
 
-async def test_nothing_is_said_unless_asked_for() -> None:
+async def test_no_storage_header_is_sent_by_default() -> None:
     async with stubbed() as (stub, store):
         stub.answer(200)
         await store.put(LOG, b"records")
-        assert said(stub.requests[0]) == {}
+        assert storage_headers(stub.requests[0]) == {}
 
 
-def test_what_keeps_history() -> None:
+def test_storage_options_of_history_objects() -> None:
     identity = SegmentId(1, 2)
     history = [
         *KEYS.segment("t", identity),
@@ -122,7 +122,7 @@ def test_what_keeps_history() -> None:
         ("secret_key=***", "opens nothing"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: str, words: str) -> None:
+def test_contradictory_options_are_refused(options: str, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         parse_s3_url(f"s3://bucket?{options}")
 

@@ -1,4 +1,4 @@
-"""What the meter counts of an S3 store, and what a proxy before the server has seen."""
+"""Requests that the meter counts for an S3 store, and requests that a proxy before the server has seen."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def opened(bucket: S3Bucket, meter: CostMeter) -> RetryingObjectStore:
 
 
 def kind_of_seen(method: str, query: str) -> str:
-    """As the bill has it: listings and deletes are told by their query."""
+    """Name the kind as the bill does: the query marks listings and deletes."""
     if method == "POST" and query.startswith("delete"):
         return "delete"
     if method == "GET" and ("list-type" in query or query.startswith(("uploads", "prefix"))):
@@ -75,7 +75,7 @@ def counted_and_seen(meter: CostMeter, proxy: S3Proxy) -> tuple[dict[str, int], 
 
 
 @pytest.mark.s3
-async def test_what_is_counted_is_what_a_proxy_before_the_server_has_seen(any_s3_bucket: S3Bucket) -> None:
+async def test_the_counted_requests_equal_those_seen_by_a_proxy(any_s3_bucket: S3Bucket) -> None:
     """Uploads in parts, repetitions, bulk deletes of more than 1000 keys, pages of listings, unfinished uploads."""
     trouble = Trouble()
     meter = CostMeter(KEYS, lambda: 0)

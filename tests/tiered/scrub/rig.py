@@ -66,7 +66,7 @@ START_MS = 1_700_000_000_000
 
 
 class ScrubRig:
-    """One broker's log and cold tier. `local_from`: what lies before that in the log counts as deleted."""
+    """One broker's log and cold tier. `local_from`: records before that offset of the log count as deleted."""
 
     service: TierService
     writer: LedgerWriter
@@ -350,8 +350,8 @@ class ScrubRig:
     def _scrubber(self) -> Scrubber:
         return Scrubber(self.writer.store, KEYS, WriterView(self.writer, self.states), self.clock)
 
-    async def look(self, *, deep: bool = True) -> ScrubReport:
-        """As somebody scrubs who has only the bucket."""
+    async def scrub_bucket(self, *, deep: bool = True) -> ScrubReport:
+        """Scrub as a reader does that has only the bucket."""
         return await Scrubber(self.store, KEYS, BucketView(self.store, KEYS), self.clock).run(ScrubOptions(deep=deep))
 
 

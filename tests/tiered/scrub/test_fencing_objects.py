@@ -2,7 +2,7 @@
 
     missing, truncated, bit-flipped, exchanged, extra   x   ballots, proposals
 
-Content of a ballot is read by nobody, so only that of the highest is looked at byte by byte. A proposal that is missing
+No code reads the content of a ballot, so only that of the highest is compared byte by byte. A proposal that is missing
 was settled.
 """
 
@@ -25,7 +25,7 @@ from thermocline.tiered.ledger.ledger_writer import LedgerWriter
 from thermocline.tiered.objects.errors import LedgerCorruptError
 
 OLD_BALLOT = f"{0:020}-{7:032x}"
-"""Of a writer whom the rig's has fenced."""
+"""Of a writer that the rig's writer has fenced."""
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def next_entry(rig: ScrubRig) -> bytes:
 
 
 async def check_sound(rig: ScrubRig, *, garbage_count: int = 0) -> None:
-    for report in (await rig.scrub(), await rig.scrub(deep=False), await rig.look()):
+    for report in (await rig.scrub(), await rig.scrub(deep=False), await rig.scrub_bucket()):
         assert (report.findings, report.notes, report.garbage_count) == ((), (), garbage_count)
 
 
@@ -94,8 +94,8 @@ async def test_a_damaged_ballot_is_found_if_it_matters_and_put_back(rig: ScrubRi
         return
     (finding,) = (await rig.scrub(deep=False)).findings
     assert (finding.kind, finding.key) == (ObjectKind.BALLOT, key)
-    looked = {each.key for each in (await rig.look()).findings}
-    assert looked == (set() if damage == "missing" else {key}), "who has only the bucket knows of no other"
+    looked = {each.key for each in (await rig.scrub_bucket()).findings}
+    assert looked == (set() if damage == "missing" else {key}), "a reader of the bucket sees no other"
     (healed,) = (await rig.scrub(heal=True)).findings
     assert healed.outcome is Outcome.HEALED
     assert rig.objects.objects[key] == BALLOT_BYTES
@@ -106,7 +106,7 @@ async def test_a_ballot_exchanged_with_a_proposal(rig: ScrubRig) -> None:
     ballot, proposal = objects_of(rig, ObjectKind.BALLOT)[-1], KEYS.proposal(rig.catalog.version + 1, OLD_BALLOT)
     await rig.objects.put(proposal, next_entry(rig))
     await swap(rig.objects, ballot, proposal)
-    assert {finding.key for finding in (await rig.look()).findings} == {ballot, proposal}
+    assert {finding.key for finding in (await rig.scrub_bucket()).findings} == {ballot, proposal}
     report = await rig.scrub(heal=True)
     assert {finding.key for finding in report.findings} == {ballot, proposal}
     assert report.is_sound
@@ -121,7 +121,7 @@ async def test_a_damaged_proposal_for_the_next_version_is_found_and_settled(rig:
     await rig.objects.put(proposal, next_entry(rig))
     await check_sound(rig)
     await DAMAGE[damage](rig.objects, proposal, Random(damage))
-    for report in (await rig.scrub(), await rig.look()):
+    for report in (await rig.scrub(), await rig.scrub_bucket()):
         assert [(each.kind, each.key, each.problem) for each in report.findings] == [
             (ObjectKind.PROPOSAL, proposal, Problem.DAMAGED)
         ]
@@ -130,18 +130,18 @@ async def test_a_damaged_proposal_for_the_next_version_is_found_and_settled(rig:
     await check_sound(rig, garbage_count=1)
 
 
-async def test_a_proposal_of_another_version_of_nobody_or_for_later(rig: ScrubRig) -> None:
+async def test_a_proposal_of_another_version_without_a_ballot_or_for_later(rig: ScrubRig) -> None:
     data, following = next_entry(rig), rig.catalog.version + 1
     misplaced = KEYS.proposal(following, OLD_BALLOT)
-    nobody = f"{0:020}-{8:032x}"
+    missing_ballot = f"{0:020}-{8:032x}"
     extra = KEYS.proposal(following + 3, OLD_BALLOT)
     await rig.objects.put(misplaced, rig.objects.objects[KEYS.ledger_entry(following - 1)])
-    await rig.objects.put(KEYS.proposal(following, nobody), data)
+    await rig.objects.put(KEYS.proposal(following, missing_ballot), data)
     await rig.objects.put(extra, data)
-    found = {(each.kind, each.key, each.problem) for each in (await rig.look()).findings}
+    found = {(each.kind, each.key, each.problem) for each in (await rig.scrub_bucket()).findings}
     assert found == {
         (ObjectKind.PROPOSAL, misplaced, Problem.MISPLACED),
-        (ObjectKind.BALLOT, KEYS.ballot(nobody), Problem.MISSING),
+        (ObjectKind.BALLOT, KEYS.ballot(missing_ballot), Problem.MISSING),
         (ObjectKind.PROPOSAL, extra, Problem.EXTRA),
     }
     healed = {each.key: each.outcome for each in (await rig.scrub(heal=True)).findings}
@@ -165,7 +165,7 @@ async def test_a_damaged_proposal_that_may_have_been_chosen_is_never_published(r
     with pytest.raises(LedgerCorruptError):
         await claim(90)
     assert KEYS.ledger_entry(version + 1) not in rig.objects.objects
-    assert [each.key for each in (await rig.look()).findings] == [proposal]
+    assert [each.key for each in (await rig.scrub_bucket()).findings] == [proposal]
     await rig.objects.delete(proposal)  # its writer is known to be dead
     await claim(91)
     rig.put("orders", 5)

@@ -1,4 +1,4 @@
-"""Index objects under damage: found by whoever scrubs, made anew by the writer, and never needed for an answer.
+"""Index objects under damage: a scrub finds it, the writer rebuilds the object, and no answer needs it.
 
 missing, truncated, bit-flipped, exchanged, extra   x   objects of keys, objects of places
 """
@@ -44,7 +44,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[S
 
 
 async def check_lookups(rig: ScrubRig, *, blooms: BloomCache | None = None, fresh: FreshIndex | None = None) -> None:
-    """Every record is found by its key and by its place; nobody else is."""
+    """Every record is found by its key and by its place; a missing key finds none."""
     cache = FrameCache()
     reader = ColdReader(rig.store, catalog=lambda: rig.catalog, cache=cache, blooms=blooms, fresh=fresh)
     try:
@@ -59,14 +59,14 @@ async def check_lookups(rig: ScrubRig, *, blooms: BloomCache | None = None, fres
             for key, expected in by_key.items():
                 found = await reader.query_key(topic, key, begin_ms=0, end_ms=1 << 60, count_max=64, cut_ms=0)
                 assert [bytes(each) for each in found] == [record for _, record in sorted(expected, reverse=True)]
-            assert await reader.query_key(topic, "nobody", begin_ms=0, end_ms=1 << 60, count_max=64, cut_ms=0) == []
+            assert await reader.query_key(topic, "missing", begin_ms=0, end_ms=1 << 60, count_max=64, cut_ms=0) == []
     finally:
         await reader.close()
         await cache.close()
 
 
 async def check_whole(rig: ScrubRig) -> None:
-    for report in (await rig.scrub(), await rig.look(), await rig.scrub(deep=False)):
+    for report in (await rig.scrub(), await rig.scrub_bucket(), await rig.scrub(deep=False)):
         assert report.findings == ()
         assert report.index_count == len(rig.catalog.indexes)
     assert await open_catalog(rig.store, KEYS) == rig.catalog
@@ -89,7 +89,7 @@ async def test_damage_is_found_answers_stay_and_it_is_made_anew(rig: ScrubRig, d
         key = random.choice([key for key in keys if f"/{folder}/" in key])
         await DAMAGE[damage](rig.objects, key, random)
         await check_lookups(rig)
-        for report in (await rig.scrub(), await rig.look()):
+        for report in (await rig.scrub(), await rig.scrub_bucket()):
             (finding,) = report.findings
             assert (finding.key, finding.kind, finding.outcome) == (key, ObjectKind.INDEX, Outcome.FOUND)
         healed = await rig.scrub(heal=True)
@@ -101,14 +101,14 @@ async def test_two_that_are_exchanged_are_made_anew(rig: ScrubRig) -> None:
     one, two = objects_of(rig, ObjectKind.INDEX)[:2]
     await swap(rig.objects, one, two)
     await check_lookups(rig)
-    assert {finding.key for finding in (await rig.look()).findings} == {one, two}
+    assert {finding.key for finding in (await rig.scrub_bucket()).findings} == {one, two}
     report = await rig.scrub(heal=True)
     assert {finding.key for finding in report.findings} == {one, two}
     assert report.is_sound
     await check_whole(rig)
 
 
-async def test_one_that_nobody_names_is_found_and_collected(rig: ScrubRig) -> None:
+async def test_an_unnamed_index_object_is_found_and_collected(rig: ScrubRig) -> None:
     key = KEYS.index("forever", SegmentId(0, 7))
     await rig.objects.put(key, b"an orphan")
     report = await rig.scrub()

@@ -15,24 +15,24 @@ from thermocline.tiered.scrub.known_damage import broken_now, damage_after
 
 
 class Memory:
-    """A rig, and what its scrubs have told so far."""
+    """A rig, and the findings of its scrubs so far."""
 
     def __init__(self, rig: ScrubRig) -> None:
         self.rig = rig
-        self.known: tuple[Finding, ...] = ()
+        self.findings: tuple[Finding, ...] = ()
         self.cursor = ""
 
     async def scrub(self, *, deep: bool, heal: bool = False, budget_bytes: int | None = None) -> int:
         """How much is broken by then."""
         begun_at = self.cursor if deep else ""
         report = await self.rig.scrub(deep=deep, heal=heal, budget_bytes=budget_bytes, cursor=begun_at)
-        self.known = damage_after(self.known, report, cursor=begun_at)
+        self.findings = damage_after(self.findings, report, cursor=begun_at)
         self.cursor = report.cursor if deep else self.cursor
         return self.count
 
     @property
     def count(self) -> int:
-        return len(broken_now(self.known, self.rig.catalog))
+        return len(broken_now(self.findings, self.rig.catalog))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_a_deep_scrub_settles_it_when_it_comes_to_it(memory: Memory) -> No
     assert counts == [1, 1, 0, 0], "read again third"
 
 
-async def test_what_has_left_the_catalog_is_broken_no_more(memory: Memory) -> None:
+async def test_findings_out_of_the_catalog_are_dropped(memory: Memory) -> None:
     await flip_bit(memory.rig.objects, objects_of(memory.rig, ObjectKind.LOG)[0], Random(1))
     assert await memory.scrub(deep=True) == 1
     memory.rig.cut_ms = memory.rig.clock.now_ms + 1

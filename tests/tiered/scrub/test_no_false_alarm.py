@@ -101,7 +101,7 @@ async def scrub_beside_life(folder: Path, seed: str, *, packs: bool, fencing: Fe
                     if number >= SCRUBS_PER_RUN and rig.catalog.readable_from > 1:
                         break
                     deep = random.random() < 0.6
-                    scrub = rig.scrub(deep=deep) if random.random() < 0.6 else rig.look(deep=deep)
+                    scrub = rig.scrub(deep=deep) if random.random() < 0.6 else rig.scrub_bucket(deep=deep)
                     doctor = [examine(rig, Random(f"{seed}/{number}"))] if random.random() < 0.3 else []
                     report, *_ = await asyncio.gather(scrub, *doctor)
                     assert report.findings == (), (seed, report.findings)

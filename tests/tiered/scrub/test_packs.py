@@ -1,4 +1,4 @@
-"""Packs are objects like any other: every damage to one is found, what is hot is healed, what is lost is named.
+"""Packs under damage: a scrub finds every damaged object, heals it from local files, or names the lost ranges.
 
 pack            missing, truncated, bit-flipped, swapped, extra; in logs, columns, indexes, sections, trailer
 its catalog     the checkpoints' object of packs, as every object of the ledger
@@ -55,8 +55,8 @@ def packs_of(rig: ScrubRig) -> list[PackEntry]:
 
 
 async def check_whole(rig: ScrubRig) -> None:
-    """Nothing is wrong any more, for whoever looks; what is read back is what the log holds."""
-    for report in (await rig.scrub(), await rig.look()):
+    """No scrub finds damage any more, and reads return the records of the log."""
+    for report in (await rig.scrub(), await rig.scrub_bucket()):
         assert report.findings == ()
         assert report.notes == ()
     for topic in TOPICS:
@@ -87,7 +87,12 @@ async def flip_in(rig: ScrubRig, pack: PackEntry, place: str, random: Random) ->
 
 async def test_a_sound_tier_has_no_findings(rig: ScrubRig) -> None:
     assert len(packs_of(rig)) == 6
-    for report in (await rig.scrub(), await rig.scrub(deep=False), await rig.look(), await rig.look(deep=False)):
+    for report in (
+        await rig.scrub(),
+        await rig.scrub(deep=False),
+        await rig.scrub_bucket(),
+        await rig.scrub_bucket(deep=False),
+    ):
         assert report.findings == ()
         assert (report.segment_count, report.pack_count) == (0, 6)
     assert (await rig.scrub()).deep_segment_count == 6
@@ -99,7 +104,7 @@ async def test_damage_is_found_and_healed(rig: ScrubRig, damage: str) -> None:
     random = Random(f"pack/{damage}")
     for key in random.sample([pack.key for pack in packs_of(rig)], 3):
         await DAMAGE[damage](rig.objects, key, random)
-        for report in (await rig.look(), await rig.scrub()):
+        for report in (await rig.scrub_bucket(), await rig.scrub()):
             assert outcomes(report) == [(ObjectKind.PACK, key, Outcome.FOUND)]
         healed = await rig.scrub(heal=True)
         assert outcomes(healed) == [(ObjectKind.PACK, key, Outcome.HEALED)]
@@ -113,7 +118,7 @@ async def test_a_bit_anywhere_in_a_pack_is_found_and_healed(rig: ScrubRig, place
     for _ in range(4):
         pack = random.choice(packs_of(rig))
         await flip_in(rig, pack, place, random)
-        assert outcomes(await rig.look()) == [(ObjectKind.PACK, pack.key, Outcome.FOUND)]
+        assert outcomes(await rig.scrub_bucket()) == [(ObjectKind.PACK, pack.key, Outcome.FOUND)]
         assert outcomes(await rig.scrub(heal=True)) == [(ObjectKind.PACK, pack.key, Outcome.HEALED)]
         await check_whole(rig)
 
@@ -132,19 +137,19 @@ async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, i
         rig.delete_local()
     one, two = packs_of(rig)[0].key, packs_of(rig)[-1].key
     await swap(rig.objects, one, two)
-    for report in (await rig.look(), await rig.scrub(heal=True)):
+    for report in (await rig.scrub_bucket(), await rig.scrub(heal=True)):
         assert {finding.key for finding in report.findings} == {one, two}
         assert {finding.problem for finding in report.findings} <= {Problem.MISPLACED, Problem.SIZE}
     assert report.is_sound
     await check_whole(rig)
 
 
-async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> None:
+async def test_extra_objects_are_found_and_deleted_if_allowed(rig: ScrubRig) -> None:
     unknown = KEYS.pack("forever", SegmentId(9, 1))
-    await rig.objects.put(unknown, b"who knows")
+    await rig.objects.put(unknown, b"unknown content")
     async with rig.opened():
         orphan = KEYS.pack("h015", SegmentId(1, 900))
-        await rig.objects.put(orphan, b"who knows")
+        await rig.objects.put(orphan, b"unknown content")
         report = await rig.scrub(heal=True)
         assert {(each.kind, each.key, each.problem, each.outcome) for each in report.findings} == {
             (ObjectKind.PACK, unknown, Problem.EXTRA, Outcome.FOUND),
@@ -162,7 +167,7 @@ async def test_the_catalog_of_packs_is_put_back(rig: ScrubRig, damage: str) -> N
     assert keys
     before = rig.objects.objects[keys[-1]]
     await DAMAGE[damage](rig.objects, keys[-1], random)
-    assert not (await rig.look()).is_sound
+    assert not (await rig.scrub_bucket()).is_sound
     assert outcomes(await rig.scrub(heal=True)) == [(ObjectKind.CHECKPOINT_BUCKET, keys[-1], Outcome.HEALED)]
     assert rig.objects.objects[keys[-1]] == before
     await check_whole(rig)
@@ -173,7 +178,7 @@ async def test_the_catalog_of_packs_exchanged_with_another(rig: ScrubRig) -> Non
     one, two, before = keys[0], keys[-1], rig.objects.objects
     assert before[one] != before[two]
     await swap(rig.objects, one, two)
-    assert {one, two} <= {finding.key for finding in (await rig.look()).findings}
+    assert {one, two} <= {finding.key for finding in (await rig.scrub_bucket()).findings}
     report = await rig.scrub(heal=True)
     assert {finding.key for finding in report.findings} == {one, two}
     assert report.is_sound
@@ -247,7 +252,7 @@ async def test_a_damaged_frame_takes_only_its_own_records(rig: ScrubRig) -> None
 
 @pytest.mark.parametrize("how", ["whole", "sections and logs"])
 async def test_a_lost_pack_is_named_by_topic_queue_and_offsets_and_comes_back(rig: ScrubRig, how: str) -> None:
-    """Also by a scrub that knows no entry of its pieces: the ledger's ranges are enough."""
+    """Also by a scrub without the entries of its pieces: the ledger's ranges are enough."""
     rig.delete_local()
     pack = packs_of(rig)[1]
     before = rig.objects.objects[pack.key]
@@ -283,7 +288,7 @@ async def test_a_lost_pack_is_named_by_topic_queue_and_offsets_and_comes_back(ri
 
 
 async def test_a_purge_names_a_broken_pack_that_is_kept(rig: ScrubRig) -> None:
-    """Whose bytes lie in it besides nobody can tell any more."""
+    """Without its sections no reader can tell which other topics the pack holds."""
     rig.delete_local()
     pack = packs_of(rig)[1]
     damaged = bytearray(rig.objects.objects[pack.key])
@@ -374,7 +379,7 @@ async def test_damage_to_a_merged_segment_is_found_and_healed(merged: ScrubRig, 
         assert not (await merged.scrub(deep=False)).is_sound
     else:
         await DAMAGE[damage](merged.objects, key, random)
-    assert {finding.key for finding in (await merged.look()).findings} == {key}
+    assert {finding.key for finding in (await merged.scrub_bucket()).findings} == {key}
     report = await merged.scrub(heal=True)
     assert [finding.outcome for finding in report.findings] == [Outcome.HEALED]
     await check_whole(merged)

@@ -1,4 +1,4 @@
-"""What is damaged and not hot any more: its readers are told, by name; nobody else notices."""
+"""Damaged ranges without a local copy: their readers get an error that names them; other readers are not affected."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ async def test_one_damaged_frame_takes_only_its_own_records(rig: ScrubRig) -> No
     assert not report.is_sound
     refused, errors = await read_each(rig)
     assert refused == {queue_id: list(lost)}
-    told = errors[0].context
-    assert (told["topic"], told["queue_id"], told["queue_offset"]) == (TOPIC, queue_id, lost.start)
-    assert (told["frame"], told["lost_offsets"]) == (2, f"[{lost.start}, {lost.stop})")
-    assert segment.log.key in str(told["objects"])
+    context = errors[0].context
+    assert (context["topic"], context["queue_id"], context["queue_offset"]) == (TOPIC, queue_id, lost.start)
+    assert (context["frame"], context["lost_offsets"]) == (2, f"[{lost.start}, {lost.stop})")
+    assert segment.log.key in str(context["objects"])
     # A consumer that comes along stops in front of them, and is never led past.
     with pytest.raises(QuarantinedError):
         await rig.cold(TOPIC)
@@ -116,7 +116,7 @@ async def test_one_damaged_frame_takes_only_its_own_records(rig: ScrubRig) -> No
     assert [(each.problem, each.outcome) for each in again.findings] == [(Problem.LOST, Outcome.QUARANTINED)]
 
 
-async def test_what_is_restored_comes_back(rig: ScrubRig) -> None:
+async def test_a_restored_object_is_readable_again(rig: ScrubRig) -> None:
     segment = topic_of(rig).segments[1]
     before = rig.objects.objects[segment.log.key]
     await rig.objects.delete(segment.log.key)
@@ -201,7 +201,7 @@ async def test_logs_that_were_exchanged_find_their_segments_again(rig: ScrubRig)
     assert await rig.cold(TOPIC) == rig.hot(TOPIC)
 
 
-async def test_what_is_still_hot_of_a_lost_segment_is_saved(rig: ScrubRig) -> None:
+async def test_the_local_part_of_a_lost_segment_is_saved(rig: ScrubRig) -> None:
     segment = topic_of(rig).segments[3]
     await rig.objects.delete(segment.log.key)
     rig.local_from = (segment.min_physical_offset + segment.end_physical_offset) // 2
@@ -301,7 +301,7 @@ async def test_another_topics_records_are_never_taken_for_its_own(tmp_path: Path
         rig.close()
 
 
-async def test_what_is_hot_but_damaged_heals_nothing(rig: ScrubRig) -> None:
+async def test_a_damaged_local_copy_heals_nothing(rig: ScrubRig) -> None:
     """Local records are taken only when their own checksums are right."""
     segment = topic_of(rig).segments[0]
     rig.local_from = 0

@@ -3,7 +3,7 @@
     missing, truncated, bit-flipped, swapped, extra   x   parts, entries, checkpoints' heads and buckets, hint, pins,
                                                           state snapshots
 
-A pin that is missing is one that was let go of: nothing can tell. One that is too much is one that somebody has made.
+A pin that is missing was removed by its owner: no check can tell. An extra one was made by another reader.
 Packs, and the checkpoints' objects that name them: test_packs.py; index objects: test_indexes.py; ballots and
 proposals: test_fencing_objects.py.
 """
@@ -77,9 +77,9 @@ def states_of(rig: ScrubRig) -> list[StateSnapshot]:
 
 
 async def check_whole(rig: ScrubRig) -> None:
-    """Nothing is wrong any more, for whoever looks; what is read back is what the log holds."""
+    """No scrub finds damage any more, and reads return the records of the log."""
     assert len(states_of(rig)) == KEPT_COUNT
-    for report in (await rig.scrub(), await rig.look()):
+    for report in (await rig.scrub(), await rig.scrub_bucket()):
         assert report.findings == ()
         assert report.notes == ()
     for topic in TOPICS:
@@ -92,7 +92,12 @@ def test_each_kind_of_object_has_its_rows() -> None:
 
 
 async def test_a_sound_tier_has_no_findings(rig: ScrubRig) -> None:
-    for report in (await rig.scrub(), await rig.scrub(deep=False), await rig.look(), await rig.look(deep=False)):
+    for report in (
+        await rig.scrub(),
+        await rig.scrub(deep=False),
+        await rig.scrub_bucket(),
+        await rig.scrub_bucket(deep=False),
+    ):
         assert report.findings == ()
         assert report.notes == ()
         assert report.is_sound
@@ -130,14 +135,14 @@ async def test_damage_is_found_and_healed(rig: ScrubRig, kind: ObjectKind, damag
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_whoever_has_only_the_bucket_finds_it_too(rig: ScrubRig, kind: ObjectKind, damage: str) -> None:
+async def test_a_reader_of_the_bucket_finds_it_too(rig: ScrubRig, kind: ObjectKind, damage: str) -> None:
     if (kind, damage) in UNTELLABLE:
         return
     random = Random(f"bucket/{kind}/{damage}")
-    # Nothing but its writer knows of the newest entry when it is gone.
+    # Only its writer can tell that the newest entry is gone.
     key = random.choice(objects_of(rig, kind)[: -1 if kind is ObjectKind.LEDGER_ENTRY else None])
     await DAMAGE[damage](rig.objects, key, random)
-    report = await rig.look()
+    report = await rig.scrub_bucket()
     if (kind, damage) == (ObjectKind.STATE, "missing"):
         assert [finding.kind for finding in report.findings] == [kind]  # which of the two it was nothing tells
     else:
@@ -149,7 +154,7 @@ async def test_history_without_any_state_is_no_backup(rig: ScrubRig) -> None:
     keys = objects_of(rig, ObjectKind.STATE)
     for key in keys:
         await rig.objects.delete(key)
-    (finding,) = (await rig.look(deep=False)).findings
+    (finding,) = (await rig.scrub_bucket(deep=False)).findings
     assert (finding.kind, finding.problem) == (ObjectKind.STATE, Problem.MISSING)
     assert finding.detail == "there is none at all"
     assert found_keys(await rig.scrub(deep=False)) == set(keys)
@@ -173,7 +178,7 @@ async def test_old_states_are_garbage_and_go(rig: ScrubRig) -> None:
     async with rig.opened():  # a later epoch
         name = StateName(1, 1)
         await rig.objects.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"whatever it says")
-        for report in (await rig.scrub(), await rig.look()):
+        for report in (await rig.scrub(), await rig.scrub_bucket()):
             assert (report.findings, report.garbage_count) == ((), 1)
         await rig.scrub(heal=True)
         await check_whole(rig)
@@ -181,10 +186,10 @@ async def test_old_states_are_garbage_and_go(rig: ScrubRig) -> None:
 
 async def test_an_old_state_is_no_garbage_while_there_are_not_two_newer_ones_that_can_be_read(rig: ScrubRig) -> None:
     kept = objects_of(rig, ObjectKind.STATE)
-    async with rig.opened():  # a later epoch, and somebody else was faster
+    async with rig.opened():  # a later epoch, and another writer was faster
         foreign = KEYS.state(epoch=rig.writer.epoch, sequence=9)
         await rig.objects.put(foreign, b"whatever it says")
-        for report in (await rig.scrub(), await rig.look()):
+        for report in (await rig.scrub(), await rig.scrub_bucket()):
             assert (found_keys(report), report.garbage_count) == ({foreign}, 0)
         await rig.scrub(heal=True)
         assert set(kept) <= set(rig.objects.objects)
@@ -199,7 +204,7 @@ async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, k
     before = rig.objects.objects
     assert before[one] != before[two]
     await swap(rig.objects, one, two)
-    assert {one, two} <= found_keys(await rig.look())
+    assert {one, two} <= found_keys(await rig.scrub_bucket())
     report = await rig.scrub(heal=True)
     assert found_keys(report) == {one, two}
     assert all(finding.outcome is Outcome.HEALED for finding in report.findings)
@@ -217,7 +222,7 @@ async def test_a_hint_exchanged_with_a_pin(rig: ScrubRig) -> None:
     await check_whole(rig)
 
 
-async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> None:
+async def test_extra_objects_are_found_and_deleted_if_allowed(rig: ScrubRig) -> None:
     head = rig.catalog.version
     unknown = {
         f"{KEYS.topics_prefix}orders/notes.txt": ObjectKind.OTHER,
@@ -240,13 +245,13 @@ async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> No
         KEYS.checkpoint_packs(head + 9, epoch=1): ObjectKind.CHECKPOINT_BUCKET,
     }
     for key in unknown:
-        await rig.objects.put(key, b"who knows")
+        await rig.objects.put(key, b"unknown content")
     async with rig.opened():  # a later epoch
         orphans = KEYS.segment("orders", SegmentId(1, 900))
         relic = KEYS.checkpoint_bucket(2, 5, epoch=1)
         for key in (*orphans, relic):
-            await rig.objects.put(key, b"who knows")
-        looked = await rig.look()
+            await rig.objects.put(key, b"unknown content")
+        looked = await rig.scrub_bucket()
         assert found_keys(looked) == set(unknown)
         assert looked.garbage_count == len(orphans) + 1
         report = await rig.scrub()
@@ -256,19 +261,19 @@ async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> No
         healed = await rig.scrub(heal=True)
         assert {finding.key for finding in healed.findings if finding.outcome is Outcome.HEALED} == set(orphans)
         assert not healed.is_sound
-        left = set(rig.objects.objects)
-        assert set(unknown) <= left, "what is not ours is never deleted"
-        assert not {*orphans, relic} & left
+        remaining = set(rig.objects.objects)
+        assert set(unknown) <= remaining, "what is not ours is never deleted"
+        assert not {*orphans, relic} & remaining
         for key in unknown:
             await rig.objects.delete(key)
         await check_whole(rig)
 
 
-async def test_a_state_of_this_epoch_that_nobody_has_saved(rig: ScrubRig) -> None:
-    """Its writer knows that it is none of its own; whoever has only the bucket sees that it says nothing."""
+async def test_a_foreign_state_of_this_epoch(rig: ScrubRig) -> None:
+    """Its writer detects that it is none of its own; a reader of the bucket sees that its content is invalid."""
     key = KEYS.state(epoch=rig.writer.epoch, sequence=99)
-    await rig.objects.put(key, b"who knows")
-    assert [(each.key, each.problem) for each in (await rig.look()).findings] == [(key, Problem.DAMAGED)]
+    await rig.objects.put(key, b"unknown content")
+    assert [(each.key, each.problem) for each in (await rig.scrub_bucket()).findings] == [(key, Problem.DAMAGED)]
     assert [(each.key, each.problem) for each in (await rig.scrub()).findings] == [(key, Problem.EXTRA)]
     healed = await rig.scrub(heal=True)
     assert [(each.key, each.outcome) for each in healed.findings] == [(key, Outcome.FOUND)]
@@ -374,7 +379,7 @@ async def test_a_ledger_whose_only_way_in_has_lost_an_object_is_mended_first(rig
         await check_whole(rig)
 
 
-async def test_a_damaged_newest_entry_keeps_nobody_from_committing(rig: ScrubRig) -> None:
+async def test_a_damaged_newest_entry_does_not_prevent_commits(rig: ScrubRig) -> None:
     await flip_bit(rig.objects, KEYS.ledger_entry(rig.catalog.version), Random(2))
     rig.put("orders", 20)
     await rig.seal()
@@ -382,15 +387,15 @@ async def test_a_damaged_newest_entry_keeps_nobody_from_committing(rig: ScrubRig
     await check_whole(rig)
 
 
-async def test_what_is_extra_or_missing_beside_the_newest_entry(rig: ScrubRig) -> None:
-    """A reader of the bucket sees an entry behind a gap; the writer knows that it has written none there."""
+async def test_extra_or_missing_entries_beside_the_newest_one(rig: ScrubRig) -> None:
+    """A reader of the bucket sees an entry behind a gap; the writer detects that it has written none there."""
     for _ in range(2):
         rig.put("orders", 20)
         await rig.seal()
     head = rig.catalog.version
     data = rig.objects.objects[KEYS.ledger_entry(head)]
     await rig.objects.delete(KEYS.ledger_entry(head - 1))
-    (finding,) = (await rig.look()).findings
+    (finding,) = (await rig.scrub_bucket()).findings
     assert (finding.key, finding.problem) == (KEYS.ledger_entry(head - 1), Problem.MISSING)
     assert (await rig.scrub(heal=True)).is_sound
     assert rig.objects.objects[KEYS.ledger_entry(head)] == data

@@ -172,7 +172,7 @@ async def test_a_restart_goes_on_where_the_process_was(automatic: Automatic) -> 
     assert read_again < sum(automatic.sizes.values()), "what was read before the restarts was not read again"
 
 
-async def test_no_day_sees_more_than_the_budget_and_too_small_a_one_is_said(
+async def test_no_day_exceeds_the_budget_and_too_small_a_one_is_reported(
     automatic: Automatic, caplog: pytest.LogCaptureFixture
 ) -> None:
     total, largest = sum(automatic.sizes.values()), max(size for _, size in named_sizes(automatic.rig.catalog))
@@ -223,7 +223,7 @@ async def test_the_look_at_the_beginning_keeps_to_the_request_budget(automatic: 
     assert automatic.scrub.steady_report().pass_started_ms > 0
 
 
-async def test_what_was_healed_or_read_again_and_right_is_not_broken_any_more(automatic: Automatic) -> None:
+async def test_findings_that_are_healed_or_read_as_sound_are_dropped(automatic: Automatic) -> None:
     key = next(iter(automatic.sizes))
     path = automatic.folder / "bucket" / key
     good = path.read_bytes()

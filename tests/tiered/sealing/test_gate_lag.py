@@ -42,7 +42,7 @@ def ahead(tier: SyntheticColdTier) -> float:
 
 
 @pytest.mark.parametrize("is_indexed", [True, False], ids=["indexed", "without merging"])
-async def test_what_is_committed_stays_near_what_waits(is_indexed: bool) -> None:
+async def test_the_committed_offset_stays_near_the_waiting_ones(is_indexed: bool) -> None:
     hot, random, most = SyntheticHotTier(), Random(1), 0.0
     topics = {name: SyntheticTopic() for name in (*BUSY, *IDLE)}
     config = CONFIG if is_indexed else replace(CONFIG, merge_bytes_per_second=0)

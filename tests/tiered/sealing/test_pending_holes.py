@@ -19,7 +19,7 @@ def offsets(found: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
 
 
 @given(dropped=ranges, held=ranges)
-def test_what_is_declared_was_dropped_and_is_held_by_nobody(
+def test_declared_ranges_were_dropped_and_no_object_holds_them(
     dropped: list[tuple[int, int, int]], held: list[tuple[int, int, int]]
 ) -> None:
     pending = PendingHoles()
@@ -34,7 +34,7 @@ def test_what_is_declared_was_dropped_and_is_held_by_nobody(
     assert pending.take("T", 3, ()) == ()
 
 
-def test_lives_of_a_topic_are_apart() -> None:
+def test_incarnations_of_a_topic_are_apart() -> None:
     pending = PendingHoles()
     pending.add("T", 3, QueueHole(0, 0, 5))
     pending.add("T", 4, QueueHole(0, 7, 9))
@@ -45,7 +45,7 @@ def test_lives_of_a_topic_are_apart() -> None:
     assert len(pending) == 1
 
 
-def test_what_is_dropped_bit_by_bit_is_one_hole() -> None:
+def test_adjacent_drops_are_one_hole() -> None:
     pending = PendingHoles()
     for start in range(0, 100, 10):
         pending.add("T", 3, QueueHole(0, start, start + 10))

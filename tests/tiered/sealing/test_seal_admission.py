@@ -49,7 +49,7 @@ def test_with_a_whole_burst_saved_up_the_longest_waiting_are_sealed() -> None:
     assert admission.is_widened
 
 
-def test_what_cannot_be_paid_for_by_segments_is_packed_with_all_that_waits() -> None:
+def test_topics_beyond_the_budget_of_segments_are_packed_with_all_waiting_ones() -> None:
     spender = Spender(1_600)
     admission = admission_of(spender)
     asked: list[tuple[int, bool]] = []
@@ -71,7 +71,7 @@ def test_what_cannot_be_paid_for_by_segments_is_packed_with_all_that_waits() -> 
     assert len(admission.waiting) == 20, "those of the same round wait still"
 
 
-def test_what_must_be_sealed_is_whatever_it_costs_and_that_is_counted() -> None:
+def test_forced_seals_beyond_the_budget_run_and_are_counted() -> None:
     spender = Spender(1_600)
     admission = admission_of(spender)
     spender.spend(5_000)
@@ -85,7 +85,7 @@ def test_what_must_be_sealed_is_whatever_it_costs_and_that_is_counted() -> None:
     assert not admission.is_over_age(1, now_ms=24 * 3_600_000)
 
 
-def test_what_must_be_sealed_and_can_be_paid_for_is_not_beyond_the_budget() -> None:
+def test_forced_seals_within_the_budget_are_not_counted_as_excess() -> None:
     spender = Spender(1_600)
     admission = admission_of(spender)
     spender.spend(193)
@@ -112,7 +112,7 @@ def test_a_round_that_costs_more_than_a_burst_is_made_with_a_whole_one() -> None
         assert admission.admit(due(5), dear, now_ms=spender.now_ms).topics == []
 
 
-def test_who_was_refused_comes_before_whoever_asks_later() -> None:
+def test_a_refused_request_comes_before_later_ones() -> None:
     """Sealing asks every second, for little: it may not take from under merging what that saves up for."""
     spender = Spender(1_600)
     budget = spender.budget
@@ -130,7 +130,7 @@ def test_who_was_refused_comes_before_whoever_asks_later() -> None:
     assert budget.allows(2, who="seal")
 
 
-def test_who_has_stopped_asking_holds_nobody_up() -> None:
+def test_an_abandoned_request_does_not_delay_others() -> None:
     spender = Spender(1_600)
     spender.spend(200)
     assert not spender.budget.allows(50, who="merge")
@@ -166,8 +166,8 @@ def test_one_line_when_the_budget_yields_and_one_when_it_does_not_any_more(caplo
         with admission.paying(admission.admit(due(3, must=(1,)), cost_of, now_ms=spender.now_ms)):
             spender.spend(4)
         spender.now_ms += 1_000
-    said = [record.getMessage() for record in caplog.records if "yields" in record.getMessage()]
-    assert said == ["request budget yields, local files have to go requests_per_hour=1600"]
+    messages = [record.getMessage() for record in caplog.records if "yields" in record.getMessage()]
+    assert messages == ["request budget yields, local files have to go requests_per_hour=1600"]
     assert admission.is_yielding
     for _ in range(35):
         admission.admit([], cost_of, now_ms=spender.now_ms)

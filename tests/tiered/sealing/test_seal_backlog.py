@@ -143,7 +143,7 @@ def test_a_queue_starts_at_what_is_left_of_its_files(tmp_path: Path) -> None:
     assert offsets(backlog.plan("topic", flush_offset=len(store.log))) == {0: (9, 20)}
 
 
-def test_a_queue_that_cannot_be_read_holds_the_gate_until_its_deletion_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_queue_holds_the_gate_until_its_deletion_is_reported(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.put("topic", 0, store_ms=1)
     backlog = store.backlog(SealPolicy())

@@ -34,7 +34,7 @@ class SlowStore(WrappingObjectStore):
         return await attempt()
 
 
-def test_what_a_round_takes_beyond_the_slack_is_led_by() -> None:
+def test_the_seal_lead_is_the_round_time_beyond_the_slack() -> None:
     lead = SealLead(age_ms=AGE_MS)
     assert lead.lead_ms == CARE_MS, "as if the first round filled the slack"
     lead.note(SLACK_MS * 4 // 5)

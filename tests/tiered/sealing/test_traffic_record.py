@@ -29,7 +29,7 @@ def test_each_minute_has_what_came_in_it() -> None:
     assert by_topic(record.window()) == {"a": ([3, 0, 0, 0], [30, 0, 0, 0]), "b": ([0, 0, 0, 5], [0, 0, 0, 50])}
 
 
-def test_what_is_older_than_an_hour_is_forgotten() -> None:
+def test_traffic_older_than_an_hour_is_dropped() -> None:
     clock = Clock(5_000_000)
     record = TrafficRecord(clock)
     for minute in range(200):

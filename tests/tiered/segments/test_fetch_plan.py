@@ -1,4 +1,4 @@
-"""Whoever reads a part on and on sends few and large requests, in whatever order its queues are read."""
+"""A reader that reads a part to its end sends few and large requests, in whatever order its queues are read."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_readers_of_all_queues_send_large_requests_alone(case_count: Callable[..
             assert size_bytes <= max(fetch_bytes_max, largest) + 2 * RANGE_BYTES_MIN, seed
 
 
-def test_what_was_passed_or_is_missed_by_others_is_left_alone() -> None:
-    """In a cache that lets go of frames: what a reader has used does not come again with what he wants next."""
+def test_used_and_foreign_frames_are_not_fetched_again() -> None:
+    """In a cache that evicts frames: a frame that a reader has used is not fetched again with its next frames."""
     footer = footer_of([[200 * KIB] * 3, [100 * KIB], [MIB, 100 * KIB]])
     units = FetchUnits.of(footer)
     first, second, third = footer.runs
@@ -148,7 +148,7 @@ def test_what_was_passed_or_is_missed_by_others_is_left_alone() -> None:
     assert units.ahead(second, 3, window_frames=1, is_coming=lambda index: False) == (3, 4, 5)
     assert units.ahead(third, 4, window_frames=0, is_coming=lambda index: False) == (3, 4, 5)
     assert units.ahead(third, 5, window_frames=0, is_coming=lambda index: False) == (5,)
-    assert units.ahead(third, 4, window_frames=8, is_coming=lambda index: index > 3) == (), "he misses nothing of it"
+    assert units.ahead(third, 4, window_frames=8, is_coming=lambda index: index > 3) == (), "the cache holds them"
 
 
 def test_of_a_small_piece_everything_comes() -> None:

@@ -1,4 +1,4 @@
-"""Keys are found, others are told apart at one request, and a key takes few bytes."""
+"""Keys are found, one request rules out other keys, and a key takes few bytes."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_any_segments_come_back(entries: list[SegmentEntry]) -> None:
         {"created_ms": None},
     ],
 )
-def test_what_is_no_segment_is_refused(damage: dict[str, object]) -> None:
+def test_invalid_segments_are_refused(damage: dict[str, object]) -> None:
     whole = msgspec.json.decode(encoder.encode(make_entry(SegmentId(1, 2))))
     for count in (1, LOOSE_MAX):
         text = msgspec.json.encode({"segments": [whole | {"later": 1}] * count})

@@ -49,10 +49,10 @@ def catalog(*topics: TopicEntry) -> Catalog:
     return msgspec.structs.replace(Catalog.empty(), version=7, topics={topic.topic: topic for topic in topics})
 
 
-def plan(snapshot: StateSnapshot, known: Catalog, *, written_ms: int = 0) -> RecoveryPlan:
+def plan(snapshot: StateSnapshot, ledger: Catalog, *, written_ms: int = 0) -> RecoveryPlan:
     return plan_recovery(
         snapshot,
-        known,
+        ledger,
         written_ms=written_ms,
         is_internal=lambda topic: topic.startswith("rmq_sys_"),
         units_per_file=UNITS,
@@ -77,13 +77,13 @@ def test_a_queue_goes_on_behind_all_that_it_can_have_reached() -> None:
     assert planned.new_queue_offset == 100
 
 
-def test_what_had_expired_by_the_ledger_stays_hidden() -> None:
+def test_messages_expired_by_the_ledger_stay_hidden() -> None:
     """A time to live that was set after the snapshot has taken segments away, and left what shares a pack."""
-    # The claim has been committed at 70 000: what expired since the last write before has been deleted by nobody.
-    known = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=70_000)
-    assert plan(state(orders((0, 95))), known, written_ms=50_000).topics[0].expired_before_ms == 49_000
+    # The claim was committed at 70 000: records that expired since the last write before it have not been deleted.
+    ledger = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=70_000)
+    assert plan(state(orders((0, 95))), ledger, written_ms=50_000).topics[0].expired_before_ms == 49_000
     later = state(orders((0, 95), expired_before_ms=49_500))
-    assert plan(later, known, written_ms=50_000).topics[0].expired_before_ms == 49_500
+    assert plan(later, ledger, written_ms=50_000).topics[0].expired_before_ms == 49_500
     kept = msgspec.structs.replace(catalog(cold(0, 90)), committed_ms=70_000)
     assert plan(state(orders((0, 95))), kept, written_ms=50_000).topics[0].expired_before_ms == 0
 
@@ -117,11 +117,11 @@ def packed(start: int, end: int, *, topic: str = "orders", incarnation: int = 1,
         raw_bytes=1,
         stored_bytes=1,
     )
-    known = catalog(TopicEntry(topic=topic, incarnation=incarnation, **fields))  # type: ignore[arg-type]
-    return msgspec.structs.replace(known, packs={pack.pack_id: pack}, packed={topic: share})
+    ledger = catalog(TopicEntry(topic=topic, incarnation=incarnation, **fields))  # type: ignore[arg-type]
+    return msgspec.structs.replace(ledger, packs={pack.pack_id: pack}, packed={topic: share})
 
 
-def test_what_lies_in_packs_is_committed() -> None:
+def test_offsets_in_packs_are_committed() -> None:
     planned = plan(state(orders((0, 95))), packed(0, 90))
     assert planned.topics[0].queues == (
         QueuePlan(queue_id=0, cold_end=90, hole_start=90, next_offset=200, known_lost_count=5),
@@ -158,19 +158,19 @@ def test_a_hole_begins_behind_the_one_before() -> None:
     assert topic.queues == (QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=400, known_lost_count=0),)
 
 
-def test_what_a_try_that_was_cut_off_has_declared_is_still_told_as_lost() -> None:
+def test_ranges_declared_by_an_interrupted_try_are_still_reported_as_lost() -> None:
     """It was cut off before it saved a state that says so: the next one goes by the same snapshot, and the hole."""
-    snapshot, known = state(orders((0, 195))), catalog(cold(0, 90, holes=(QueueHole(0, 90, 150),)))
-    first = plan(snapshot, known)
+    snapshot, ledger = state(orders((0, 195))), catalog(cold(0, 90, holes=(QueueHole(0, 90, 150),)))
+    first = plan(snapshot, ledger)
     (queue,) = first.topics[0].queues
     assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=150, next_offset=300, known_lost_count=45)
-    (changes,) = first.changes(known)
+    (changes,) = first.changes(ledger)
     declared = catalog(cold(0, 90, holes=(QueueHole(0, 90, 150), *changes.topics[0].holes)))
     (queue,) = plan(snapshot, declared).topics[0].queues
     assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=300, known_lost_count=45)
 
 
-def test_a_topic_that_only_the_catalog_knows() -> None:
+def test_a_topic_that_only_the_catalog_has() -> None:
     (topic,) = plan(state(), catalog(cold(0, 30, incarnation=6, ttl_ms=5, expired_before_ms=3))).topics
     assert not topic.is_known
     assert (topic.incarnation, topic.ttl_ms, topic.expired_before_ms, topic.start_offset) == (6, 5, 3, 0)
@@ -186,16 +186,16 @@ def test_the_later_life_of_a_topic_counts() -> None:
     assert topic.queues == (QueuePlan(queue_id=0, cold_end=0, hole_start=0, next_offset=100, known_lost_count=20),)
 
 
-def test_what_was_deleted_stays_so() -> None:
+def test_deleted_topics_stay_deleted() -> None:
     gone = TopicEntry(topic="orders", incarnation=1, deleted=True)
-    for snapshot, known in (
+    for snapshot, ledger in (
         (state(orders((0, 9), deleted=True)), catalog(cold(0, 5))),
         (state(orders((0, 9))), catalog(gone)),
         (state(), catalog(gone)),
     ):
-        planned = plan(snapshot, known)
+        planned = plan(snapshot, ledger)
         assert [(topic.deleted, topic.queues) for topic in planned.topics] == [(True, ())]
-        assert planned.changes(known) == []
+        assert planned.changes(ledger) == []
 
 
 def test_the_cut_is_the_later_one() -> None:
@@ -209,15 +209,15 @@ def test_the_brokers_own_work_is_not_brought_back() -> None:
     assert plan(state(own), catalog()).topics == ()
 
 
-def test_queues_that_nobody_knew_begin_where_no_offset_was_given_out() -> None:
+def test_unknown_queues_begin_where_no_offset_was_assigned() -> None:
     """Also after a second recovery: what the first one gave new queues adds up."""
     planned = plan(state(new_queue_offset=200), catalog())
     assert planned.new_queue_offset == 300
 
 
 def test_holes_are_committed_with_the_settings_that_stand() -> None:
-    known = catalog(cold(0, 90, ttl_ms=77, expired_before_ms=2))
-    (changes,) = plan(state(orders((0, 95), (1, 5))), known).changes(known)
+    ledger = catalog(cold(0, 90, ttl_ms=77, expired_before_ms=2))
+    (changes,) = plan(state(orders((0, 95), (1, 5))), ledger).changes(ledger)
     (change,) = changes.topics
     assert (change.topic, change.incarnation, change.ttl_ms, change.expired_before_ms) == ("orders", 1, 77, 2)
     assert change.holes == (QueueHole(0, 90, 200), QueueHole(1, 0, 100))

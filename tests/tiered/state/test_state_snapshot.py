@@ -53,7 +53,7 @@ def test_the_stored_form() -> None:
         encode_state(snapshot(StateName(2, 7), log_offset=1_001)),
     ],
 )
-def test_what_is_no_snapshot_of_that_name(data: bytes) -> None:
+def test_objects_that_are_no_snapshot_of_their_name(data: bytes) -> None:
     with pytest.raises(StateCorruptError):
         decode_state(data, name=StateName(2, 7))
 
@@ -97,7 +97,7 @@ async def test_the_next_writer_goes_on_and_cleans_up() -> None:
     assert await list_names(store, KEYS) == [StateName(1, 2), StateName(2, 1)]
 
 
-async def test_a_snapshot_reserves_nothing_once_somebody_has_claimed_the_ledger() -> None:
+async def test_a_snapshot_reserves_nothing_once_another_writer_has_claimed_the_ledger() -> None:
     store = MemoryObjectStore()
     log = StateLog(await open_writer(store))
     await log.write(snapshot(log.next_name()))
@@ -153,13 +153,13 @@ async def test_the_one_before_is_taken_when_the_newest_is_damaged(bit: int) -> N
     assert heir.reserved_ceiling == 0, "a damaged one reserves nothing"
 
 
-async def test_what_cannot_be_read_makes_no_good_one_go() -> None:
-    """Somebody else has put something under a name of this epoch, before its writer has looked."""
+async def test_unreadable_snapshots_replace_no_readable_one() -> None:
+    """A foreign object has been put under a name of this epoch, before its writer has listed the names."""
     store = MemoryObjectStore()
     first = StateLog(await open_writer(store))
     for _ in range(2):
         await first.write(snapshot(first.next_name()))
-    await store.put(KEYS.state(epoch=2, sequence=99), b"who knows")
+    await store.put(KEYS.state(epoch=2, sequence=99), b"unknown content")
     second = StateLog(await open_writer(store, seed=2))
     assert (await second.newest()).snapshot == snapshot_of(store, StateName(1, 2))
     await second.write(snapshot(second.next_name()))
@@ -177,7 +177,7 @@ async def test_a_writer_that_could_read_neither_deletes_none_of_its_own() -> Non
         await first.write(snapshot(first.next_name()))
     foreign = [StateName(2, 98), StateName(2, 99)]
     for name in foreign:
-        await store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"who knows")
+        await store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"unknown content")
     second = StateLog(await open_writer(store, seed=2))
     with pytest.raises(StateCorruptError):
         await second.newest()
@@ -195,7 +195,7 @@ async def test_a_third_one_may_have_reserved_too_little() -> None:
     for _ in range(2):
         await log.write(snapshot(log.next_name()))
     for sequence in (8, 9):
-        await store.put(KEYS.state(epoch=1, sequence=sequence), b"who knows")
+        await store.put(KEYS.state(epoch=1, sequence=sequence), b"unknown content")
     with pytest.raises(StateCorruptError, match="no state snapshot can be read"):
         await find_newest(store, KEYS)
 
@@ -221,7 +221,7 @@ async def test_one_of_a_later_version_is_not_passed_over() -> None:
         await find_newest(store, KEYS)
 
 
-async def test_what_was_put_without_an_answer_is_one_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_put_without_an_answer_counts_in_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryObjectStore()
     log = StateLog(await open_writer(store))
     for _ in range(2):
@@ -310,7 +310,7 @@ async def fill_epochs(store: MemoryObjectStore) -> int:
         (StateName(3, UNLISTED_MAX - 1), StateName(3, UNLISTED_MAX)),
     ],
 )
-async def test_what_a_listing_has_not_seen_is_found_by_name(shown: tuple[StateName, ...]) -> None:
+async def test_snapshots_missing_in_a_listing_are_found_by_name(shown: tuple[StateName, ...]) -> None:
     store = Lagging()
     epoch = await fill_epochs(store)
     store.shown = shown
@@ -318,7 +318,7 @@ async def test_what_a_listing_has_not_seen_is_found_by_name(shown: tuple[StateNa
     assert found.snapshot is not None
     assert found.snapshot.name == StateName(3, UNLISTED_MAX)
     assert found.names == (StateName(3, UNLISTED_MAX - 1), StateName(3, UNLISTED_MAX))
-    # And whoever writes next goes on behind it.
+    # And the next writer continues behind it.
     heir = StateLog(await open_writer(store, seed=9))
     assert await heir.newest() == found
     assert heir.reserved_ceiling == found.snapshot.log_ceiling
@@ -329,7 +329,7 @@ async def test_the_one_before_is_taken_when_the_newest_is_damaged_and_neither_is
     store = Lagging()
     epoch = await fill_epochs(store)
     key = KEYS.state(epoch=3, sequence=UNLISTED_MAX)
-    await store.put(key, b"who knows")
+    await store.put(key, b"unknown content")
     found = await find_last(store, KEYS, epoch=epoch)
     assert found.snapshot is not None
     assert (found.snapshot.name, found.skipped) == (StateName(3, UNLISTED_MAX - 1), (key,))

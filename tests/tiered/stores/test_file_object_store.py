@@ -28,7 +28,7 @@ class Expectation:
 
 
 async def run_until_cut(disk: SimulatedDisk, random: Random, expectation: Expectation) -> None:
-    """Random calls, in lives that end by a kill now and then, until the power goes off."""
+    """Random calls, in runs that end by a kill now and then, until the power goes off."""
     tokens = itertools.count()
     allowed = expectation.allowed
     while True:
@@ -47,7 +47,7 @@ async def run_until_cut(disk: SimulatedDisk, random: Random, expectation: Expect
                     await store.create_if_absent(key, data)
                     allowed[key] = {data}
                 except AlreadyExistsError:
-                    # Whoever is told that it exists, and reads it, builds upon it.
+                    # A caller that gets this error, and reads the object, relies on its content.
                     allowed[key] = {await store.get(key)}
             elif verb == "delete":
                 allowed[key] = before | {None}
@@ -57,7 +57,7 @@ async def run_until_cut(disk: SimulatedDisk, random: Random, expectation: Expect
                 with contextlib.suppress(ObjectNotFoundError):
                     assert await store.get(key) in before
         if random.random() < 0.4:
-            # The process is killed inside a call, the machine lives on.
+            # The process is killed inside a call, the machine keeps running.
             disk.cut_at_step = disk.step_count + random.randint(1, 12)
             key, data = random.choice(KEYS), random.randbytes(700)
             expectation.allowed[key] = expectation.allowed[key] | {data}
@@ -90,7 +90,7 @@ async def violation(seed: int, *, ignored: ObjectSyncSite | None = None) -> str 
 
 
 @pytest.mark.parametrize("seed_range", range(4))
-async def test_what_was_answered_survives_a_power_cut(seed_range: int) -> None:
+async def test_answered_writes_survive_a_power_cut(seed_range: int) -> None:
     for seed in range(seed_range * 60, seed_range * 60 + 60):
         assert await violation(seed) is None, f"seed={seed}"
 

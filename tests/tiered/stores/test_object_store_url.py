@@ -79,7 +79,7 @@ def test_a_key_is_not_cut_off_without_a_word() -> None:
     "url",
     ["", "none", "/tmp/x", "file://host/x", "file:relative", "memory://", "s3://", "http://x", "s3://b?what=1"],
 )
-async def test_what_names_no_store(url: str) -> None:
+async def test_urls_without_a_store_are_refused(url: str) -> None:
     with pytest.raises(InvalidRequestError):
         await open_object_store(url)
 

@@ -45,7 +45,7 @@ def test_a_line_when_it_begins_now_and_then_and_when_it_ends(caplog: pytest.LogC
     ]
 
 
-def test_a_store_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_outage_of_a_store_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = Clock(4_000_000_000_000)
     watch = OutageWatch(clock)
@@ -91,27 +91,27 @@ async def test_each_call_tells_the_watch() -> None:
     assert watch.since_ms is None
 
 
-async def test_whoever_asks_is_told_of_each_change_and_a_check_finds_the_store_again() -> None:
+async def test_each_change_is_notified_and_a_check_finds_the_store_again() -> None:
     is_away = True
-    clock, told = Clock(4_000_000_000_000), list[tuple[int | None, str]]()
-    watch = OutageWatch(clock, on_change=lambda watch: told.append((watch.since_ms, watch.last_error)))
+    clock, changes = Clock(4_000_000_000_000), list[tuple[int | None, str]]()
+    watch = OutageWatch(clock, on_change=lambda watch: changes.append((watch.since_ms, watch.last_error)))
     faulty = FaultInjectingObjectStore(
         MemoryObjectStore(), lambda number, call: Fault.UNREACHED if is_away else Fault.NONE
     )
     store = OutageWatchingObjectStore(faulty, watch, check_key="hint")
     await store.check()
-    assert faulty.step_count == 0, "nobody has said that it is away"
+    assert faulty.step_count == 0, "no request has failed yet"
     for _ in range(3):
         with pytest.raises(ObjectStoreUnavailableError):
             await store.get("a")
         with pytest.raises(ObjectStoreUnavailableError):
             await store.check()
-    ((since_ms, reason),) = told
+    ((since_ms, reason),) = changes
     assert since_ms == clock.now_ms
     assert "injected" in reason
     is_away = False
     await store.check()  # an answer, though there is no such object
-    assert told == [(since_ms, reason), (None, "")]
+    assert changes == [(since_ms, reason), (None, "")]
     steps = faulty.step_count
     await store.check()
     assert faulty.step_count == steps
@@ -143,8 +143,8 @@ async def test_half_an_hour_without_a_store_is_a_handful_of_lines(caplog: pytest
                 await tier.step()
         assert tier.meter.totals.errors.total() - failed_before > 50
         await tier.run(5)
-        said = [(level, text) for level, text in lines(caplog) if level != "INFO"]
-        assert [level for level, _ in said] == ["WARNING"] * 3
+        warnings = [(level, text) for level, text in lines(caplog) if level != "INFO"]
+        assert [level for level, _ in warnings] == ["WARNING"] * 3
         assert sum("answers again" in text for _, text in lines(caplog)) == 1
         waiting = [progress.first_waiting_ms for progress in service.backlog.topics.values()]
         oldest_ms = min(first_ms for first_ms in waiting if first_ms is not None)

@@ -1,4 +1,4 @@
-"""What each wrapper adds: counts, retries within bounds, spacing, faults where they were asked for."""
+"""Each wrapper's effect: counts, retries within bounds, spacing, and faults where the test requests them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_retries_wait_longer_each_time_and_give_up() -> None:
     assert all(low <= slept <= high for slept, (low, high) in zip(time.slept_ms, bounds, strict=True))
 
 
-async def test_what_cannot_change_is_not_retried() -> None:
+async def test_permanent_errors_are_not_retried() -> None:
     class Refusing(MemoryObjectStore):
         async def get(self, key: str) -> bytes:
             raise ObjectStoreRefusedError(key=key)
@@ -187,10 +187,10 @@ async def test_limits_change_while_the_store_is_open() -> None:
     assert time.now_ms == pytest.approx(1_000), "what passed before there was a limit does not count"
     rates.set(StoreLimits())
     await store.put("c", b"x" * 1_000)
-    assert time.now_ms == pytest.approx(1_000), "and nobody waits for one that is gone"
+    assert time.now_ms == pytest.approx(1_000), "and no request waits for a removed limit"
 
 
-async def test_faults_happen_where_they_are_asked_for() -> None:
+async def test_faults_happen_where_requested() -> None:
     memory = MemoryObjectStore()
     store = FaultInjectingObjectStore(memory, crash_at(1, Fault.UNREACHED))
     await store.put("a", b"")
@@ -236,7 +236,7 @@ async def test_a_late_create_loses_against_its_retry() -> None:
     assert memory.objects["a"] == b"second"
 
 
-async def test_what_is_on_its_way_outlives_its_sender() -> None:
+async def test_a_request_in_flight_outlives_its_sender() -> None:
     """A call that is carried out twice, the second time when the process is long dead."""
     memory = MemoryObjectStore()
     faults = [Fault.TWICE, Fault.CRASH_BEFORE]
@@ -244,7 +244,7 @@ async def test_what_is_on_its_way_outlives_its_sender() -> None:
     await store.delete("a")
     with pytest.raises(ProcessCrash):
         await store.put("b", b"")
-    await memory.put("a", b"of somebody else")
+    await memory.put("a", b"of another writer")
     assert store.late_count == 1
     await store.arrive()
     assert memory.objects == {}
@@ -282,7 +282,7 @@ async def test_a_call_sleeps_on_either_side() -> None:
 
 
 async def test_a_crash_may_be_a_real_one() -> None:
-    """What ends the process is told in its place, before anything is raised."""
+    """The function that ends the process is called instead, before anything is raised."""
     ends: list[str] = []
     store = FaultInjectingObjectStore(
         MemoryObjectStore(), crash_at(0, Fault.CRASH_BEFORE), crash=lambda: ends.append("here")

@@ -127,7 +127,7 @@ async def test_hot_and_cold_answer_as_one_list(
         times = send_each_second(broker, count)
         cold_count = min(cold_count, count)
         if cold_count:
-            cold.take(broker.store, TOPIC, 0, end=cold_count)
+            cold.copy_from(broker.store, TOPIC, 0, end=cold_count)
             expire_local_files(broker, cold_count - 1)
         if ttl_s is not None:
             await broker.make_topic(TOPIC, attributes=f"+thermocline.ttl.ms={ttl_s * 1_000}")
@@ -143,12 +143,12 @@ async def test_hot_and_cold_answer_as_one_list(
 
 
 @pytest.mark.parametrize("trouble", ["is_away", "is_known"])
-async def test_what_only_the_tier_knows_is_busy_without_it(tmp_path: Path, trouble: str) -> None:
+async def test_an_offset_of_the_cold_tier_is_busy_without_it(tmp_path: Path, trouble: str) -> None:
     """Never the local minimum: a new group would start behind the history."""
     cold = MemoryColdTier()
     async with data_broker(tmp_path, topics=[TOPIC], cold=cold, start=False, log_file_bytes=8_192) as broker:
         times = send_each_second(broker, 60)
-        cold.take(broker.store, TOPIC, 0, end=40)
+        cold.copy_from(broker.store, TOPIC, 0, end=40)
         minimum = expire_local_files(broker, 40)
         setattr(cold, trouble, trouble == "is_away")
         assert await number(broker, 31) == -102

@@ -37,7 +37,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 
 
 @pytest.mark.parametrize("through_chunks", [True, False])
-async def test_what_each_offset_finds(broker: DataBroker, through_chunks: bool) -> None:
+async def test_each_offset_has_its_pull_result(broker: DataBroker, through_chunks: bool) -> None:
     """The table of the module, for the hot tier alone."""
     consumer = Consumer(broker, through_chunks=through_chunks)
     assert outcome(consumer.pull(0)) == (19, "NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)
@@ -79,7 +79,7 @@ async def test_lite_pull_and_binary_headers_find_the_same(broker: DataBroker) ->
 
 
 async def test_local_minimum_without_a_cold_tier(tmp_path: Path) -> None:
-    """What retention deleted is gone: the client is told where messages begin."""
+    """A pull below the minimum, where retention deleted files, returns the first offset that exists."""
     async with data_broker(tmp_path, topics=[TOPIC], start=False, log_file_bytes=8 * 1024) as broker:
         consumer = Consumer(broker)
         consumer.send(100)
@@ -233,7 +233,7 @@ async def test_one_way_and_damaged_pulls_are_not_answered_with_messages(broker: 
     consumer = Consumer(broker)
     consumer.send()
     consumer.wire.receive(RemotingCommand(code=11, opaque=1, flag=2, ext_fields=pull_fields(0)).encode())
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
     consumer.wire.receive(json_frame({"code": 11, "opaque": 7, "extFields": {"topic": "TopicA"}}))
     (answer,) = consumer.wire.take_commands()
     assert (answer.code, answer.opaque, answer.body) == (1, 7, b"")
@@ -273,7 +273,7 @@ async def test_a_pull_at_the_end_waits_for_the_next_message(broker: DataBroker) 
     consumer = Consumer(broker)
     consumer.send()
     opaque = consumer.ask(1, sysFlag=6)
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
     assert len(broker.long_polling) == 1
     consumer.send(queue_id=1)
     assert len(broker.long_polling) == 1
@@ -301,7 +301,7 @@ async def test_messages_of_other_tags_do_not_end_the_wait(broker: DataBroker) ->
     consumer.send()
     opaque = consumer.ask(1, sysFlag=6, subscription="Mine")
     consumer.send(3, tag="Other")
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
     consumer.send(1, tag="Mine")
     answer = await consumer.answer_to(opaque)
     assert offsets(answer) == [4]
@@ -402,8 +402,8 @@ async def test_sync_flush_shows_only_what_is_durable(tmp_path: Path) -> None:
         waiting = consumer.ask(1, sysFlag=6)
         sender = Wire(broker.dispatcher, broker.hot)
         sender.receive(send_frame(opaque=1) + send_frame(opaque=2))
-        assert sender.take() == b""
-        assert consumer.wire.take() == b""
+        assert sender.drain() == b""
+        assert consumer.wire.drain() == b""
         assert outcome(Consumer(broker).pull(1)) == (19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
         ((job, done),) = held
         held.clear()
@@ -441,7 +441,7 @@ async def test_expired_messages_are_never_returned(broker: DataBroker) -> None:
     assert outcome(consumer.pull(10, topic="Short")) == (19, "OFFSET_OVERFLOW_ONE", 10, 10, 10)
 
 
-async def test_what_has_expired_stays_so(broker: DataBroker) -> None:
+async def test_expired_messages_stay_expired(broker: DataBroker) -> None:
     """A longer time to live brings nothing back, and hides nothing that had not expired."""
     consumer = await ttl_broker(broker, 5_000)
     assert outcome(consumer.pull(0, topic="Short"))[3] == 5
@@ -470,7 +470,7 @@ async def cold_case(tmp_path: Path) -> AsyncIterator[ColdCase]:
         for number in range(100):
             consumer.send(tag=f"Tag{number % 2}")
             broker.clock.now_ms += 1_000
-        cold.take(broker.store, TOPIC, 0, end=90)
+        cold.copy_from(broker.store, TOPIC, 0, end=90)
         yield ColdCase(broker, cold, consumer, expire_local_files(broker, 60))
 
 

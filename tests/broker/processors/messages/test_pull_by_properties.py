@@ -121,7 +121,7 @@ async def test_expressions(broker: DataBroker, expression: str, expected: list[i
 async def test_tags_take_no_turn_and_no_look_into_records(
     broker: DataBroker, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What nobody chooses by properties is answered in the call, as if there were no other way to choose."""
+    """A pull that does not filter by properties is answered in the call, as if that filter did not exist."""
     consumer = Consumer(broker)
     subscribe(broker, SubscriptionData(topic=TOPIC, sub_string="*", sub_version=5))
     consumer.send(3)
@@ -214,7 +214,7 @@ async def test_others_are_served_while_a_search_goes_on(broker: DataBroker) -> N
     for _ in range(10):
         await asyncio.sleep(0)
         assert offsets(other.pull(0, maxMsgNums=1)) == [0]
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
     assert offsets(await consumer.answer_to(search)) == [49]
 
 
@@ -226,7 +226,7 @@ async def test_searches_take_turns(broker: DataBroker) -> None:
     long = consumer.ask(0, **by_sql("price = 99"))
     short = other.ask(97, **by_sql("price = 98"))
     assert offsets(await other.answer_to(short)) == [98]
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
     assert offsets(await consumer.answer_to(long)) == [99]
 
 
@@ -255,7 +255,7 @@ async def test_a_client_that_leaves_ends_its_search(broker: DataBroker) -> None:
 
 
 async def test_local_files_may_go_during_a_search(tmp_path: Path) -> None:
-    """What was found is answered; the client comes again, and is told where messages begin now."""
+    """The messages found are answered; the next pull returns the new minimum offset."""
     async with data_broker(tmp_path, topics=[TOPIC], config=CONFIG, start=False, log_file_bytes=8 * 1024) as broker:
         consumer = Consumer(broker)
         send_prices(consumer, 100)
@@ -295,7 +295,7 @@ async def test_a_pull_waits_for_a_message_that_matches(broker: DataBroker) -> No
     send_prices(consumer, 5, start=50)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
     assert len(broker.long_polling) == 1
     send_prices(consumer, 1, start=101)
     send_prices(consumer, 1, start=60)
@@ -383,7 +383,7 @@ async def test_a_waiting_client_that_leaves_is_searched_for_no_more(broker: Data
     await asyncio.sleep(0)
     assert (len(broker.parts.tables.turns), len(broker.long_polling)) == (0, 0)
     send_prices(sender, 5, start=5)
-    assert consumer.wire.take() == b""
+    assert consumer.wire.drain() == b""
 
 
 async def test_a_group_s_new_expression_counts_for_a_pull_that_waits(broker: DataBroker) -> None:
@@ -443,7 +443,7 @@ async def test_messages_that_come_back_are_all_for_the_group(broker: DataBroker)
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broken_expression_is_told_with_its_place(broker: DataBroker) -> None:
+async def test_an_invalid_expression_is_reported_with_its_position(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send()
     for _ in range(2):
@@ -461,7 +461,7 @@ async def test_a_broken_expression_is_told_with_its_place(broker: DataBroker) ->
 
 
 async def test_the_setting_counts_at_once(broker: DataBroker) -> None:
-    """Off, nothing but tags is served: neither what a request carries nor what a group has registered."""
+    """With the setting off, only tags filter: a request's expression and a group's registered one are both refused."""
     consumer = Consumer(broker)
     send_prices(consumer, 2)
     subscribe(broker, sql("price = 1"))
@@ -502,7 +502,7 @@ async def test_cold_and_hot_are_one_queue(tmp_path: Path) -> None:
     ) as broker:
         consumer = Consumer(broker)
         send_prices(consumer, 100)
-        cold.take(broker.store, TOPIC, 0, end=90)
+        cold.copy_from(broker.store, TOPIC, 0, end=90)
         minimum = expire_local_files(broker, 60)
         expression = "price > 10 AND NOT (price BETWEEN 20 AND 89)"
         seen: list[int] = []
@@ -527,7 +527,7 @@ async def test_a_waiting_pull_whose_place_turned_cold(tmp_path: Path) -> None:
         await one_message_a_turn(broker, "price = 70")
         opaque = consumer.ask(60, **by_sql("price = 70", sysFlag=6, suspendTimeoutMillis=1_000))
         send_prices(consumer, 60, start=60)
-        cold.take(broker.store, TOPIC, 0, end=110)
+        cold.copy_from(broker.store, TOPIC, 0, end=110)
         assert expire_local_files(broker, 110) > 60
         for _ in range(5):
             await asyncio.sleep(0)

@@ -101,7 +101,7 @@ async def test_query_in_both_tiers(tmp_path: Path) -> None:
     cold = MemoryColdTier()
     async with data_broker(tmp_path, topics=[TOPIC], cold=cold, start=False, log_file_bytes=4_096) as broker:
         send_with_keys(broker, 60)
-        cold.take(broker.store, TOPIC, 0, end=50)
+        cold.copy_from(broker.store, TOPIC, 0, end=50)
         minimum = expire_local_files(broker, 30)
         everything = messages(await query(broker, "shared", maxNum=64))
         assert [record.queue_offset for record in everything] == list(range(59, -1, -1))

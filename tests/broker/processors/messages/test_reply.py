@@ -30,10 +30,10 @@ class Requester(Client):
     """A client that takes replies, or refuses them."""
 
     def __init__(self, code: int = 0) -> None:
-        super().__init__(self.take)
+        super().__init__(self.receive_reply)
         self.code = code
 
-    def take(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def receive_reply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(command, self.code)
 
 
@@ -74,9 +74,9 @@ async def test_a_reply_reaches_who_asked_and_the_reply_topic(broker: DataBroker)
 
     (pushed,) = [command for command in requester.requests if command.code == 326]
     assert bytes(pushed.body) == b"yes"
-    told = decode_properties((pushed.ext_fields or {})["properties"])
-    assert told["CORRELATION_ID"] == "c1"
-    assert told.keys() >= {"PUSH_REPLY_TIME", "MSG_REGION", "TRACE_ON", "MSG_TYPE"}
+    properties = decode_properties((pushed.ext_fields or {})["properties"])
+    assert properties["CORRELATION_ID"] == "c1"
+    assert properties.keys() >= {"PUSH_REPLY_TIME", "MSG_REGION", "TRACE_ON", "MSG_TYPE"}
     assert (pushed.ext_fields or {})["storeHost"] == broker.parts.base.advertised_address
 
     (record,) = broker.records()
@@ -85,14 +85,14 @@ async def test_a_reply_reaches_who_asked_and_the_reply_topic(broker: DataBroker)
     assert "PUSH_REPLY_TIME" not in record.properties
 
 
-async def test_a_reply_to_nobody_is_an_error_and_stored_all_the_same(broker: DataBroker) -> None:
+async def test_a_reply_without_a_connected_requester_is_an_error_and_is_stored(broker: DataBroker) -> None:
     answer = await reply(broker)
     assert (answer.code, answer.remark) == (1, f"push reply message fail, channel of <{REQUESTER}> not found.")
     assert (answer.ext_fields or {}).keys() == {"MSG_REGION", "TRACE_ON"}
     assert len(broker.records()) == 1
 
 
-async def test_a_reply_that_names_nobody_says_so(broker: DataBroker) -> None:
+async def test_a_reply_without_a_requester_name_is_an_error(broker: DataBroker) -> None:
     answer = await reply(broker, properties="MSG_TYPE\x01reply\x02")
     assert (answer.code, answer.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
 

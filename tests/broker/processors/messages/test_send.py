@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("frame", "code"), REFUSED.values(), ids=REFUSED.keys())
-async def test_what_is_refused_is_not_stored(tmp_path: Path, frame: bytes, code: int) -> None:
+async def test_refused_messages_are_not_stored(tmp_path: Path, frame: bytes, code: int) -> None:
     """Each with RocketMQ's code, and the broker's properties in the answer."""
     async with data_broker(tmp_path, topics=[TOPIC, "%RETRY%group"], start=False, message_bytes_max=3_000) as broker:
         answer = await Producer(broker).send(frame)
@@ -217,7 +217,7 @@ async def test_a_full_disk_is_an_answer(broker: DataBroker) -> None:
 
 
 @pytest.mark.parametrize("through_chunks", [True, False])
-async def test_a_nearly_full_disk_is_said_in_rocketmqs_words(broker: DataBroker, through_chunks: bool) -> None:
+async def test_a_nearly_full_disk_is_answered_in_rocketmqs_words(broker: DataBroker, through_chunks: bool) -> None:
     disk = broker.parts.base.disk
     broker.store.commit_log.pause(DISK_NEARLY_FULL)
     used = 1 - disk.free_bytes(broker.store.config.commit_log_path) / disk.total_bytes(
@@ -334,7 +334,7 @@ async def test_retries_of_unknown_groups_are_refused(broker: DataBroker) -> None
 async def test_a_delay_level_has_a_queue_of_the_schedule_topic(
     broker: DataBroker, level: str, stored_level: int
 ) -> None:
-    """The answer names the queue that was asked for; the unit says when the message is due."""
+    """The answer names the queue of the request; the unit holds the delivery time."""
     properties = send_properties(TAGS="TagA", DELAY=level, TIMER_DELAY_SEC="5")
     answer = await Producer(broker).send(send_frame(queue_id=2, properties=properties))
     assert answer.code == 0
@@ -506,7 +506,7 @@ async def test_answers_wait_for_the_flush(sync_broker: DataBroker, through_chunk
     first.wire.receive(send_frame(opaque=1) + send_frame(opaque=2))
     second.wire.receive(send_frame(opaque=3))
     await asyncio.sleep(0)
-    assert first.wire.take() == second.wire.take() == b""
+    assert first.wire.drain() == second.wire.drain() == b""
     flushes.end()
     assert [answer.opaque for answer in await first.wire.wait_commands(2)] == [1, 2]
     assert [answer.code for answer in await second.wire.wait_commands()] == [0]
@@ -541,7 +541,7 @@ async def test_a_flush_that_takes_too_long(sync_broker: DataBroker, through_chun
     assert answer.ext_fields is not None
     assert answer.ext_fields["queueOffset"] == "0"
     flushes.end()
-    assert producer.wire.take() == b""
+    assert producer.wire.drain() == b""
 
 
 async def test_too_much_waiting_for_the_flush_is_refused(
@@ -609,7 +609,7 @@ async def test_one_way_sends_are_never_answered(broker: DataBroker) -> None:
         producer.wire.receive(send_frame(flag=2, topic="New"))
         await broker.parts.tables.topics.ensure("New", queue_count=1)
         await asyncio.sleep(0)
-        assert producer.wire.take() == b""
+        assert producer.wire.drain() == b""
     assert sum(record.topic == TOPIC for record in broker.records()) == 2
 
 

@@ -18,7 +18,7 @@ from thermocline.store.config.store_config import FlushDiskType
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T")
-        broker.put("T")  # so that no message lies at offset 0
+        broker.put("T")  # so that offset 0 holds another message
         yield broker
 
 
@@ -76,7 +76,7 @@ async def test_the_client_may_choose_the_delay(broker: ControlBroker) -> None:
 @pytest.mark.parametrize(
     ("more", "version"),
     [({"delayLevel": "-1"}, 513), ({"maxReconsumeTimes": "0"}, 513)],
-    ids=["asked for", "tried often enough"],
+    ids=["on request", "tried often enough"],
 )
 async def test_a_message_ends_among_the_dead_letters(broker: ControlBroker, more: dict[str, str], version: int) -> None:
     sent = broker.put("T", body=b"dead", UNIQ_KEY="u")
@@ -119,7 +119,7 @@ async def test_a_retry_goes_to_one_of_the_groups_queues(broker: ControlBroker) -
 
 
 @pytest.mark.parametrize("offset", [1, 10**15, -5])
-async def test_a_message_that_is_not_there_is_told(broker: ControlBroker, offset: int) -> None:
+async def test_a_missing_message_is_an_error(broker: ControlBroker, offset: int) -> None:
     answer = await broker.ask(36, fields(offset))
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
 

@@ -1,4 +1,4 @@
-"""Half messages and decisions over the wire: RocketMQ's answers and codes, and what becomes visible to whom."""
+"""Half messages and decisions over the wire: RocketMQ's answers and codes, and which topics show which messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 # -- half messages -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_half_message_is_stored_where_nobody_consumes_it(broker: DataBroker) -> None:
+async def test_a_half_message_is_stored_in_a_topic_without_consumers(broker: DataBroker) -> None:
     producer = TransactionClient(broker)
     await producer.send_half(b"first")
     half = await producer.send_half(b"paid", queue_id=2, TAGS="red", KEYS="k")
@@ -136,7 +136,7 @@ async def test_answers_of_decisions_are_bare(broker: DataBroker) -> None:
         answer = await producer.end(await producer.send_half(), decision)
         assert (answer.code, answer.remark, answer.ext_fields, bytes(answer.body)) == (0, None, None, b"")
     assert bodies(broker, TOPIC) == [b"half"]
-    assert bodies(broker, OP) == [b"0,1,"]  # the rollback, which somebody waited for, and what waited before it
+    assert bodies(broker, OP) == [b"0,1,"]  # the awaited rollback and the one queued before it
     assert broker.parts.due.transaction_counts.of(TOPIC) == 1
 
 
@@ -152,7 +152,7 @@ async def test_answers_of_decisions_are_bare(broker: DataBroker) -> None:
         ({"commitOrRollback": "many"}, 1, None),
     ],
 )
-async def test_what_a_decision_is_refused_for(
+async def test_invalid_decisions_are_refused(
     broker: DataBroker, fields: dict[str, str], code: int, remark: str | None, is_oneway: bool
 ) -> None:
     producer = TransactionClient(broker)
@@ -285,7 +285,7 @@ async def test_a_parked_message_may_be_in_the_cold_tier(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("message_id", ["", "nonsense", "7F00000100002A9F00000000000000FF"])
-async def test_what_cannot_be_resumed(broker: DataBroker, message_id: str) -> None:
+async def test_messages_that_cannot_be_resumed(broker: DataBroker, message_id: str) -> None:
     producer = TransactionClient(broker)
     answer = await producer.ask(resume_command(message_id))
     assert answer.code == 1

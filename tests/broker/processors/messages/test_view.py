@@ -14,7 +14,7 @@ async def test_view_by_id(tmp_path: Path) -> None:
     cold = MemoryColdTier()
     async with data_broker(tmp_path, topics=[TOPIC], cold=cold, start=False, log_file_bytes=4_096) as broker:
         send_with_keys(broker, 60)
-        cold.take(broker.store, TOPIC, 0, end=50)
+        cold.copy_from(broker.store, TOPIC, 0, end=50)
         stored = broker.records()
         expire_local_files(broker, 30)
         for record in (stored[0], stored[29], stored[59]):

@@ -32,7 +32,7 @@ def in_order(client: PopClient, **fields: Any) -> list[Popped]:
 # -- one, and several --------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_acknowledged_does_not_come_back(broker: DataBroker) -> None:
+async def test_an_acknowledged_message_is_not_redelivered(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a", b"b", b"c")
     first, second, third = client.pop()
@@ -85,7 +85,9 @@ async def test_too_late_is_a_success_and_changes_nothing(broker: DataBroker) -> 
         ({"extraInfo": "nonsense"}, 1, "not a receipt handle"),
     ],
 )
-async def test_what_is_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
+async def test_invalid_acknowledgements_are_refused(
+    broker: DataBroker, fields: dict[str, Any], code: int, remark: str
+) -> None:
     client = PopClient(broker)
     client.send(b"a")
     (held,) = client.pop()
@@ -197,7 +199,7 @@ async def test_given_back_at_once(broker: DataBroker) -> None:
     assert again.record.reconsume_times == 1
 
 
-async def test_what_is_in_nobodys_hands_cannot_be_kept(broker: DataBroker) -> None:
+async def test_a_message_without_a_holder_cannot_be_extended(broker: DataBroker) -> None:
     """As with RocketMQ the answer is a success; the message is where it is."""
     client = PopClient(broker)
     client.send(b"a", b"b")
@@ -250,7 +252,7 @@ async def test_other_queues_go_on(broker: DataBroker) -> None:
     assert in_order(client) == []
 
 
-async def test_what_is_not_acknowledged_is_given_out_again_and_counted(broker: DataBroker) -> None:
+async def test_an_unacknowledged_message_is_redelivered_and_counted(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a", b"b", b"c")
     assert bodies(in_order(client, maxMsgNums=2)) == [b"a", b"b"]
@@ -262,7 +264,7 @@ async def test_what_is_not_acknowledged_is_given_out_again_and_counted(broker: D
 
 
 @pytest.mark.parametrize("count", [1, 32])
-async def test_what_was_acknowledged_behind_a_failure_does_not_come_again(broker: DataBroker, count: int) -> None:
+async def test_an_acknowledged_message_behind_a_failure_is_not_redelivered(broker: DataBroker, count: int) -> None:
     client = PopClient(broker)
     client.send(b"a", b"b", b"c", b"d")
     messages = in_order(client)

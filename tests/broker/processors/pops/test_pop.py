@@ -1,4 +1,4 @@
-"""POP: what it finds, in which form, what it refuses, and how it waits."""
+"""POP: messages found, their format, refusals, and long polling."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def come_back(broker: DataBroker, client: PopClient, count: int = 1) -> No
     await broker.pop.reviver.step()
 
 
-async def test_what_comes_back_is_popped_under_its_first_topic(broker: DataBroker) -> None:
+async def test_a_redelivered_message_is_popped_under_its_first_topic(broker: DataBroker) -> None:
     client = PopClient(broker)
     await come_back(broker, client)
     answer = client.pop_answer()
@@ -239,7 +239,7 @@ async def test_a_message_without_room_for_its_receipt_is_answered_as_it_is(broke
         ({"maxMsgNums": "x"}, 1, "a custom field cannot be read"),
     ],
 )
-async def test_what_is_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
+async def test_invalid_pops_are_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
     answer = PopClient(broker).pop_answer(**fields)
     assert answer.code == code
     assert (answer.remark or "").startswith(remark)
@@ -330,7 +330,7 @@ async def test_a_pop_waits_on_when_what_came_is_not_for_it(broker: DataBroker) -
     assert bodies(popped(await client.wait_answer(opaque))) == [b"b"]
 
 
-async def test_what_comes_back_wakes_too(broker: DataBroker) -> None:
+async def test_a_redelivered_message_wakes_waiting_pops(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a")
     client.pop()
@@ -394,7 +394,7 @@ async def test_messages_that_lie_in_the_cold_tier(tmp_path: Path) -> None:
         client.send(*[b"%d" % number for number in range(100)])
         queue = broker.store.queues.find(TOPIC, 0)
         assert queue is not None
-        cold.take(broker.store, TOPIC, 0, end=70)
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
         minimum = expire_local_files(broker, 60)
         assert minimum > 20
         found: list[bytes] = []
@@ -417,7 +417,7 @@ async def test_a_cold_queue_is_busy_while_it_is_fetched(tmp_path: Path) -> None:
     async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:
         first, second = PopClient(broker), PopClient(broker)
         first.send(*[b"%d" % number for number in range(100)])
-        cold.take(broker.store, TOPIC, 0, end=70)
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
         expire_local_files(broker, 60)
         opaque = first.ask_pop(maxMsgNums=2)
         await asyncio.sleep(0)
@@ -436,7 +436,7 @@ async def test_a_tier_that_is_away_is_busy(tmp_path: Path) -> None:
     async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:
         client = PopClient(broker)
         client.send(*[b"%d" % number for number in range(100)])
-        cold.take(broker.store, TOPIC, 0, end=70)
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
         expire_local_files(broker, 60)
         cold.is_away = True
         assert (await client.wait_answer(client.ask_pop())).code == 2
@@ -457,7 +457,7 @@ async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Pa
     ) as broker:
         client = PopClient(broker)
         client.send(*[b"%d" % number for number in range(100)])
-        cold.take(broker.store, TOPIC, 0, end=70)
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
         assert bodies(client.pop(maxMsgNums=1)) == [b"0"]
         expire_local_files(broker, 60)
         cold.is_away, cold.claimed = is_away, cold.bounds(TOPIC, 0)

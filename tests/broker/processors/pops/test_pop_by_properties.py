@@ -54,7 +54,7 @@ async def test_only_messages_that_match(broker: DataBroker) -> None:
 
 
 @pytest.mark.usefixtures("pace")
-async def test_what_comes_back_is_chosen_too(broker: DataBroker) -> None:
+async def test_redelivered_messages_are_filtered_too(broker: DataBroker) -> None:
     client = PopClient(broker)
     send_prices(client, 1, 2)
     assert bodies(await client.pop_later(**by_sql("price = 2"))) == [b"2"]
@@ -96,7 +96,7 @@ async def test_from_the_cold_tier(tmp_path: Path) -> None:
     ) as broker:
         client = PopClient(broker)
         send_prices(client, *range(100))
-        cold.take(broker.store, TOPIC, 0, end=70)
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
         expire_local_files(broker, 60)
         await client.pop_later(maxMsgNums=1, **by_sql("price >= 0"))
         assert cold.pulls[-1].expression == "price >= 0"

@@ -69,7 +69,7 @@ async def test_a_peek_sees_what_came_back_and_only_its_queue(broker: DataBroker)
 
 
 @pytest.mark.parametrize(("fields", "code"), [({"topic": "Missing"}, 17), ({"queueId": 9}, 29)])
-async def test_what_is_refused(broker: DataBroker, fields: dict[str, object], code: int) -> None:
+async def test_invalid_requests_are_refused(broker: DataBroker, fields: dict[str, object], code: int) -> None:
     client = PopClient(broker)
     assert peek(client, **fields).code == code
     assert client.answer(ask_notice(client, **fields)).code == code

@@ -315,7 +315,7 @@ final class Consumers {
         return null;
     }
 
-    /** Stops {name} and hands over what it has received and nobody has taken. */
+    /** Stops {name} and returns the received messages that no request has returned yet. */
     Object stop(JSONObject request) throws Exception {
         Running consumer = running.remove(request.getString("name"));
         if (consumer == null) {

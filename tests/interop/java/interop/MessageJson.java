@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 final class MessageJson {
     private MessageJson() {}
 
-    /** Body number {@code index}: "prefix-index", then dots up to the size asked for. */
+    /** Body number {@code index}: "prefix-index", then dots up to the requested size. */
     static byte[] body(String prefix, int index, int sizeBytes) {
         StringBuilder text = new StringBuilder(prefix).append('-').append(index);
         while (text.length() < sizeBytes) {

@@ -76,7 +76,7 @@ final class Producers {
         return null;
     }
 
-    /** Stops those of one NameServer: they would ask at its port for ever, whoever gets it next. */
+    /** Stops those of one NameServer: they would query its port for ever, even when another process uses it. */
     Object stopAll(JSONObject request) {
         String namesrv = request.getString("namesrv");
         producers.values().removeIf(producer -> {

@@ -27,7 +27,7 @@ final class Load {
 
     /**
      * Starts one: {name, namesrv, group, topic, prefix, kind, rate, journal}, and what {@link MessageJson#build} reads.
-     * rate is in requests a second; poll_namesrv_ms: how often routes are asked for, if not as usual.
+     * rate is in requests a second; poll_namesrv_ms: how often routes are requested, if not by the default.
      *
      * <p>kind: sync; async; batch (of batch_size); ordered (sharding key: number modulo shards); delayed (level 1 and 2
      * in turn); timed (due after delays_ms, in turn); transaction (local and check are lists of words, taken in turn:
