@@ -103,7 +103,9 @@ class IndexObject:
         found = int(np.searchsorted(rows.places, place))
         if found == len(rows) or int(rows.places[found]) != place:
             return None
-        return IndexedPlace(rows.lives[int(rows.life[found])], int(rows.queue_ids[found]), int(rows.offsets[found]))
+        return IndexedPlace(
+            rows.incarnations[int(rows.life[found])], int(rows.queue_ids[found]), int(rows.offsets[found])
+        )
 
     async def chapter(self, row: ChapterRow) -> PlaceRows:
         """The records of one chapter, by one request."""

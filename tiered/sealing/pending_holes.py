@@ -34,7 +34,9 @@ class PendingHoles:
         for key in [key for key in self._holes if key[0] == topic and key[1] < incarnation]:
             del self._holes[key]
 
-    def take(self, topic: str, incarnation: int, held: Iterable[tuple[int, int, int]]) -> tuple[QueueHole, ...]:
+    def take_declared(
+        self, topic: str, incarnation: int, held: Iterable[tuple[int, int, int]]
+    ) -> tuple[QueueHole, ...]:
         """Remove and return the holes that the next entry declares for a topic.
 
         `held`: queue id, start and end of offsets that segments hold or earlier entries have declared.

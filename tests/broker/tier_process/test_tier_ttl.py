@@ -98,7 +98,7 @@ async def test_what_expired_in_a_pack_that_stays_is_listed_until_it_is_purged(
     assert row.due_ms == pack.max_store_ms + 5 * HOUR_MS + PACK_SWEEP_MS + GRACE_MS
 
     report = await tier.purger.purge("alpha")
-    assert (report.packs_rewritten, report.left) == (1, ())
+    assert (report.packs_rewritten, report.remaining) == (1, ())
     assert pack.key not in store.objects
     proof = await proof_of(tier)
     assert (proof.hidden, proof.named, proof.visible_objects) == ([], [], 0)

@@ -122,7 +122,7 @@ async def test_a_merge_leaves_out_places_that_have_expired() -> None:
 
 def test_chapters_hold_runs_with_holes_of_many_queues() -> None:
     random = Random(5)
-    lives = [("orders", 1), ("orders", 2), ("%RETRY%g", 1)]
+    incarnations = [("orders", 1), ("orders", 2), ("%RETRY%g", 1)]
     offsets = {(life, queue): random.randrange(1 << 40) for life in range(3) for queue in range(4)}
     rows: list[tuple[int, int, int, int, int]] = []
     place = 1 << 50
@@ -133,13 +133,18 @@ def test_chapters_hold_runs_with_holes_of_many_queues() -> None:
         place += size + random.choice((0, 0, 100))
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     before = PlaceRows(
-        lives=lives, places=columns[0], sizes=columns[1], life=columns[2], queue_ids=columns[3], offsets=columns[4]
+        incarnations=incarnations,
+        places=columns[0],
+        sizes=columns[1],
+        life=columns[2],
+        queue_ids=columns[3],
+        offsets=columns[4],
     )
     stored = encode_chapter(before)
     after = decode_chapter(stored)
     for name in ("places", "sizes", "queue_ids", "offsets"):
         assert getattr(after, name).tolist() == getattr(before, name).tolist()
-    assert [after.lives[i] for i in after.life] == [lives[i] for i in columns[2]]
+    assert [after.incarnations[i] for i in after.life] == [incarnations[i] for i in columns[2]]
     assert len(stored) < 5 * len(rows)
     assert len(before) <= CHAPTER_RECORDS
     for damaged in (stored[:-1], stored[:40] + bytes([stored[40] ^ 1]) + stored[41:], b"", stored[1:]):
