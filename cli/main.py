@@ -35,7 +35,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_MISUSED = 0, 1, 2
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.version_option(package_name="thermocline")
 def command_line() -> None:
-    """Run and operate Thermocline: a RocketMQ compatible broker whose history lives in object storage.
+    """Run and operate Thermocline: a RocketMQ compatible broker with its history in object storage.
 
     \b
     Example:

@@ -7,7 +7,7 @@ defaults and behaviour by construction, and connections need no locks: only the 
 Rules
   - Any thread may call a blocking client, except its own loop's (a callback that waits for its own loop would never
     end): that is refused.
-  - What many threads post at once wakes the loop once: a wake-up costs more than a send.
+  - Posts of many threads at the same time wake the loop once: a wake-up costs more than a send.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class BackgroundLoop:
             thread.join()
 
     def _drain(self) -> None:
-        self._wake_up_due = False  # first: whoever posts from here on is seen below, or wakes us again
+        self._wake_up_due = False  # first: a later post is seen below, or wakes the loop again
         for _ in range(len(self._posted)):
             callback, args = self._posted.popleft()
             callback(*args)

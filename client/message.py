@@ -1,6 +1,6 @@
 """Message: what a producer sends.
 
-The broker keeps three things of a message: the body, a flag that only the application knows, and the properties, one
+The broker keeps three things of a message: the body, a flag for the application, and the properties, one
 string of `name \\x01 value \\x02` pairs. Tags, keys, delay and the rest are properties with reserved names; so users
 set neither those names nor the two separators, for no reader could tell them from the format.
 Source: common/message/Message.java, client/Validators.java, Apache RocketMQ 5.3.
@@ -47,7 +47,7 @@ class _MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait_store_ok: bool = True
     """Whether the broker answers only after the flush and replication that it is configured for."""
     unique_key: str = ""
-    """Its unique id, for who sends the same message again as the same; "" has the producer make one."""
+    """Its unique id; set it to send a message again under the same id. "": the producer makes one."""
 
 
 class Message(_MessageOptions, frozen=True):

@@ -1,7 +1,7 @@
-"""ReceivedMessage: what a consumer or a lookup gets.
+"""ReceivedMessage: the messages that consumers and lookups return.
 
 A pull answers with records as the commit log holds them (remoting/records/message_record.py). Decoding them is the
-consumer's largest cost, so properties are parsed, and a compressed body inflated, when they are first asked for.
+consumer's largest cost, so properties are parsed, and a compressed body inflated, at first use.
 
 Three things differ from the record
   - A retried message is stored in `%RETRY%group`; `topic` is the original topic, `queue` is where it is stored now.

@@ -1,6 +1,6 @@
 """RouteTable: the routes of the topics that a client uses, and the addresses of all brokers in them.
 
-A route is fetched when a topic is first used and again every 30 s; several who ask at once share one fetch. A route
+A route is fetched when a topic is first used and again every 30 s; simultaneous callers share one fetch. A route
 that cannot be fetched any more stays as it was: brokers outlive NameServers, and sending to a known broker beats not
 sending.
 """
@@ -40,7 +40,7 @@ class RouteTable:
         self._on_change.append(callback)
 
     def watch(self, topic: str) -> None:
-        """Keep this topic's route fresh although nothing asked for it yet (a topic may come to exist later)."""
+        """Keep this topic's route fresh before its first use (the topic may be created later)."""
         self._watched.add(topic)
 
     def unwatch(self, topic: str) -> None:
@@ -57,15 +57,15 @@ class RouteTable:
         return {broker for route in self._routes.values() for broker in route.brokers}
 
     def reader(self, broker_name: str, broker_id: int = 0) -> str:
-        """Return the address to read from, whatever topic's route knows it.
+        """Return the address to read from, by the route of any topic.
 
         Raises:
-            UnavailableError: No route knows the broker.
+            UnavailableError: The broker is in no route.
         """
         for route in self._routes.values():
             if route.addresses.get(broker_name):
                 return route.reader(broker_name, broker_id)
-        raise UnavailableError("no route knows this broker", broker_name=broker_name)
+        raise UnavailableError("this broker is in no route", broker_name=broker_name)
 
     def broker_of(self, queue: MessageQueue) -> str:
         """Return the broker to ask about a queue: the one it is named after, or a logic queue's leader."""
@@ -78,7 +78,7 @@ class RouteTable:
         One that was fetched while a broker was away would hide it for up to 30 s after its return.
 
         Raises:
-            UnavailableError: No route knows its broker, or nobody leads it now; or no NameServer answers.
+            UnavailableError: Its broker is in no route, or it has no leader now; or no NameServer answers.
         """
         try:
             return self.reader(self.broker_of(queue), broker_id)

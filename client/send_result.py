@@ -1,7 +1,7 @@
-"""SendResult: what the broker said about one message that it took.
+"""SendResult: the broker's answer about one message that it has stored.
 
 Four answers mean "taken": OK, and three weaker ones under synchronous flush or replication (remoting.md 3.1). A weaker
-one is not an error: the message has its place in the log, only the promise that was asked for is not kept yet.
+one is not an error: the message has its place in the log, but the flush or replication has not ended yet.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class TopicRoute:
         """Return the address of a broker's master.
 
         Raises:
-            UnavailableError: The route knows none.
+            UnavailableError: The route has none.
         """
         address = self.addresses.get(broker_name, {}).get(MASTER_ID)
         if address is None:
@@ -71,7 +71,7 @@ class TopicRoute:
         """Return the address to read from: the broker with that id, else its master, else any replica.
 
         Raises:
-            UnavailableError: The route knows none.
+            UnavailableError: The route has none.
         """
         by_id = self.addresses.get(broker_name)
         if not by_id:

@@ -28,7 +28,7 @@ MORNING, NOON = ("book 12", "lamp 40"), ("lamp 35",)
 
 
 class Till:
-    """A consumer of all price changes, and the prices that it knows."""
+    """A consumer of all price changes, and the present prices."""
 
     def __init__(self, namesrv: str, name: str, directory: Path) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Till:
             self._changed.notify_all()
 
     def wait_for(self, **prices: str) -> None:
-        """Until it knows these prices."""
+        """Return when it has these prices."""
         with self._changed:
             self._changed.wait_for(lambda: self.prices.items() >= prices.items(), timeout=60)
         print(f"{self.name}: {', '.join(f'{thing} {price}' for thing, price in sorted(self.prices.items()))}")

@@ -1,10 +1,10 @@
 """Reads a broker's history from its bucket, without Thermocline: written from docs/cold-format.md alone.
 
-    python examples/cold_reader.py DIR ls                                      topics, and what lies of each
+    python examples/cold_reader.py DIR ls                                      topics, and the range of each
     python examples/cold_reader.py DIR cat TOPIC [--queue N] [--from OFFSET]   records by queue and offset
     python examples/cold_reader.py DIR key TOPIC KEY                           records with an id or key, newest first
     python examples/cold_reader.py DIR at TOPIC MS                             each queue's first record since a time
-    python examples/cold_reader.py DIR id OFFSET_MSG_ID                        the record that lay at a place
+    python examples/cold_reader.py DIR id OFFSET_MSG_ID                        the record at a place
 
 DIR: objects as files, as `file://` keeps them, and `aws s3 sync` or `mc mirror` bring them. Prints JSON lines, or with
 --raw the records as stored, end to end; nothing expired (now, or at --now MS). --broker CLUSTER/NAME: of several. What
@@ -165,8 +165,8 @@ class History:
             whole = [each["key"], 0, each["object_bytes"], each["footer_start"], each["crc32"]]
             self.parts["", each.get("pack_id") or each["index_id"]] = each | {"topic": "", "whole": whole}
             if "pieces" in each:
-                (lives,) = columns(unzip(b64decode(each["pieces"])), 0, (len(each["topics"]), 8))
-                for name, incarnation in zip(each["topics"], lives, strict=True):
+                (incarnations,) = columns(unzip(b64decode(each["pieces"])), 0, (len(each["topics"]), 8))
+                for name, incarnation in zip(each["topics"], incarnations, strict=True):
                     self.life(name, incarnation)
 
     def life(self, name: str, incarnation: int, **changes: Any) -> Json:

@@ -1,9 +1,9 @@
-"""Questions and answers: a message whose sender waits for what a consumer says to it.
+"""Questions and answers: a message whose sender waits for a consumer's reply.
 
     thermocline dev
     python examples/request_reply.py [NAMESERVER]
 
-Neither side knows the other's address, and either may be any RocketMQ client.
+Neither side needs the other's address, and either may be any RocketMQ client.
 """
 
 import sys

@@ -53,7 +53,7 @@ class Orders:
 
 
 def main(namesrv: str) -> None:
-    """Three orders: one is kept, one is not, and of one the broker is not told at first."""
+    """Three orders: one is kept, one is not, and the end of one reaches the broker only by its check."""
     with AdminClient(namesrv=namesrv) as admin:
         admin.create_topic(TOPIC, queue_nums=1)
     orders = Orders()

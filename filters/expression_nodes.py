@@ -210,7 +210,9 @@ def floating_number(text: str, position: int) -> Constant:
     """A number with a point or an exponent; neither 0 nor what a double can only hold as 0 or Infinity."""
     value = float(text)
     if value == 0.0 or math.isinf(value):
-        raise ExpressionError("a floating point number lies in [4.9E-324, 1.7976931348623157E308]", position=position)
+        raise ExpressionError(
+            "a floating point number must be in [4.9E-324, 1.7976931348623157E308]", position=position
+        )
     return Constant(position, 0, 1, ValueKind.DOUBLE, value)
 
 

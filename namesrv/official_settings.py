@@ -44,7 +44,7 @@ NAMESRV_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *honoured({"configStorePath": MACHINE, "kvConfigPath": MACHINE}, "default: none; --data sets both"),
     *refused(_CONTROLLER, {"enableControllerInNamesrv": "false"}),
-    *refused("that brokers are told when another replica has the least id", {"notifyMinBrokerIdChanged": "false"}),
+    *refused("that brokers are notified when another replica has the least id", {"notifyMinBrokerIdChanged": "false"}),
     *refused("that routes which are not known here are asked of another cluster", {"clusterTest": "false"}),
     *without_effect("counts only with clusterTest, which is refused", {"productEnvName": "center"}),
     *without_effect("folder of RocketMQ's installation", {"rocketmqHome": MACHINE}),

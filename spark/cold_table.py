@@ -4,9 +4,9 @@
     engine="s3a"      the JVM's s3a connector fetches whole objects (`binaryFile`), tasks decode them (`mapInArrow`);
                       catalogs and indexes are read by the driver through Hadoop's file system
 
-Both run the same plan and the same decoder, and give equal rows. With "s3a" whatever the session says of s3a holds:
-credential providers of its own, delegation tokens, proxies, audit; what is left out is pruning within objects, and the
-plan is made once, when the table is made: every action gives the same rows.
+Both run the same plan and the same decoder, and give equal rows. With "s3a" all s3a settings of the session hold:
+its credential providers, delegation tokens, proxies and audit. There is no pruning within objects, and the plan is
+made once, with the table: every action gives the same rows.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def load_cold(spark: SparkSession, url: str, topic: str, engine: Engine, options
     slices = _by_path(plan, stores)
     _check_sizes(spark, plan)
     if checked.metrics_address is not None:
-        told = {"kind": "plan", "engine": "s3a", "tasks": len(slices), **asdict(plan.counts)}
-        send_report(checked.metrics_address, told)
+        report = {"kind": "plan", "engine": "s3a", "tasks": len(slices), **asdict(plan.counts)}
+        send_report(checked.metrics_address, report)
     return _table(spark, checked, slices, stores, schema=schema, bodies=bodies)
 
 
@@ -119,7 +119,7 @@ def _table(
     if not slices:
         return empty
     try:
-        # What goes between plan and action is left out as well when that is wanted; Spark alone sees it then.
+        # With failOnDataLoss=false Spark skips an object that is deleted between plan and action, too.
         reader = spark.read.option("ignoreMissingFiles", str(not options.fail_on_data_loss).lower())
         objects = reader.format("binaryFile").load(list(slices))
     except AnalysisException as error:
@@ -141,7 +141,7 @@ def _table(
 
 
 def _by_path(plan: ReadPlan, stores: Mapping[str, BlockingStore]) -> dict[str, tuple[SegmentSlice, ...]]:
-    """The plan's slices by the object they lie in, as Spark spells its path."""
+    """The plan's slices by the path of their object, as Spark spells it."""
     by_object: dict[tuple[str, str], list[SegmentSlice]] = {}
     for part in (part for task in plan.tasks for part in task):
         by_object.setdefault((part.source.url, part.log.key), []).append(part)
@@ -182,7 +182,7 @@ def _missing(slices: Mapping[str, tuple[SegmentSlice, ...]], stores: Mapping[str
 
 
 def _report_missing(options: ReadOptions, parts: list[SegmentSlice]) -> None:
-    """Say and count what the table is going to lack."""
+    """Log and report the messages that the table will not contain."""
     missing = 0
     for part in parts:
         missing += part.end_offset - part.start_offset
@@ -191,8 +191,8 @@ def _report_missing(options: ReadOptions, parts: list[SegmentSlice]) -> None:
             *(part.log.key, part.topic, part.queue_id, part.start_offset, part.end_offset),
         )
     if options.metrics_address is not None:
-        told = {"kind": "loss", "objects_missing": len(parts), "messages_missing": missing}
-        send_report(options.metrics_address, told)
+        report = {"kind": "loss", "objects_missing": len(parts), "messages_missing": missing}
+        send_report(options.metrics_address, report)
 
 
 def check_s3a_options(options: Mapping[str, str]) -> None:

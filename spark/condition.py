@@ -39,7 +39,7 @@ def filters_of(spark: SparkSession, condition: str | Column, schema: str) -> lis
         return []
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    # A Scala object: Java knows it by this name.
+    # The JVM class of a Scala object has a trailing $.
     strategies = getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy$")
     translate = getattr(strategies, "MODULE$").translateFilter
     found: list[SimpleFilter] = []

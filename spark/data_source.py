@@ -75,8 +75,8 @@ class ColdTierReader(DataSourceReader):
         with plain_errors():
             plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
         if self._options.metrics_address is not None:
-            told = {"kind": "plan", "engine": "direct", "tasks": len(plan.tasks), **asdict(plan.counts)}
-            send_report(self._options.metrics_address, told)
+            report = {"kind": "plan", "engine": "direct", "tasks": len(plan.tasks), **asdict(plan.counts)}
+            send_report(self._options.metrics_address, report)
         return [ColdTierPartition(slices) for slices in plan.tasks or ((),)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

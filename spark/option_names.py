@@ -1,4 +1,4 @@
-"""check_option_names: refuses an option that a read or a write does not know; Spark passes on any."""
+"""check_option_names: refuses an unknown option of a read or a write; Spark itself passes any option on."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def known_options(names: Iterable[str]) -> dict[str, str]:
 
 def check_option_names(
     options: Iterable[str],
-    known: Mapping[str, str],
+    names: Mapping[str, str],
     *,
     advice: Mapping[str, str],
     is_known_besides: Callable[[str], bool] = lambda _lowered: False,
 ) -> None:
-    """Pass when every option is one of `known` (see `known_options`), or `is_known_besides` accepts it in lower case.
+    """Pass when every option is one of `names` (see `known_options`), or `is_known_besides` accepts it in lower case.
 
     `advice`: what to do instead of some others, by lower case.
 
@@ -29,8 +29,8 @@ def check_option_names(
     """
     for name in options:
         lowered = name.lower()
-        if lowered in known or is_known_besides(lowered):
+        if lowered in names or is_known_besides(lowered):
             continue
-        alike = difflib.get_close_matches(lowered, known, n=1)
-        hint = advice.get(lowered) or (f"is it {known[alike[0]]}?" if alike else "see docs/spark.md")
+        alike = difflib.get_close_matches(lowered, names, n=1)
+        hint = advice.get(lowered) or (f"is it {names[alike[0]]}?" if alike else "see docs/spark.md")
         raise InvalidRequestError(f"there is no option {name!r}; {hint}", option=name)

@@ -1,4 +1,4 @@
-"""Local Spark sessions for the command line, the demo and tests: Java found, Python and loopback said, little noise.
+"""Local Spark sessions for the command line, the demo and tests: finds Java, sets Python and loopback, logs little.
 
 Spark starts a JVM and finds its Python workers by environment variables, and both fail in obscure ways when the
 variables are wrong; here a missing Java is one sentence. A cluster's own session needs nothing of this.
@@ -30,9 +30,9 @@ JAVA_VERSION_MIN = 17
 JAVA_ANSWER_TIMEOUT_S = 30
 _VERSION = re.compile(r'version "(\d+)')
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by `spark-submit`: the JVM is there already, and knows its master and settings."""
+"""Set by `spark-submit`: the JVM runs already, with its master and settings."""
 
-# What a session on one machine needs and a person would not think of.
+# Settings of a session on one machine that Spark does not set by default.
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -114,7 +114,7 @@ def prepare_environment(environment: MutableMapping[str, str]) -> None:
         InvalidRequestError: There is no Java of version 17 or newer.
     """
     environment.setdefault("JAVA_HOME", str(find_java_home(environment)))
-    # Workers must run this Python: the first `python3` on the PATH may know neither pyarrow nor this package.
+    # Workers must run this Python: the first `python3` on the PATH may have neither pyarrow nor this package.
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -81,7 +81,7 @@ class OpenSlot:
             self.add(position, deliver_ms)
         self._arrived.clear()
 
-    def take(self, now_ms: int) -> int | None:
+    def take_due(self, now_ms: int) -> int | None:
         """The position of the next unit that is due; None when none is due yet."""
         if not self.is_loaded:
             return None

@@ -192,7 +192,7 @@ class TimerDequeue:
         """
         if not self._batch:
             count = size_bytes = 0
-            position = self._slot.take(now_ms)
+            position = self._slot.take_due(now_ms)
             while position is not None:
                 unit = self._log.unit(position)
                 self._give(unit, self._slot.progress_at(position), now_ms)
@@ -200,7 +200,7 @@ class TimerDequeue:
                 size_bytes += unit.record_bytes
                 if count == count_max or size_bytes > BATCH_BYTES_MAX:
                     break
-                position = self._slot.take(now_ms)
+                position = self._slot.take_due(now_ms)
             self.has_more = position is not None
         return [given.message for given in self._batch]
 

@@ -137,16 +137,16 @@ def _of_node(path: str, node: ast.AST, lines: list[str]) -> Iterator[Mutation]:
 
 
 def _between(
-    path: str, left: ast.expr, right: ast.expr, words: tuple[str, str] | None, lines: list[str]
+    path: str, first: ast.expr, second: ast.expr, words: tuple[str, str] | None, lines: list[str]
 ) -> Iterator[Mutation]:
     """The operator between two operands, where all of it is on one line."""
-    if words is None or left.end_lineno != right.lineno or left.end_col_offset is None:
+    if words is None or first.end_lineno != second.lineno or first.end_col_offset is None:
         return
-    start, end = left.end_col_offset, right.col_offset
-    match = re.search(rf"(?<!\S){re.escape(words[0])}(?!\S)", lines[right.lineno - 1][start:end])
+    start, end = first.end_col_offset, second.col_offset
+    match = re.search(rf"(?<!\S){re.escape(words[0])}(?!\S)", lines[second.lineno - 1][start:end])
     if match is not None:
         yield Mutation(
-            path=path, line=right.lineno, start=start + match.start(), end=start + match.end(), text=words[1]
+            path=path, line=second.lineno, start=start + match.start(), end=start + match.end(), text=words[1]
         )
 
 

@@ -67,7 +67,7 @@ class RunningDaemon:
 
 @contextlib.contextmanager
 def official_namesrv(software: OfficialSoftware, directory: Path) -> Iterator[RunningDaemon]:
-    """Run a NameServer; its files lie in `directory`."""
+    """Run a NameServer; its files are in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     configuration = _write_properties(
@@ -102,7 +102,7 @@ def official_broker(
 ) -> Iterator[RunningDaemon]:
     """Run a broker over `store_directory`; `properties` are added to its configuration.
 
-    At the end it is killed, which saves many seconds, unless somebody will open its store again (`ends_cleanly`).
+    At the end it is killed, which saves many seconds; `ends_cleanly` stops it, for a store that is opened again.
     """
     directory.mkdir(parents=True, exist_ok=True)
     port = free_broker_port()

@@ -9,6 +9,7 @@ What it reads
 Exceptions, by rule
   - Text in backticks is a quotation of a name, in a comment as on a page; so are fenced blocks of a page.
   - CHANGELOG.md is history. This file and its test list the words themselves.
+  - `left` names an operand in files of filters/ and tests/filters/ beside `right`: the grammar's own terms.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,9 @@ RIDDLE_PHRASES = (
 RIDDLE_NAMES = frozenset({"look", "take", "known", "left", "lives", "told", "said"})
 
 EXEMPT_FILES = frozenset({"CHANGELOG.md", "tooling/riddle_words.py", "tests/tooling/test_riddle_words.py"})
+
+OPERAND_FOLDERS = ("filters/", "tests/filters/")
+LEFT_OPERAND, RIGHT_OPERAND = "left", "right"
 
 PHRASE = re.compile(rf"\b(?:{'|'.join(RIDDLE_PHRASES)})\b", re.IGNORECASE)
 QUOTED_NAME = re.compile(r"`[^`\n]*`")
@@ -60,14 +64,22 @@ def riddle_words_of_page(text: str) -> Iterator[RiddleWord]:
             yield from _riddle_words_of_text(content, first_line=line)
 
 
-def riddle_words_of_python(source: str) -> Iterator[RiddleWord]:
-    """Yield the hits of a Python file; SyntaxError or tokenize.TokenError if it is not Python."""
+def riddle_words_of_python(source: str, *, name: str = "") -> Iterator[RiddleWord]:
+    """Yield the hits of the Python file `name`; SyntaxError or tokenize.TokenError if it is not Python."""
     text_tokens = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    riddle_names = RIDDLE_NAMES - _operand_names(tokens, name)
+    for token in tokens:
         if token.type in text_tokens:
             yield from _riddle_words_of_text(token.string, first_line=token.start[0])
-        elif token.type == tokenize.NAME and token.string.strip("_") in RIDDLE_NAMES:
+        elif token.type == tokenize.NAME and token.string.strip("_") in riddle_names:
             yield RiddleWord(line=token.start[0], word=token.string, text=token.line.strip())
+
+
+def _operand_names(tokens: Iterable[tokenize.TokenInfo], name: str) -> frozenset[str]:
+    """The names in a file of filters that stand for the left operand of a binary expression."""
+    has_right = any(token.type == tokenize.NAME and token.string.strip("_") == RIGHT_OPERAND for token in tokens)
+    return frozenset({LEFT_OPERAND}) if has_right and name.startswith(OPERAND_FOLDERS) else frozenset()
 
 
 def _riddle_words_of_text(text: str, *, first_line: int) -> Iterator[RiddleWord]:
@@ -89,8 +101,9 @@ def main(folders: list[str]) -> None:
         # The package's folders are links below src/: each file is read once, under its own name.
         if name in EXEMPT_FILES or path.is_symlink():
             continue
-        read = riddle_words_of_python if name.endswith(".py") else riddle_words_of_page
-        for hit in read(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        hits = riddle_words_of_python(text, name=name) if name.endswith(".py") else riddle_words_of_page(text)
+        for hit in hits:
             print(f"{name}:{hit.line}: {hit.word}: {hit.text}")
             counts[name.split("/")[0]] += 1
     for folder, count in counts.most_common():

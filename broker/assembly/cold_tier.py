@@ -63,7 +63,7 @@ class ColdTier:
             timeout_ms=TIMEOUT_MS,
             on_connected=self._connected,
             on_fenced=self.fence.close,
-            on_state=lambda code, body: self._state.link.told(code, body),
+            on_state=lambda code, body: self._state.link.handle(code, body),
         )
 
     def attach(

@@ -126,7 +126,7 @@ class _FollowingTables:
                 await self._follow_topics(news.topics[start : start + TOPICS_AT_ONCE])
             return
         # In one turn of the loop: no pull may find a queue whose end differs from the cold tier's.
-        self._link.take(news)
+        self._link.apply_table(news)
         self._long_polling.arrived(self._follow_queues(news.ranges))
 
     async def _follow_topics(self, topics: Sequence[FollowedTopic]) -> None:

@@ -370,7 +370,7 @@ class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="came
     beyond it because local files had to go; `is_yielding`: a short time ago."""
 
     requests_per_hour: int
-    left: int
+    available: int = msgspec.field(name="left")
     is_widened: bool
     waiting_topics: int
     yielded_requests: int = 0

@@ -98,13 +98,13 @@ class HandOffProcessor:
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
         return {
-            PrivateRequestCode.HAND_OFF_LOOK: _with_error_name(self.look),
+            PrivateRequestCode.HAND_OFF_LOOK: _with_error_name(self.places),
             PrivateRequestCode.HAND_OFF_PREPARE: _with_error_name(self.prepare),
             PrivateRequestCode.HAND_OFF_APPLY: _with_error_name(self.apply),
             PrivateRequestCode.HAND_OFF_ABORT: _with_error_name(self.abort),
         }
 
-    async def look(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def places(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90150."""
         header = command.header(HandOffLookHeader)
         config = self._config(header.topic)

@@ -48,7 +48,7 @@ class StateLink:
         self._answering: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def told(self, code: int, body: bytes | memoryview) -> None:
+    def handle(self, code: int, body: bytes | memoryview) -> None:
         """Handle a message of the tier process: it asks for state, or reports a snapshot in the bucket."""
         if self._is_closed:
             return  # the broker stops: it reads the saved state when it starts

@@ -75,8 +75,9 @@ class TierLink:
         on_state: Callable[[int, bytes | memoryview], None] = lambda _code, _body: None,
         on_table: Callable[[CatalogTable], None] | None = None,
     ) -> None:
-        """`on_state(code, body)`: what the tier process asks and tells of state snapshots, a follower process of
-        topics. `on_table`: given catalog tables, to `take` them when it is time; None: at once."""
+        """`on_state(code, body)`: called with the tier process's messages on state snapshots, or the follower process's
+        on topics. `on_table`: called with each catalog table, which it passes to `apply_table` later; None: at
+        once."""
         self._hub = hub
         self._incarnation_of = incarnation_of
         self._timeout_ms = timeout_ms
@@ -143,10 +144,10 @@ class TierLink:
         if self._on_table is not None:
             self._on_table(table)
         else:
-            self.take(table)
+            self.apply_table(table)
 
-    def take(self, table: CatalogTable) -> None:
-        """Serve by a table from now on. In the order in which they came."""
+    def apply_table(self, table: CatalogTable) -> None:
+        """Serve by a table from now on. Tables are applied in the order of their arrival."""
         if table.sequence == 1:
             self._ranges.clear()  # a full table, from a tier process that has just opened the ledger
         for cold_range in table.ranges:

@@ -26,7 +26,7 @@ class PendingTables:
             self._queues.setdefault(queue.topic, {})[queue.queue_id] = queue
         self._last = table
 
-    def take(self) -> QueueTable | None:
+    def take_merged(self) -> QueueTable | None:
         """Return all added tables merged into one, and forget them; None when none was added."""
         last, self._last = self._last, None
         if last is None:

@@ -94,7 +94,7 @@ class TierAccount:
             return None
         return RequestBudgetState(
             requests_per_hour=self.admission.budget.requests_per_hour,
-            left=int(self.admission.budget.left),
+            available=int(self.admission.budget.available),
             is_widened=self.admission.is_widened,
             waiting_topics=len(self.admission.waiting),
             yielded_requests=self.admission.yielded_requests,

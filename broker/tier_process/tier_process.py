@@ -199,7 +199,7 @@ class TierRole:
 
     async def _run(self, work: TierWork) -> None:
         self._work = work
-        table = self._pending.take()
+        table = self._pending.take_merged()
         if table is not None:
             self._add_table(table, work.service)
         self._take_dropped(self._dropped.live())
@@ -338,7 +338,7 @@ class TierRole:
             deleted_objects=report.deleted_objects,
             deleted_bytes=report.deleted_bytes,
             held_by_pin=report.is_held_by_pin,
-            left_objects=[*(held.key for held in report.left), *report.left_segments],
+            left_objects=[*(held.key for held in report.remaining), *report.left_segments],
             own_segments=len(report.left_segments),
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))

@@ -58,7 +58,7 @@ NOTHING_VISIBLE_MS = 1 << 62
 
 
 class TierWork:
-    """`close` it, whatever became of it."""
+    """The owner calls `close`, also after a failure."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class TierWork:
             committed_ms=catalog.committed_ms,
             outage_ms=account.outage_ms,
             is_widened=budget is not None and budget.is_widened,
-            budget_left=None if budget is None else budget.left,
+            budget_left=None if budget is None else budget.available,
             yielded_requests=None if budget is None else budget.yielded_requests,
             scrub_ms=None if report is None else report.finished_ms,
             scrub_broken=self.scrub.broken_count,
@@ -205,7 +205,7 @@ class TierWork:
         if progress is not None:
             return progress.cut_ms
         if not backlog.reported_offset:
-            raise UnavailableError("what has expired of the topic has not been said yet", topic=topic)
+            raise UnavailableError("the topic's expiry has not been reported yet", topic=topic)
         return NOTHING_VISIBLE_MS
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:

@@ -11,7 +11,7 @@ from thermocline.cli.common.daemon_options import broker_flags, log_level_option
 __all__ = ["broker"]
 
 
-@click.group(invoke_without_command=True, short_help="Run a broker, or look at one that runs.")
+@click.group(invoke_without_command=True, short_help="Run a broker, or inspect a running one.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="broker.conf or a TOML file.")
 @click.option("--data", metavar="DIR", help="Where the store is [~/store].")
 @click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers to register with [$NAMESRV_ADDR].")
@@ -53,8 +53,8 @@ def broker(
     Settings come from the file, the environment and these options; the later wins. Prints one line
     `ready broker=HOST:PORT cold=URL` when it serves.
 
-    With --recover-from, lines before it say what came back, and for each topic what did not. A store that came from
-    there before is started as it is. Name and cluster are those of the broker that was lost.
+    With --recover-from, the lines before it list the recovered topics, and the losses of each. A store that was
+    recovered from there before is started as it is. Name and cluster are those of the broker that was lost.
 
     With --read-only-from, the broker needs a directory of its own, and registers under a name of its own: its source's
     with `-read-only` behind it, unless the settings name another.

@@ -1,4 +1,4 @@
-"""`thermocline broker stats` and `broker clean`: what goes through a broker that runs, and what it may throw away."""
+"""`thermocline broker stats` and `broker clean`: the traffic of a running broker, and early deletion of its files."""
 
 from __future__ import annotations
 

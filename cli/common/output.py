@@ -42,7 +42,7 @@ class Failure:
 
     @property
     def place(self) -> tuple[str | None, ...]:
-        """What failed, of which one failure is enough; of nothing that has a name, each."""
+        """Identifies the broker or NameServer that failed, of which the first failure is kept; else the failure."""
         named = (self.broker, self.namesrv, self.address)
         return named if any(named) else (self.sentence,)
 
@@ -89,7 +89,7 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.failures: list[Failure] = []
-        """What the result lacks; to be known before the result is shown."""
+        """The failed parts; callers add all of them before they show the result."""
 
     def rows(self, rows: Iterable[Row], *, columns: Sequence[str] = ()) -> None:
         """Show one line a row; `columns` orders and limits what people see, programs get every member."""
@@ -139,7 +139,7 @@ class Output:
             sys.stdout.write(text + "\n")
 
     def note(self, text: str) -> None:
-        """Tell the person something that is not part of the result."""
+        """Write a note to stderr; it is not part of the result."""
         sys.stderr.write(text + "\n")
 
     def failed(self) -> None:
@@ -149,10 +149,10 @@ class Output:
 
     def add_failures(self, failures: Iterable[Failure]) -> None:
         """Keep what failed, each broker's first failure."""
-        known = {failure.place for failure in self.failures}
+        places = {failure.place for failure in self.failures}
         for failure in failures:
-            if failure.place not in known:
-                known.add(failure.place)
+            if failure.place not in places:
+                places.add(failure.place)
                 self.failures.append(failure)
 
     def _write_json(self, value: object) -> None:

@@ -52,9 +52,9 @@ class Time(click.ParamType[int]):
         if isinstance(value, int):
             return value
         text = str(value).strip()
-        known = {"earliest": 0, "latest": -1, "now": time.time_ns() // 1_000_000}
-        if text.lower() in known:
-            return known[text.lower()]
+        named_times = {"earliest": 0, "latest": -1, "now": time.time_ns() // 1_000_000}
+        if text.lower() in named_times:
+            return named_times[text.lower()]
         if text.isdecimal():
             return int(text)
         try:

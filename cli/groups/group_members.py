@@ -65,13 +65,13 @@ def members(app: Application, name: str, client_id: str | None, stacks: bool) ->
         for one in admin.consumer_connections(name).connection_set:
             if client_id not in (None, one.client_id):
                 continue
-            known: dict[str, object] = {"client_id": one.client_id, "language": one.language, "state": "active"}
+            member: dict[str, object] = {"client_id": one.client_id, "language": one.language, "state": "active"}
             try:
                 info = admin.consumer_running_info(name, one.client_id, with_stacks=stacks)
             except MQError as error:
-                rows.append(known | dict.fromkeys(COLUMNS[3:]) | {"state": str(error)})
+                rows.append(member | dict.fromkeys(COLUMNS[3:]) | {"state": str(error)})
             else:
-                rows.append(known | _figures(info))
+                rows.append(member | _figures(info))
     if not rows:
         raise click.ClickException(f"{name} has no member {client_id}.")
     app.output.rows(rows, columns=COLUMNS)

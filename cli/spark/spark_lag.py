@@ -30,7 +30,7 @@ def lag(read: ColdRead, topics: tuple[str, ...], group: str | None, namesrv: str
     Example:
       thermocline spark lag orders --group billing --from file:///data/cold --namesrv 127.0.0.1:9876
     """
-    if len(topics) == 2 and group is None:  # as it once was: a group and a topic, which cannot be told apart
+    if len(topics) == 2 and group is None:  # the former syntax: a group and a topic, whose order is ambiguous
         former_group, former_topic = topics
         raise click.UsageError(
             f"The group is an option. Type: thermocline spark lag {former_topic} --group {former_group}"

@@ -22,12 +22,12 @@ from thermocline.cli.common.parsing import parse_pairs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ColdRead", "Told", "in_session", "reads_cold_tier"]
+__all__ = ["ColdRead", "ReportProgress", "in_session", "reads_cold_tier"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Told = Callable[[int, int], None]
-"""What jobs tell how far they are."""
+ReportProgress = Callable[[int, int], None]
+"""Receives the progress of a job: bytes done, and bytes in all."""
 
 _OUR_ERROR = re.compile(r"^thermocline\.[\w.]+Error: (.+)$", re.MULTILINE)
 HADOOP_PREFIX = "fs.s3a."
@@ -116,8 +116,10 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
 
 
 @contextmanager
-def in_session(read: ColdRead, title: str, *, output: str | None = None) -> Iterator[tuple[SparkSession, Told]]:
-    """The session for a command, and what tells its progress bar.
+def in_session(
+    read: ColdRead, title: str, *, output: str | None = None
+) -> Iterator[tuple[SparkSession, ReportProgress]]:
+    """The session for a command, and the callback for its progress bar.
 
     It has the s3a connector where messages are fetched by it, or `output`, a directory, is reached by it.
     """

@@ -1,6 +1,6 @@
 """`thermocline cold`: the history in a bucket, read without any broker.
 
-The reader is the product's own (`tiered/`), which knows every kind of store, retries and verifies checksums.
+The reader is the product's own (`tiered/`), which supports every kind of store, retries and verifies checksums.
 `examples/cold_reader.py` reads the same format and shares no code with it: it proves that the page on the format is
 enough to write a reader.
 """

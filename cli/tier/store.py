@@ -43,7 +43,7 @@ def store() -> None:
 @click.option("--size-mib", type=click.IntRange(1, 1024), default=16, show_default=True, help="Object for throughput.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
 def doctor(url: str, fencing: str, rounds: int, writers: int, size_mib: int, as_json: bool) -> int:
-    """Try out what the store at URL does, remove what that wrote, and say whether a broker may be run on it.
+    """Test the behaviour of the store at URL, delete the test objects, and report whether a broker may run on it.
 
     URL is what the broker's coldUrl would be. Exits with 1 when the store is unfit.
 

@@ -1,5 +1,5 @@
-"""`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py; what it
-costs: tier_cost.py; the contents of a bucket: tier_bucket.py."""
+"""`thermocline tier`: status of the cold tier, and seals and purges on demand. Checks: tier_scrub.py; costs:
+tier_cost.py; the contents of a bucket: tier_bucket.py."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from thermocline.cli.tier.tier_scrub import scrub
 __all__ = ["tier"]
 
 
-@click.group(short_help="See and move what is in the cold tier.")
+@click.group(short_help="See the state of the cold tier; seal and purge now.")
 def tier() -> None:
-    """See what is in the cold tier and what waits for it; move it there now.
+    """See the state of the cold tier and the messages that wait for it; seal them now.
 
     \b
     Example:
@@ -37,7 +37,7 @@ tier.add_command(cost)
 @click.argument("topic", required=False)
 @uses_cluster
 def status(app: Application, topic: str | None) -> None:
-    """Show, for every queue of TOPIC or of all topics, what is local, what is cold and what waits.
+    """Show the local, cold and waiting offsets of every queue of TOPIC, or of all topics.
 
     Ranges are [first, next) queue offsets.
 
@@ -141,8 +141,8 @@ def seal(app: Application, topic: str | None) -> None:
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="The same as QUEUE.")
 @uses_cluster
 def explain(app: Application, topic: str, queue: int | None, queue_id: int | None) -> None:
-    """Say for each queue of TOPIC, or for QUEUE, where its messages are, what happens to them next, and why: why the
-    local log still holds them, why they are not in the bucket yet, why they are not deleted there.
+    """Explain for each queue of TOPIC, or for QUEUE, where its messages are, what happens to them next, and why: why
+    the local log still holds them, why they are not in the bucket yet, why they are not deleted there.
 
     \b
     Example:

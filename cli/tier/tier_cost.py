@@ -1,4 +1,4 @@
-"""`thermocline tier cost`: what the cold tier asks of the object store and what that costs; forecasts.
+"""`thermocline tier cost`: requests and bytes of the cold tier at the object store, their price, and forecasts.
 
 Brokers count requests and bytes, the price table is this command's: `--prices FILE`, or the example that comes along.
 """
@@ -23,10 +23,10 @@ __all__ = ["cost"]
 KINDS = ("put", "get", "list", "delete")
 HOUR_MS = 3_600_000
 AT_START = "doctor"
-"""Asked for once at a start: no part of a rate."""
+"""The requests of a start: not part of a rate."""
 TOPICS_SHOWN = 20
 NO_TOPIC = "(none)"
-"""What is asked for at a start, or was for topics that have gone."""
+"""The requests of a start, and those for deleted topics."""
 
 
 @click.command("cost", short_help="Show requests, bytes and money; forecast them.")
@@ -51,9 +51,9 @@ def cost(
     seal_age_ms: int | None,
     wants_forecast: bool,
 ) -> None:
-    """Show what each broker has asked of its object store since it began, what that costs, an hour and a month (of 30
-    days) at the rate of the last hour, and what is stored. With another time to live, seal size or seal age: what an
-    hour and a month would cost with them, if what came in during the last hour came again and again.
+    """Show the requests of each broker to its object store since its tier process began, their price, the price of an
+    hour and a month (of 30 days) at the rate of the last hour, and the stored bytes. With another time to live, seal
+    size or seal age: forecast the price of an hour and a month, if the traffic of the last hour repeats.
 
     \b
     Example:
@@ -133,7 +133,7 @@ def _purpose(account: Mapping[str, Any], prices: PriceTable, *, hours: float) ->
 
 
 def _topic(topic: Mapping[str, Any], prices: PriceTable) -> dict[str, Any]:
-    """What its own objects ask for, and its share of what topics share."""
+    """Requests for its own objects, and its share of those for shared objects."""
     shared = {
         "requests": topic["sharedRequests"],
         "sentBytes": topic["sharedSentBytes"],

@@ -1,4 +1,4 @@
-"""`thermocline tier scrub`: what is wrong with the cold tier, and what can be done about it."""
+"""`thermocline tier scrub`: checks and repairs the cold tier."""
 
 from __future__ import annotations
 

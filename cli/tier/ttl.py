@@ -1,4 +1,4 @@
-"""`thermocline ttl`: how long a topic's messages live, what a change would take away, and proof that it is gone."""
+"""`thermocline ttl`: a topic's time to live, a preview of a change, and a proof that expired messages are gone."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _change(app: Application, topic: str, ttl_ms: int | None, *, dry_run: bool, 
 
 
 def _preview_row(topic: str, broker: str, answer: Mapping[str, Any], prices: PriceTable) -> dict[str, Any]:
-    """What would go, and what that saves: money each month for what is not stored any more, once for the requests."""
+    """The data that would be deleted, and the savings: storage each month, requests once."""
     from thermocline.tiered.cost import RequestKind
 
     stored_bytes, requests = answer.get("bytes"), answer.get("requests")
@@ -234,7 +234,7 @@ def _verdict(broker: str, proof: Mapping[str, Any]) -> str:
         pending = sum(not each["isOverdue"] for each in tier["named"])
         if pending:
             parts.append(f"{pending} segments or packs leave the catalog with the next sweep")
-    parts.append(f"{len(proof['samples'])} expired messages asked for, {len(proof['reached'])} found")
+    parts.append(f"{len(proof['samples'])} expired messages looked up, {len(proof['reached'])} found")
     verdict = "nothing expired is referenced" if proof["isProven"] else "NOT PROVEN"
     return f"{broker}: {verdict}; {'; '.join(parts)}"
 

@@ -127,7 +127,7 @@ class GroupAdministration(AdminBase):
         return self._of_holders(answers, group)
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> list[str]:
-        """Delete a group's settings with its retry and dead-letter topics; its offsets too when asked for.
+        """Delete a group's settings with its retry and dead-letter topics; its offsets too with `clean_offsets`.
 
         Returns the names of the brokers that had it. With `clean_offsets` a group is also one that only has offsets
         left.
@@ -155,7 +155,7 @@ class GroupAdministration(AdminBase):
 
         answers = await self._ask_each(await self._masters(cluster=cluster), delete)
         failures = list(answers.failures)
-        if not failures and any(answers.values()):  # else the route of what is still there stays
+        if not failures and any(answers.values()):  # else the retry topic may still exist somewhere
             for topic in topics:
                 route = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
                 deleted = await session.name_servers.call_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, route)
@@ -163,7 +163,7 @@ class GroupAdministration(AdminBase):
         return self._of_holders(Answers(answers.by_peer, failures), group)
 
     async def list_groups(self, *, cluster: str | None = None, include_system: bool = False) -> list[str]:
-        """Return the names of all groups, sorted; the broker's own only when asked for.
+        """Return the names of all groups, sorted; system groups only with `include_system`.
 
         Raises:
             PartialResultError: Some brokers failed; `result` has the groups of the others.
@@ -175,7 +175,7 @@ class GroupAdministration(AdminBase):
     async def group_config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
         """Return a group's settings on each broker that has it.
 
-        (A broker that creates groups by itself would create this one if it were asked for it alone.)
+        (It reads the whole group table: a broker that creates groups by itself would create a single requested one.)
 
         Raises:
             GroupNotFoundError: No broker has it.
@@ -356,7 +356,7 @@ class GroupAdministration(AdminBase):
 
     @staticmethod
     def _of_holders(answers: Answers[BrokerAddress, bool], group: str) -> list[str]:
-        """The names of the brokers that have a group, which said so; GroupNotFoundError when none has."""
+        """The names of the brokers that answered True (they have the group); GroupNotFoundError when none did."""
         names = [name for name, is_there in answers.by_name().items() if is_there]
         answers.whole(names)
         if not names:

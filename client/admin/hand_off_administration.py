@@ -59,7 +59,7 @@ _ERRORS: dict[str, type[MQError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlace:
-    """Where a group is in a queue of a topic's present life; `offset` None: it has not begun there.
+    """A group's offset in a queue of a topic's present incarnation; `offset` None: it has none there.
 
     `store_uuid` is the id of the broker's store, which its cold tier carries too; "" from an older broker.
     """
@@ -96,11 +96,11 @@ class HandOffAdministration(AdminBase):
         async def ask(master: BrokerAddress) -> list[GroupPlace]:
             header = HandOffLookHeader(group=group, topic=topic)
 
-            async def look(left_ms: int) -> RemotingCommand:
+            async def ask_once(left_ms: int) -> RemotingCommand:
                 command = RemotingCommand.request(PrivateRequestCode.HAND_OFF_LOOK, header)
                 return await self._hand_off_call(master, command)
 
-            answer = await retry_while_busy(look, timeout_ms=self.request_timeout_ms)
+            answer = await retry_while_busy(ask_once, timeout_ms=self.request_timeout_ms)
             found = HandOffPlaces.decode(answer.body)
             return [
                 GroupPlace(
@@ -128,14 +128,14 @@ class HandOffAdministration(AdminBase):
     ) -> list[HandedOver]:
         """Move a group without members to where `targets` say, by broker name; return what was moved, sorted.
 
-        A receipt is applied once. What it had applied before is not among what is returned: repeat the call after a
+        A receipt is applied once; queues that an earlier call has moved are not returned again. Repeat the call after a
         failure until it succeeds. `stores`: the ids of the stores that were read, by broker name, so that no other
         cluster's group is moved. `force` passes over expected offsets, over what has expired since it was read, and
         over `stores`.
 
         Raises:
             GroupActiveError: Members of the group are connected, or hold messages that they have popped.
-            GroupHeldError: Somebody else is moving it.
+            GroupHeldError: Another hand-off is moving the group.
             InvalidRequestError: A broker has the topic and is not among `targets` (unless forced), an offset is out of
                 range, the group is not where it was, the topic is another one by now, or the broker is.
             ObjectNotFoundError: There is no such broker, topic or group.
@@ -150,7 +150,7 @@ class HandOffAdministration(AdminBase):
                 _raise_not_prepared(applied)
                 return applied.whole(moved)
             except NotPreparedError:
-                # A broker has restarted, or was too slow: what was applied meanwhile is known there.
+                # A broker has restarted, or was too slow: it answers with the moves that it has applied.
                 if attempt == ATTEMPTS_MAX:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -158,8 +158,8 @@ class HandOffAdministration(AdminBase):
     async def _wanted(
         self, targets: Mapping[str, Sequence[TopicTarget]], *, is_whole: bool
     ) -> list[tuple[BrokerAddress, list[TopicTarget]]]:
-        """The brokers to ask for what. Where nothing of a topic was read, and it is not there, there is nothing to do;
-        every broker that has one of the topics must be among the targets."""
+        """The brokers and the topics to move on each. A topic of which nothing was read is skipped where it does not
+        exist; every broker that has one of the topics must be among the targets."""
         masters = {master.broker_name: master for master in await self._masters()}
         holders = {
             topic: {master.broker_name for master in await self._topic_masters(topic)}
@@ -211,7 +211,9 @@ class HandOffAdministration(AdminBase):
                 answers.require_all()
             except BaseException:
                 asked = [each for each, _ in wanted[:number]]
-                await self._ask_each(asked, abort)  # one that does not hear it lets go by itself
+                await self._ask_each(
+                    asked, abort
+                )  # a broker that does not get it releases the group after its hold time
                 raise
             if not answers.by_peer[master]:
                 waiting.append(master)

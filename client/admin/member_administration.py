@@ -60,7 +60,7 @@ class MemberAdministration(AdminBase):
     async def consumer_running_info(
         self, group: str, client_id: str, *, with_stacks: bool = False
     ) -> ConsumerRunningInfo:
-        """Ask a member of a group how it is; the broker passes the question on.
+        """Return the running state of a member of a group; the broker forwards the request.
 
         Raises:
             ConsumerOfflineError: It is connected to no broker.
@@ -79,7 +79,7 @@ class MemberAdministration(AdminBase):
                 master.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=MEMBER_TIMEOUT_MS
             )
             if not answer.body:
-                # The Go client says success, and leaves away what it can't write: a rate between its first two samples.
+                # The Go client answers success with a body that lacks the rates before its second sample.
                 raise UnavailableError("the member cannot tell now how it is", client_id=client_id, why=answer.remark)
             return ConsumerRunningInfo.decode(answer.body)
 
@@ -99,7 +99,7 @@ class MemberAdministration(AdminBase):
 
         Raises:
             InvalidRequestError: It is no such id.
-            ResponseError: The broker has no such message, or knows no such member.
+            ResponseError: The broker has no such message, or no such member is connected to it.
             UnavailableError: The broker or the member does not answer.
         """
         place = decode_message_id(offset_message_id)
@@ -154,7 +154,7 @@ class MemberAdministration(AdminBase):
         return answers.whole({group: list(found[group].values()) for group in sorted(found)})
 
     async def _members_at(self, master: BrokerAddress, group: str) -> ConsumerConnection | None:
-        """The members of a group that one broker knows; None when there are none."""
+        """The members of a group that are connected to one broker; None when there are none."""
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
         try:
             answer = await self._running().call(master.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)

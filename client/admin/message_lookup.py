@@ -118,7 +118,7 @@ class MessageLookup(AdminBase):
         """
         masters = await self._topic_masters(topic)
         wanted = wanted_by_unique_key(topic, message_id)
-        # First, for it costs nothing but a lookup.
+        # First, as it costs one lookup.
         answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted))
         found = _by_store_time(answers.values())
         if found:
@@ -296,7 +296,7 @@ class MessageLookup(AdminBase):
         found: list[ReceivedMessage] = []
         queue = MessageQueue(topic=wanted.topic, broker_name=master.broker_name, queue_id=0)
         for message in decode_messages(answer.body, queue=queue):
-            # The index knows hashes only, so other keys and topics may be among them.
+            # The index holds hashes only, so messages of other keys and topics may be among them.
             if message.record.topic == wanted.topic and wanted.matches(message):
                 message.queue = MessageQueue(
                     topic=wanted.topic, broker_name=master.broker_name, queue_id=message.record.queue_id

@@ -1,4 +1,4 @@
-"""Message traces: what producers and consumers wrote down about one message, in the order in which it happened."""
+"""Message traces: the records of producers and consumers about one message, in the order of events."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class MessageTraces(MessageLookup):
     async def message_trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[TraceStep]:
         """Return what happened to the message with this id (its producer's), or with this key, oldest first.
 
-        Clients write traces when they are told to (`enable_trace`), behind the message's back: it takes seconds until
-        the last record is there. Of official clients, too. Nothing known is an empty list.
+        Clients write traces with `enable_trace`, after the message: the last record may come seconds later. The traces
+        of official clients are read too. Without a record the list is empty.
 
         Raises:
             TopicNotFoundError: There is no trace topic; brokers make it with `traceTopicEnable`.

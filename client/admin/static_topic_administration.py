@@ -1,11 +1,11 @@
-"""Static topics: make, grow, move, look at. Their logic queues keep number and offsets while brokers come and go.
+"""Static topics: make, grow, move, read. Their logic queues keep number and offsets while brokers come and go.
 
 A change is planned first, then applied (static_topic_plan.py). Applying may stop anywhere: applied again, the same plan
 goes on where it stopped. A plan that moves queues is applied in steps
-    receivers learn that they lead; what they take has no offset yet
-    givers learn that they do not; from here on they take nothing, so their ends stand
-    receivers learn where their queues go on
-    everybody else learns of the new epoch
+    receivers get the mapping in which they lead; messages that they store have no logic offset yet
+    givers get the mapping in which they do not lead; they refuse sends from here on, so their ends are final
+    receivers get the offsets at which their queues continue
+    all other brokers of the topic get the new epoch
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ class StaticTopicAdministration(AdminBase):
     async def apply_static_plan(
         self, plan: StaticTopicPlan, *, force: bool = False, block_size: int = BLOCK_SIZE
     ) -> dict[int, int]:
-        """Tell every broker its part of a plan; logic queue -> where it goes on, of those that moved.
+        """Send every broker its part of a plan; return the offsets at which moved logic queues continue.
 
-        `force`: also brokers that know something newer. `block_size` 1: queues go on right at their end.
+        `force`: also brokers that have a newer mapping. `block_size` 1: queues go on right at their end.
 
         Raises:
-            InvalidRequestError: A broker refuses; those before it know their part.
+            InvalidRequestError: A broker refuses; those before it have their part.
             ObjectNotFoundError: A broker is not there; no broker was changed.
             UnavailableError: A broker did not answer; the error names it. Apply the plan again.
         """
@@ -113,9 +113,9 @@ class StaticTopicAdministration(AdminBase):
         if missing:
             raise ObjectNotFoundError("a broker of the plan is not there", brokers=sorted(missing))
         receivers, givers = plan.broker_to_map_in, plan.broker_to_map_out
-        known = await self._mapped(plan.topic, [masters[name] for name in receivers])
-        known.require_all()
-        plan = _with_known_offsets(plan, _found(known))
+        mapped = await self._mapped(plan.topic, [masters[name] for name in receivers])
+        mapped.require_all()
+        plan = _with_known_offsets(plan, _found(mapped))
         decided: dict[int, int] = {}
         if plan.moved:
             await self._tell(plan, receivers, masters, force=force)
@@ -217,11 +217,11 @@ def _in_same_clusters(masters: Collection[BrokerAddress], names: Collection[str]
     return [master.broker_name for master in masters if master.cluster in clusters]
 
 
-def _with_known_offsets(plan: StaticTopicPlan, known: dict[str, TopicConfigAndMapping]) -> StaticTopicPlan:
-    """The plan with what was decided when it was applied before."""
+def _with_known_offsets(plan: StaticTopicPlan, found: dict[str, TopicConfigAndMapping]) -> StaticTopicPlan:
+    """The plan with the offsets that were decided when it was applied before."""
     decided: dict[int, int] = {}
     for queue_id, items in plan.moved.items():
-        config = known.get(items[-1].broker_name or "")
+        config = found.get(items[-1].broker_name or "")
         mapping = None if config is None else config.mapping_detail
         for item in [] if mapping is None else mapping.hosted_queues.get(queue_id, []):
             if item.gen == items[-1].gen and is_decided(item):

@@ -161,7 +161,7 @@ class TopicAdministration(AdminBase):
         return Answers(deleted.by_peer, failures).whole(deleted.names())
 
     async def list_topics(self, *, cluster: str | None = None, include_system: bool = False) -> list[str]:
-        """Return the names of all topics, sorted; system, retry and dead-letter topics only when asked for."""
+        """Return the names of all topics, sorted; system, retry and dead-letter topics only with `include_system`."""
         name_servers = self._running().name_servers
         if cluster is None:
             answer = await name_servers.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)

@@ -1,7 +1,7 @@
 """Time to live: preview and change it, and prove that what has expired cannot be reached.
 
-The proof has two sides. A broker says what has expired and is stored still: objects, local files, and samples, read
-past the cut. Then every sample is asked for as any client would ask: by its offset, by its time, by its keys and ids.
+The proof has two sides. A broker lists expired data that is still stored: objects, local files, and samples, read past
+the cut. Then every sample is looked up as any client would: by its offset, by its time, by its keys and ids.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _Probe:
         try:
             found = await self._find(wanted_by_unique_key(queue.topic, unique_key))
         except InvalidRequestError:
-            return False  # somebody else's id, by which nobody can ask
+            return False  # an id that no lookup accepts
         return any(message.queue == queue and message.queue_offset == offset for message in found)
 
     def _note(self, queue: MessageQueue, offset: int, by: str) -> None:

@@ -39,7 +39,7 @@ class AllocationStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that a broker knows the strategy by, such as `AVG`."""
+        """The strategy's name in requests to a broker, such as `AVG`."""
 
     def allocate(
         self, *, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]

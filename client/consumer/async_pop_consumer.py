@@ -15,8 +15,8 @@ back, to any member, with `reconsume_times` one higher; after the group's `retry
 With `in_order` the messages of a queue come in order: no consumer gets more of it before all that was received of it is
 acknowledged, or its time is up.
 
-Where messages lie on several brokers or in several topics, all of them are asked; what one answers late is received by
-the next call. Closing the consumer leaves what was not acknowledged to the others, after its time.
+With several brokers or topics, all of them are polled; the next call returns messages of a late answer. After `close`,
+unacknowledged messages go to other members when their invisible time is over.
 Source: the SimpleConsumer of rocketmq-clients, and client/impl/consumer/DefaultMQPushConsumerImpl.java (popMessage).
 """
 
@@ -108,7 +108,7 @@ class AsyncPopConsumer(PopConsumerOptions):
 
     @property
     def client_id(self) -> str:
-        """The id that brokers know this consumer by; ClosedError before `start`."""
+        """The client id of this consumer; ClosedError before `start`."""
         return self._running()[0].client_id
 
     # -- what to consume ---------------------------------------------------------------------------------------------
@@ -142,7 +142,8 @@ class AsyncPopConsumer(PopConsumerOptions):
     ) -> list[PoppedMessage]:
         """Return messages as soon as there are any, at most `count_max`; nothing after `await_ms`.
 
-        Nobody else gets them for `invisible_ms`. Cancelling may lose messages on their way: they come back then.
+        No other consumer of the group gets them for `invisible_ms`. Cancelling may lose an answer: its messages come
+        back after that time.
 
         Raises:
             InvalidRequestError: `count_max` is not from 1 to 32, or nothing is subscribed.
@@ -158,14 +159,14 @@ class AsyncPopConsumer(PopConsumerOptions):
             raise InvalidRequestError("nothing is subscribed", group=self.group)
         invisible_ms = self.invisible_ms if invisible_ms is None else invisible_ms
         await_ms = self.await_ms if await_ms is None else await_ms
-        taken = self._take(count_max)
+        taken = self._take_arrived(count_max)
         if taken:
             return taken
         places = await self._places()
         self._turn += 1
         places = places[self._turn % len(places) :] + places[: self._turn % len(places)]
         if len(places) > 1:
-            # First what is there, without waiting at one of them for what another has.
+            # First poll every place without waiting: another one may have messages.
             for place in [place for place in places if place not in self._polls]:
                 messages = await self._try(place, count_max, invisible_ms)
                 if messages:
@@ -208,7 +209,7 @@ class AsyncPopConsumer(PopConsumerOptions):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def answer(self, command: RemotingCommand) -> RemotingCommand | None:
-        """Tell how the consumer is doing. Who else is in the group does not matter: messages are shared, not queues."""
+        """Answer requests for the consumer's state; ignore changes in the group, as it shares messages, not queues."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             return None
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
@@ -255,8 +256,8 @@ class AsyncPopConsumer(PopConsumerOptions):
             raise failure or InvalidRequestError("no broker lets these topics be read", topics=[*self._subscriptions])
         return places
 
-    def _take(self, count_max: int) -> list[PoppedMessage]:
-        """Messages that came while no call waited; those whose time is up are not ours any more."""
+    def _take_arrived(self, count_max: int) -> list[PoppedMessage]:
+        """Return messages that arrived while no call waited, without those whose invisible time is over."""
         now_ms = wall_clock_ms()
         taken: list[PoppedMessage] = []
         while self._arrived and len(taken) < count_max:
@@ -294,7 +295,7 @@ class AsyncPopConsumer(PopConsumerOptions):
             )
 
         messages = await retry_while_busy(ask, timeout_ms=await_ms)
-        # An answer that got lost is asked for again under the same id, and may be given once more.
+        # The next POP has a new attempt id; a retry after a lost answer has repeated the old one.
         self._attempts.pop(place, None)
         return messages
 
@@ -317,7 +318,7 @@ class AsyncPopConsumer(PopConsumerOptions):
                 except MQError as error:
                     failure = error
                     logger.warning("receive failed topic=%s broker_name=%s error=%s", *place, error)
-            taken = self._take(count_max)
+            taken = self._take_arrived(count_max)
             if taken:
                 return taken
         self._running()

@@ -6,8 +6,8 @@
             for message in await consumer.poll():
                 handle(message)
 
-Either `subscribe`, and the group's members share the queues; or `assign` queues, and nobody else matters. Messages are
-fetched ahead, within the flow control bounds, while the application works on those that it has.
+Either `subscribe`, and the group's members share the queues; or `assign` queues, which ignores other members. Messages
+are fetched ahead, within the flow control bounds, while the application works on those that it has.
 
 Commits: with `auto_commit` a message is committed once the application asks for more, so that a crash repeats messages
 but never loses one; closing commits what was polled last, leaving the `with` block by an exception does not. Without
@@ -250,7 +250,7 @@ class AsyncPullConsumer(PullConsumerOptions):
             self._mark_consumed()
         deadline = time.monotonic() + (self.poll_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         while True:
-            messages = self._take(count_max or self.pull_batch_size)
+            messages = self._take_arrived(count_max or self.pull_batch_size)
             if messages:
                 return messages
             self._arrived.clear()
@@ -327,7 +327,7 @@ class AsyncPullConsumer(PullConsumerOptions):
 
     @property
     def client_id(self) -> str:
-        """The id that brokers know this consumer by; ClosedError before `start`."""
+        """The client id of this consumer; ClosedError before `start`."""
         return self._running().session.client_id
 
     # -- queues coming and going -------------------------------------------------------------------------------------
@@ -457,12 +457,12 @@ class AsyncPullConsumer(PullConsumerOptions):
             if result.messages:
                 self._arrived.set()
 
-    def _take(self, count_max: int) -> list[ReceivedMessage]:
+    def _take_arrived(self, count_max: int) -> list[ReceivedMessage]:
         """Take waiting messages of one queue; the queues take turns."""
         for queue, pulled in list(self._table.items()):
             if pulled.is_paused or not pulled.cached_count:
                 continue
-            messages = pulled.take(count_max)
+            messages = pulled.hand_out(count_max)
             self._table[queue] = self._table.pop(queue)  # to the end of the round
             self._running().flow.changed()
             return messages

@@ -164,7 +164,7 @@ class AsyncPushConsumer(PushConsumerOptions):
 
     @property
     def client_id(self) -> str:
-        """The id that the group knows this member by; ClosedError before `start`."""
+        """The client id of this member; ClosedError before `start`."""
         return self._running().session.client_id
 
     def assigned_queues(self) -> list[MessageQueue]:
@@ -192,7 +192,7 @@ class AsyncPushConsumer(PushConsumerOptions):
     # -- for the blocking half, and inside ---------------------------------------------------------------------------
 
     def set_listener(self, listener: Callable[..., Any], *, is_orderly: bool) -> None:
-        """Consume with this listener, which the runner knows how to call."""
+        """Consume with this listener, of the kind that the runner calls."""
         if self._parts is not None:
             raise ClosedError("the listener is registered before the start")
         self._listener = listener

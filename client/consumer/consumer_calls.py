@@ -1,4 +1,4 @@
-"""ConsumerCalls: what consumers ask of brokers, typed: pull, offsets, members, queue locks, send-back.
+"""ConsumerCalls: the typed requests of consumers to brokers: pull, offsets, members, queue locks, send-back.
 
 Every method finds the broker by its name in the routes. Pulls may be sent elsewhere by the broker's own suggestion;
 everything else goes to the master. Source: client/impl/consumer/PullAPIWrapper.java, Apache RocketMQ 5.3.
@@ -62,7 +62,7 @@ class PullStatus(enum.Enum):
 
     FOUND = "FOUND"
     NO_NEW_MESSAGE = "NO_NEW_MESSAGE"
-    """The queue ends at the offset asked for."""
+    """The requested offset is the end of the queue."""
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     """There are messages, none of them wanted; go on at `next_begin_offset`."""
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
@@ -115,10 +115,10 @@ class ConsumerCalls:
     ) -> PullResult:
         """Ask for messages from `offset` on; an empty queue's broker holds the request for up to `suspend_ms`.
 
-        `commit_offset` is committed along the way. Cancelling is safe: nothing is taken from the queue by asking.
+        `commit_offset` is committed along the way. Cancelling is safe: a pull removes nothing from the queue.
 
         Raises:
-            UnavailableError: No answer, or the broker cannot serve this now; the same offset is to be asked for again.
+            UnavailableError: No answer, or the broker cannot serve this now; pull the same offset again.
             MQError: It refused; see `check_answer`.
             CorruptDataError: The messages that came are damaged; none of them is given.
         """
@@ -249,7 +249,7 @@ class ConsumerCalls:
     async def check_subscription(self, subscription: SubscriptionData) -> None:
         """Have a broker of the topic look at an expression that is not one of tags, as official clients do at start.
 
-        Passes when no broker can be asked now: then pulls will tell.
+        Passes when no broker answers now: then pulls raise the error.
 
         Raises:
             SubscriptionParseError: It is no expression; the error names the place.
@@ -269,10 +269,10 @@ class ConsumerCalls:
             logger.info("expression not checked topic=%s error=%s", subscription.topic, error)
 
     async def member_ids(self, topic: str) -> list[str]:
-        """Return the client ids of the group's members, sorted, as one broker of the topic knows them."""
+        """Return the client ids of the group's members, sorted, from one broker of the topic."""
         route = await self._session.routes.get(topic)
         if not route.brokers:
-            raise UnavailableError("no broker knows the group's members", topic=topic)
+            raise UnavailableError("no broker of the topic is in its route", topic=topic)
         address = random.choice(route.brokers).address
         header = GetConsumerListByGroupRequestHeader(consumer_group=self._group)
         answer = await self._session.call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)

@@ -1,5 +1,5 @@
-"""ConsumerOwner: what a consumer's session asks of it. Nothing is to be done when a connection closes: calls on it have
-failed, and whoever made them tries again."""
+"""ConsumerOwner: the consumer's side of its session. A closed connection needs no action here: the calls on it have
+failed, and their callers retry."""
 
 from __future__ import annotations
 

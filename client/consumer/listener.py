@@ -1,4 +1,4 @@
-"""Listeners: the user's code that consumes messages, what it is told, and what it may answer.
+"""Listeners: the user's code that consumes messages, with its arguments and its possible answers.
 
 A listener gets a batch (one message unless `consume_message_batch_max_size` says more) and a context, and answers with
 a result. `None` counts as SUCCESS. An exception counts as failure: it is logged, and the messages come again. A

@@ -106,7 +106,7 @@ class OrderlyDispatcher:
         if self._needs_lock and not process_queue.is_lock_trusted(wall_clock_ms()):
             self._rest(process_queue, LOCK_WAIT_S)
             return
-        batch = process_queue.take(self._options.consume_message_batch_max_size)
+        batch = process_queue.take_batch(self._options.consume_message_batch_max_size)
         if not batch:
             return
         context = self._context(process_queue.queue)

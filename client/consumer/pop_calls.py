@@ -1,4 +1,4 @@
-"""PopCalls: what a POP consumer asks of brokers, typed. Every method finds the broker by its name in the routes.
+"""PopCalls: the typed requests of a POP consumer to brokers. Every method finds the broker by its name in the routes.
 
 Source: client/impl/MQClientAPIImpl.java, Apache RocketMQ 5.3.
 """
@@ -102,10 +102,10 @@ class PopCalls:
         return [message for message in messages if message.record.tags in tags]
 
     async def ack(self, messages: Sequence[PoppedMessage]) -> None:
-        """Say that messages were consumed; one request for each broker.
+        """Acknowledge messages; one request for each broker.
 
         Raises:
-            UnavailableError: No answer, or not now; they come back unless it is said again.
+            UnavailableError: No answer, or not now; they come back unless `ack` is repeated in time.
             MQError: The broker refused.
         """
         if len(messages) == 1:

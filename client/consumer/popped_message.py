@@ -1,10 +1,10 @@
 """PoppedMessage: a message that a POP consumer holds, with the receipt that it is acknowledged by.
 
 The message is this consumer's until `visible_at_ms`, by the broker's clock; then another consumer may get it, and the
-receipt is worth nothing. Keeping it longer changes the receipt.
+receipt is invalid. Keeping it longer changes the receipt.
 
-Official brokers answer messages that came back under the topic that was asked for, with the receipt in a property; all
-others get their receipt from the answer's header: both are read here.
+Official brokers answer messages that came back under the requested topic, with the receipt in a property; the receipts
+of all others come from the answer's header. Both are read here.
 Source: client/impl/MQClientAPIImpl.java (processPopResponse), Apache RocketMQ 5.3.
 """
 
@@ -38,7 +38,7 @@ class PoppedMessage(ReceivedMessage):
         super().__init__(record, queue=queue)
         self.topic = topic
         self.receipt = receipt
-        """What the broker knows this delivery by."""
+        """Identifies this delivery to the broker."""
 
     @property
     def visible_at_ms(self) -> int:

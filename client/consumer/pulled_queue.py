@@ -1,9 +1,9 @@
-"""PulledQueue: one queue of a pull consumer: what is fetched ahead, what was handed out, what may be committed.
+"""PulledQueue: one queue of a pull consumer, with the messages fetched ahead, and its position and committable offset.
 
     committable <= position <= next_pull_offset        in the order in which a message passes them, backwards
 
-`next_pull_offset` is asked for next; messages wait in the buffer until `take` hands them out and moves `position`; they
-count as consumed, so `committable` follows, when the application asks for more or commits.
+The next pull starts at `next_pull_offset`; messages wait in the buffer until `hand_out` returns them and moves
+`position`; they count as consumed, so `committable` follows, when the application polls again or commits.
 Belongs to the consumer's loop.
 """
 
@@ -43,14 +43,14 @@ class PulledQueue:
         self.dropped = False
         self.is_paused = False
         self.generation = 0
-        """Rises with every seek: what was pulled before it is not wanted any more."""
+        """Rises with every seek: the answers of earlier pulls are dropped."""
         self.cached_count = 0
         self.cached_bytes = 0
         self._buffer: deque[ReceivedMessage] = deque()
 
     @property
     def position(self) -> int:
-        """The offset of the next message that `take` hands out, as far as that is known."""
+        """The offset of the next message that `hand_out` returns, as far as the buffer and the last answer show."""
         return self._buffer[0].queue_offset if self._buffer else self.next_pull_offset
 
     @property
@@ -65,7 +65,7 @@ class PulledQueue:
         self.cached_bytes += sum(message.record.size_bytes for message in messages)
         self.next_pull_offset = next_offset
 
-    def take(self, count_max: int) -> list[ReceivedMessage]:
+    def hand_out(self, count_max: int) -> list[ReceivedMessage]:
         """Hand out up to `count_max` waiting messages."""
         taken: list[ReceivedMessage] = []
         while self._buffer and len(taken) < count_max:

@@ -67,7 +67,7 @@ class PushConsumer(PushConsumerOptions, BlockingHalf[AsyncPushConsumer]):
 
     @property
     def client_id(self) -> str:
-        """The id that the group knows this member by; ClosedError before `start`."""
+        """The client id of this member; ClosedError before `start`."""
         return self._inner.client_id
 
     def assigned_queues(self) -> list[MessageQueue]:

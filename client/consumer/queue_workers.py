@@ -5,7 +5,7 @@
     give up   drop -> stop the loop -> [wait for the listener at work] -> commit -> [unlock]
 
 Rules
-  - The offset that is asked for next only ever comes from a broker's answer, so nothing is skipped by a guess.
+  - The next pull offset always comes from a broker's answer; guessing could skip messages.
   - An answer "offset illegal" (the queue was reset, or its old messages expired) drops the queue, stores the broker's
     offset and takes the queue up anew from there.
   - A lock that could not be renewed drops its queue: another member may have consumed meanwhile.

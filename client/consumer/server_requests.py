@@ -1,4 +1,4 @@
-"""ServerRequests: what brokers ask of a push consumer.
+"""ServerRequests: the requests of brokers to a push consumer.
 
 | code | request | answer |
 |---|---|---|
@@ -159,7 +159,7 @@ class ServerRequests:
         remark: str | None = None
         try:
             answer = await self._dispatcher.consume_directly(message)
-        except Exception as error:  # noqa: BLE001 - the user's code ends here; the operator who asked is told
+        except Exception as error:  # noqa: BLE001 - the user's code ends here; the answer carries the error to the operator
             result, remark = "CR_THROW_EXCEPTION", repr(error)
         else:
             succeeded = answer in (None, ConsumeResult.SUCCESS, OrderlyResult.SUCCESS)

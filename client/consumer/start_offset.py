@@ -30,7 +30,7 @@ async def find_start_offset(
     """Return the offset to begin at.
 
     Raises:
-        UnavailableError: Nobody knows the group's offset or the queue's bounds now. Guessing would skip or repeat.
+        UnavailableError: No broker returns the group's offset or the queue's bounds now. A guess would skip or repeat.
     """
     offset = await store.read(queue)
     if offset is not None:

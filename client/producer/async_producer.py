@@ -150,7 +150,7 @@ class AsyncProducer(ProducerOptions):
 
     @property
     def client_id(self) -> str:
-        """The id that brokers know this producer by; ClosedError before `start`."""
+        """The client id of this producer; ClosedError before `start`."""
         return self._started()[0].client_id
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class AsyncProducer(ProducerOptions):
         properties: Mapping[str, str] = MappingProxyType({}),
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Answer a message that was sent by `request`, of any RocketMQ client. To be called by who consumed it.
+        """Answer a message that was sent by `request`, of any RocketMQ client. The consumer of the message calls it.
 
         Raises:
             InvalidRequestError: The message asks for no reply, or the reply's body or properties are impossible.
@@ -413,9 +413,9 @@ class AsyncProducer(ProducerOptions):
         return ()
 
     def answer(self, command: RemotingCommand) -> RemotingCommand | None:
-        """Take replies, and refuse what else a broker asks."""
+        """Take replies; UnsupportedRequestError for any other request of a broker."""
         if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
-            return self._letters().take(command)
+            return self._letters().accept_reply(command)
         raise UnsupportedRequestError(code=command.code)
 
     def _begin_send(
@@ -503,4 +503,4 @@ def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncPro
 
 
 def _forget(outcome: SendResult | MQError) -> None:
-    """Nobody waits for a one-way send."""
+    """The callback of a one-way send, which has no outcome."""

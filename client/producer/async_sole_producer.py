@@ -1,18 +1,18 @@
-"""AsyncSoleProducer: sends only while it is the one producer of its group, for who must not be doubled.
+"""AsyncSoleProducer: sends only while it is the one producer of its group, for jobs of which two must not run.
 
     async with AsyncSoleProducer(group="job-7-task-3", namesrv="127.0.0.1:9876", topics=("orders",)) as producer:
         ...   # no other sole producer of this group sends now, and none that ended has anything on its way
 
 How: it connects to the master of every broker of its topics and announces itself there; only then it asks each of them
-who is in the group, over the same connection. Of two that start together at least one sees the other, so at most one
-finds itself alone. Whoever is not alone leaves again, and tries later.
+for the group's members, over the same connection. Of two that start together at least one sees the other, so at most
+one finds itself alone. A producer that is not alone disconnects, and may be started again later.
 
 Why that is a fence, without any clock: a broker drops a producer from a group when its connection is closed, and what
 came over the connection before was received before. So when a producer that was killed has gone from the list, nothing
 of it is under way any more. And one that lost a connection makes no other (`RemotingClient.seal`): what it has yet to
-send fails. A broker closes connections that were silent for two minutes, so a machine that vanished holds nobody up for
-longer. (Apache RocketMQ hands received sends to a pool of threads, so there a send may still be about to be stored when
-its connection has gone: whoever reads back what a predecessor stored should wait for a moment.)
+send fails. A broker closes connections that were silent for two minutes, so a vanished machine blocks a new producer no
+longer than that. (Apache RocketMQ hands received sends to a pool of threads, so there a send may be stored after its
+connection has gone: wait for a moment before reading back the messages of a predecessor.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SoleProducerOptions(ProducerOptions):
     """How a sole producer sends."""
 
     topics: tuple[str, ...] = ()
-    """What it sends to: it announces itself to all brokers of these."""
+    """The topics to send to: it announces itself to all their brokers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

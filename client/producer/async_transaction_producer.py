@@ -9,11 +9,11 @@
     async with producer:
         result = await producer.send_message_in_transaction(Message("orders", b"..."))
 
-See `transactions.py` for what the listener has to promise. Everything else is as `AsyncProducer` has it.
+See `transactions.py` for the duties of the listener. Everything else is as `AsyncProducer` has it.
 
 Rules
-  - The end of a transaction is told to the broker and its answer waited for; without one the result says so, and the
-    broker asks later. The official client does not wait, and so never knows.
+  - The end of a transaction is sent to the broker, and its answer is awaited; the result reports a missing answer, and
+    the broker checks later. The official client does not wait for the answer.
   - A half message whose answer was lost is not sent again: the first one may be stored, and both would be asked about
     and commit. The send fails, the local transaction is not run, and a check of the first finds no transaction.
   - Checks wait in a bounded line; the broker asks again about what falls out of it.
@@ -85,7 +85,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
     async def close(self) -> None:
         """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent.
 
-        Checks that have not begun are left to other producers of the group, or to this one's next life.
+        Checks that have not begun are left to other producers of the group, or to this one after a restart.
         """
         if self._runner is not None and not self._closed:
             await self._runner.close(timeout_ms=self.request_timeout_ms)
@@ -122,7 +122,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
     # -- for the blocking half, and inside ---------------------------------------------------------------------------
 
     def set_transaction_listener(self, listener: object) -> None:
-        """Use this listener, which the runner knows how to call."""
+        """Use this listener, of the kind that the runner calls."""
         if self._session is not None:
             raise ClosedError("the listener is registered before the start")
         self._listener = listener
@@ -186,7 +186,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         )
 
     def answer(self, command: RemotingCommand) -> RemotingCommand | None:
-        """A broker asks how a transaction ended. It is told later."""
+        """Queue a broker's check of a transaction; its end is sent later."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return super().answer(command)
         header = command.header(CheckTransactionStateRequestHeader)

@@ -7,8 +7,8 @@ Rules
   - Sends to a chosen queue, by selector or sharding key, go where they must.
   - A refusal counts against a broker when it says that another one might do (`RETRY_CODES`): a message that is wrong
     says nothing about the broker. (The official client isolates it then, too.)
-  - With `start_detector_enable`, brokers that do not answer are unreachable, and asked for the end of a queue every
-    `detect_interval_ms` until they answer. Nothing runs while all are reachable.
+  - With `start_detector_enable`, brokers that do not answer are unreachable; each gets a request for the end of a
+    queue every `detect_interval_ms` until it answers. Nothing runs while all are reachable.
 Source: client/latency/MQFaultStrategy.java, client/impl/producer/DefaultMQProducerImpl.java, Apache RocketMQ 5.3.
 """
 

@@ -36,7 +36,7 @@ class Lingering:
     def may_linger(self, prepared: Draft) -> bool:
         """Whether the message may travel in a batch.
 
-        A compressed one may not, nor one whose order is asked for, nor one that carries more than its own properties.
+        A compressed one may not, nor one with a sharding key, nor one that carries more than its own properties.
         """
         message = prepared.message
         return (

@@ -4,13 +4,14 @@
         ^                                                                                           |
         '----------------------- PUSH_REPLY_MESSAGE_TO_CLIENT 326, on the requester's connection ---'
 
-A request carries CORRELATION_ID, REPLY_TO_CLIENT (the requester's client id) and TTL (its patience, ms). Its reply is a
-message for `{cluster}_REPLY_TOPIC` with the same three and MSG_TYPE `reply`; nobody pulls it, the broker hands it on.
+A request carries CORRELATION_ID, REPLY_TO_CLIENT (the requester's client id) and TTL (its time-out, ms). Its reply is a
+message for `{cluster}_REPLY_TOPIC` with the same three and MSG_TYPE `reply`, which the broker pushes to the requester.
 
 Rules
   - A broker finds the requester by its heartbeat. So one is sent before the first request to a topic, again when a
     connection was made anew since, and at once when one breaks while requests wait: their replies are still to come.
-  - A reply goes by the broker that the request came from, for that one knows the requester; if it refuses, by others.
+  - A reply is sent to the broker that the request came from, as the requester is connected to it; if it refuses, to
+    others.
   - A request may be stored twice, as every message may, and so be answered twice: the first reply counts.
   - At most `in_flight_max` requests wait for replies; those beyond wait for their turn within their own time.
 Source: client/impl/producer/DefaultMQProducerImpl.java (request), client/utils/MessageUtil.java,
@@ -136,10 +137,10 @@ class RequestReply:
         finally:
             del self._waiting[correlation_id]
             if reply.done() and not reply.cancelled():
-                reply.exception()  # it came together with the end of its time, and nobody else will look
+                reply.exception()  # it came at the same moment as the time-out; asyncio would log an unread exception
 
-    def take(self, command: RemotingCommand) -> RemotingCommand:
-        """A broker pushes a reply: hand it to who waits, and confirm it, wanted or not.
+    def accept_reply(self, command: RemotingCommand) -> RemotingCommand:
+        """Give a reply that a broker pushes to the request that waits for it; confirm it in any case.
 
         Raises:
             InvalidRequestError: The header is none.
@@ -156,7 +157,7 @@ class RequestReply:
         return RemotingCommand.response(command)
 
     def connection_closed(self) -> None:
-        """A connection broke: have its broker know this client again, if requests wait for replies."""
+        """Send the broker of a broken connection a heartbeat on a new one, if requests wait for replies."""
         if self._waiting and not self._closed and not self._is_announcing:
             self._is_announcing = True
             self._session.start_task(self._announce_again())
@@ -168,7 +169,7 @@ class RequestReply:
             self._is_announcing = False
 
     def close(self) -> None:
-        """Nobody gets a reply any more."""
+        """Fail all requests that wait for a reply."""
         self._closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -182,7 +183,7 @@ class RequestReply:
         )
 
     async def _announce(self, topic: str) -> None:
-        """Have the brokers of a topic know this client before they could have a reply for it."""
+        """Send heartbeats to the brokers of a topic, so that they can deliver replies to this client."""
         session, options = self._session, self._options
         route = session.routes.cached(topic)
         if route is None or topic not in self._known_topics:

@@ -1,4 +1,4 @@
-"""send_many: one window of sends under way, and what became of each."""
+"""send_many: one window of sends under way, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["ManyRun", "SendManyError"]
 class SendManyError(MQError):
     """`send_many` could not send everything; `outcomes` says what became of each message, in order.
 
-    A `SendResult` is stored; an error is not, or nobody knows, after a time-out. Messages behind the last outcome were
-    never tried.
+    A `SendResult` is stored; an error is not stored, or after a time-out may be. Messages behind the last outcome were
+    never sent.
     """
 
     def __init__(self, message: str = "", *, outcomes: Sequence[SendResult | MQError] = (), **context: object) -> None:
@@ -47,7 +47,7 @@ class ManyRun:
         return self._failed_count > 0
 
     def begin(self) -> SendCallback:
-        """Take up one more message; returns what is to be told its outcome, perhaps at once."""
+        """Count one more message as under way; returns the callback for its outcome, which may be called at once."""
         place = len(self._outcomes)
         self._outcomes.append(None)
         self._under_way += 1

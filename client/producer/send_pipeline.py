@@ -13,7 +13,7 @@ Rules
     connections and the codes by which a broker says that another might do. A request that may have been stored is sent
     again too: at least once, as the official clients do; but for half messages, where two would be two transactions.
     Sends to a chosen queue are never retried.
-  - Opaques of sends lie in the upper half of the range, apart from those of commands on the same connection.
+  - Opaques of sends are in the upper half of the range, apart from those of commands on the same connection.
 Source: client/impl/producer/DefaultMQProducerImpl.java (sendDefaultImpl), Apache RocketMQ 5.3.
 """
 
@@ -152,7 +152,7 @@ class SendPipeline:
         """Write a request without an answer; returns when the operating system has room for more.
 
         Raises:
-            MQError: There is no route or connection; what happens after writing, nobody tells.
+            MQError: There is no route or connection; later failures are not reported.
         """
         target = self._targets.get(sending.topic)
         if target is None:

@@ -24,7 +24,7 @@ class Lane:
 
     queue: MessageQueue
     broker_name: str
-    """Who takes its messages; a logic queue is named after nobody."""
+    """The broker that stores its messages; a logic queue's own broker name is virtual."""
     address: str
     single: SendTemplate
     batch: SendTemplate

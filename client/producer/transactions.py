@@ -1,11 +1,11 @@
-"""Transactions as the application sees them: the listener that it gives a producer, and what it is told.
+"""Transactions as the application sees them: the listener that it gives a producer, and the states.
 
     half message stored -> execute_local_transaction -> COMMIT_MESSAGE: consumers see it; ROLLBACK_MESSAGE: never
-                                                     -> UNKNOWN, or nobody knows: the broker asks later, any producer of
+                                                     -> UNKNOWN, or no answer: the broker asks later, any producer of
                                                         the group: check_local_transaction
 
 So `check_local_transaction` must find the outcome of any transaction of the group, by its id, wherever it ran: in the
-database that the local transaction wrote to. For an id that it does not find, the transaction never ran: roll back.
+database that the local transaction wrote to. If it does not find an id, the transaction never ran: roll back.
 Both may be called in any thread, or as coroutines for the asyncio half. An exception, or None, counts as UNKNOWN.
 Source: client/producer/TransactionListener.java, LocalTransactionState.java, Apache RocketMQ 5.3.
 """

@@ -114,8 +114,8 @@ class FakeAdmin:
     def _create_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = command.header(CreateTopicRequestHeader)
         check_topic(header.topic)
-        known = self._node.store.topics.get(header.topic)
-        attributes = {} if known is None else dict(known.config.attributes)
+        present = self._node.store.topics.get(header.topic)
+        attributes = {} if present is None else dict(present.config.attributes)
         for change in filter(None, (header.attributes or "").split(",")):
             name, _, value = change[1:].partition("=")
             if change[0] not in "+-":

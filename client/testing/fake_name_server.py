@@ -1,4 +1,4 @@
-"""FakeNameServer: routes of the fake brokers, computed when they are asked for, and KV configuration."""
+"""FakeNameServer: routes of the fake brokers, computed for each request, and KV configuration."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class FakeNameServer:
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Serve one request; see `RequestHandler`."""
         self.faults.record(command, connection.remote_address)
-        goes_wrong, answer = self.faults.take(command)
+        goes_wrong, answer = self.faults.next_fault(command)
         if goes_wrong:
             return answer
         serve = self._served.get(command.code)

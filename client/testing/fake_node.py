@@ -201,7 +201,7 @@ class FakeNode:
     ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
         """Serve one request; see `RequestHandler`."""
         self.faults.record(command, connection.remote_address)
-        goes_wrong, answer = self.faults.take(command)
+        goes_wrong, answer = self.faults.next_fault(command)
         if goes_wrong:
             return answer
         serve = (
@@ -456,7 +456,7 @@ class FakeNode:
             pull.connection.send(answer)
 
     def _look_again(self, pull: _WaitingPull) -> RemotingCommand:
-        """The answer to a pull that waited. What is wrong with it by now is told to its own client, not to a sender."""
+        """The answer to a pull that waited. Its errors go to its own client, not to the sender that woke it."""
         try:
             return self._try_pull(pull.command, pull.header)
         except MQError as error:

@@ -98,7 +98,7 @@ class FakePops:
         self._waiting.clear()
 
     def connection_closed(self, connection: Connection) -> None:
-        """Nobody on it waits any more."""
+        """Drop the POPs that wait on this connection."""
         for waiting in [waiting for waiting in self._waiting if waiting.connection is connection]:
             waiting.timer.cancel()
             self._waiting.remove(waiting)

@@ -1,7 +1,7 @@
 """FakeTransactions: half messages of one fake broker, and their ends.
 
-Half messages lie in the half topic until a producer ends them. Producers are asked when the test says so (`ask`), never
-by time; a half message that was asked about stays where it is.
+Half messages stay in the half topic until a producer ends them. Producers are asked when the test calls `ask`, never by
+time; a half message that was asked about stays where it is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FakeTransactions:
     def __init__(
         self, store: FakeStore, groups: FakeGroups, *, broker_name: str, arrived: Callable[[str, int], None]
     ) -> None:
-        """`arrived`: told of the queue of a message that was committed."""
+        """`arrived`: called with topic and queue id of each committed message."""
         self._store = store
         self._groups = groups
         self._broker_name = broker_name

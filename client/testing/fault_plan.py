@@ -1,4 +1,4 @@
-"""FaultPlan: what a fake broker is to do wrong, and how often."""
+"""FaultPlan: the planned faults of a fake broker, and how often each occurs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FaultPlan:
             ReceivedRequest(command.code, dict(command.ext_fields or {}), bytes(command.body), remote_address)
         )
 
-    def take(self, command: RemotingCommand) -> tuple[bool, RemotingCommand | None]:
+    def next_fault(self, command: RemotingCommand) -> tuple[bool, RemotingCommand | None]:
         """Return whether the request is to go wrong, and the answer to it (None: no answer)."""
         faults = self._faults.get(command.code)
         if not faults:

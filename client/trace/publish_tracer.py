@@ -1,4 +1,4 @@
-"""PublishTracer: notes what became of each message that a producer sends.
+"""PublishTracer: records the outcome of each message that a producer sends.
 
 Traced is what the broker took, unless it says that it wants no traces (`traceOn=false`); one-way sends have no answer
 and so no trace. A batch is one record with the ids of all its messages.
@@ -22,7 +22,7 @@ __all__ = ["PublishTracer"]
 
 
 class PublishTracer:
-    """Stands between a producer and who is told the outcome. Belongs to the producer's loop."""
+    """Wraps the callbacks of a producer's sends. Belongs to the producer's loop."""
 
     def __init__(self, dispatcher: TraceDispatcher, *, group: str) -> None:
         self._dispatcher = dispatcher

@@ -1,7 +1,7 @@
-"""TraceDispatcher: sends the trace records of one producer or consumer, many to a message, behind its back.
+"""TraceDispatcher: sends the trace records of one producer or consumer, many to a message, in the background.
 
 Records wait until there are 20, or five seconds after the first of them; then they travel in one message of the trace
-topic, sent by a producer of their own. Nobody waits for it and nothing fails because of it: what cannot be sent is
+topic, sent by a producer of their own. No call waits for it or fails because of it: records that cannot be sent are
 dropped, with one warning when that begins. At most 2048 records wait; beyond, the new one is dropped.
 Source: client/trace/AsyncTraceDispatcher.java, Apache RocketMQ 5.3.
 """

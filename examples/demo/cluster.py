@@ -1,4 +1,4 @@
-"""The demo's servers: an object store of the kind asked for, and `thermocline dev` over it, each a process."""
+"""The demo's servers: an object store of the chosen kind, and `thermocline dev` over it, each a process."""
 
 import contextlib
 import os
@@ -103,7 +103,7 @@ class DevBroker:
         return self._process.wait(timeout=30)
 
     def tier_status(self, topic: str | None = None) -> dict[str, Any]:
-        """What the broker's cold tier holds, and what waits."""
+        """The state of the broker's cold tier, and of the messages that wait for it."""
         (status,) = self.admin.tier_status(topic).values()
         return status
 

@@ -26,7 +26,7 @@ NETTY_SERVER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured({"listenPort": "0"}, "default: 10911 for a broker, 9876 for a NameServer"),
     carried("serverChannelMaxIdleTimeSeconds", "120", carrier="serverChannelMaxIdleTimeMills", factor=1_000),
     *refused(
-        "that clients are told to reconnect elsewhere before a stop",
+        "that clients are asked to reconnect elsewhere before a stop",
         {"enableShutdownGracefully": "false"},
         advice="requests in flight are answered before a stop",
     ),

@@ -1,9 +1,9 @@
 """Object stores for code that blocks: one event loop in a thread of its own, and the stores opened on it, per process.
 
-Spark's planner and workers call plain functions, the project's stores are asyncio. A worker process lives through many
+Spark's planner and workers call plain functions, while the project's stores are asyncio. A worker process runs many
 tasks, so a store (with its connections) is opened at the first use of a URL and kept until the process ends or
 `close_stores` is called.
-A forked child starts afresh: neither the thread nor the connections survive a fork.
+A forked child opens its own stores: neither the thread nor the connections survive a fork.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class BlockingStore:
-    """A store and the loop that it lives on; any thread may use it, except the loop's own."""
+    """A store and the event loop that runs it. Any thread may call it, except the loop's own."""
 
     __slots__ = ("loop", "store")
 
@@ -35,7 +35,7 @@ class BlockingStore:
         self.loop = loop
 
     def submit(self, call: Coroutine[Any, Any, Answer]) -> Future[Answer]:
-        """Start a call on the store's loop; it goes on while the caller does something else."""
+        """Start a call on the store's loop and return its future at once."""
         return asyncio.run_coroutine_threadsafe(call, self.loop)
 
     def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:
@@ -93,12 +93,12 @@ def blocking_store(url: str, options: StoreOptions) -> BlockingStore:
 
 
 def loop_of_process() -> asyncio.AbstractEventLoop:
-    """The loop that this process's stores live on, for a store that the caller makes himself."""
+    """Return the event loop of this process's stores, for a caller that opens a store itself."""
     return _kept_here().loop
 
 
 def _kept_here() -> _StoresOfProcess:
-    """What this process keeps, not what it has inherited by a fork."""
+    """Return this process's stores; a forked child gets an empty set of its own."""
     global _kept
     with _kept_lock:
         if _kept is None or _kept.process_id != os.getpid():
@@ -107,7 +107,7 @@ def _kept_here() -> _StoresOfProcess:
 
 
 def close_stores() -> None:
-    """Close what this process has opened; nothing may be under way. Called at exit, and the next use opens anew."""
+    """Close this process's stores; no call may be running. Called at exit; the next use opens them again."""
     global _kept
     with _kept_lock:
         kept, _kept = _kept, None

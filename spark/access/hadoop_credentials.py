@@ -1,8 +1,8 @@
-"""Which sources of credentials `fs.s3a.aws.credentials.provider` names, as `s3_credentials.py` knows them.
+"""Translates `fs.s3a.aws.credentials.provider` into the credential sources of `s3_credentials.py`.
 
-Its value is a list of Java classes, asked in their order. Those of s3a and of the SDK that take what every AWS client
-can take are translated, those of the SDK's first version as Hadoop replaces them. A class that only a JVM can run is
-refused: another source instead of it would be another identity.
+Its value is a list of Java classes, tried in their order. Classes of s3a and of the AWS SDK whose source every AWS
+client can read are translated; those of the SDK's first version as Hadoop replaces them. A class that only a JVM can
+run is refused: another source in its place would be another identity.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a Spark session knows of a bucket by its `fs.s3a.*` settings, as options of a read.
+"""Turns the `fs.s3a.*` settings of a Spark session into options of a read.
 
 A Python data source is planned and read in processes that see neither the session nor its configuration, only the
 options of the read. So what s3a would use is looked up here, on the driver, and handed over as options: endpoint,
 region, path style, keys and where they come from, timeouts, retries and encryption, each with its override for the one
-bucket; `store_options.py` says what becomes of each. Classic sessions only (Spark Connect has no JVM at hand: give the
+bucket; `store_options.py` defines the effect of each. Classic sessions only (Spark Connect has no JVM at hand: give the
 options by hand). Proxies, delegation tokens and the JVM's trust store do not carry over.
 """
 
@@ -58,7 +58,7 @@ def read_options(spark: SparkSession, url: str) -> dict[str, str]:
         of_bucket = [f"{BUCKET_PREFIX}{parts.netloc}.{name}" for name in names]
         for key in (*of_bucket, *(f"{HADOOP_PREFIX}{name}" for name in names)):
             value = settings.get(key)
-            # What Hadoop says by default says nothing here: its guesses are for another client.
+            # Hadoop's built-in defaults are left out: they are meant for another client.
             if value and HADOOP_DEFAULTS not in (settings.getPropertySources(key) or ()):
                 options[key] = str(value)
                 break

@@ -1,7 +1,7 @@
-"""RequestCounts: what one task has asked of the stores, told apart in a process that serves one task after another.
+"""RequestCounts: the store requests of one task, counted separately for each task that a worker process runs.
 
-Calls are counted where the task makes them, requests below the retries, where the store is asked: the context that a
-call was submitted in says for whom. What was asked more often than it was called for are retries.
+Calls are counted where the task makes them; requests are counted below the retries, where they are sent. The context
+that a call was submitted in names the task. Requests beyond the number of calls are retries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 
 
 class RequestCounts:
-    """What one task has asked a store, or several, so far."""
+    """The requests that one task has sent to its stores so far."""
 
     __slots__ = ("calls", "requests")
 

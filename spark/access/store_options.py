@@ -8,7 +8,7 @@ Options of a read come under names of their own (`s3.endpoint`) or as Hadoop's (
     s3.endpoint         fs.s3a.endpoint                      with its scheme, else https
     s3.tls              fs.s3a.connection.ssl.enabled        false: http for an endpoint without a scheme
     s3.region           fs.s3a.endpoint.region
-    s3.pathStyle        fs.s3a.path.style.access             true whenever an endpoint is named, unless said otherwise
+    s3.pathStyle        fs.s3a.path.style.access             true whenever an endpoint is named, unless set
     s3.accessKey        fs.s3a.access.key                    none: environment, profile, web identity or instance role
     s3.secretKey        fs.s3a.secret.key
     s3.sessionToken     fs.s3a.session.token
@@ -19,7 +19,7 @@ Options of a read come under names of their own (`s3.endpoint`) or as Hadoop's (
     s3.connectTimeout   fs.s3a.connection.establish.timeout  5s
     s3.readTimeout      fs.s3a.connection.timeout            30s without a byte
     s3.connectionsMax   fs.s3a.connection.maximum            32, of each process
-    s3.attemptsMax      (attempts.maximum + 1) x (retry.limit + 1), both under fs.s3a., 5 and 7 where one is not said; 6
+    s3.attemptsMax      (attempts.maximum + 1) x (retry.limit + 1), both under fs.s3a., 5 and 7 where one is not set; 6
     s3.retryInterval    fs.s3a.retry.interval                50ms; the first wait, which doubles up to 5 s
     s3.sse              fs.s3a.encryption.algorithm          of what a read puts: AES256, or aws:kms (s3a's SSE-KMS)
     s3.sseKmsKeyId      fs.s3a.encryption.key
@@ -28,8 +28,7 @@ Options of a read come under names of their own (`s3.endpoint`) or as Hadoop's (
 By other encryptions of s3a (SSE-C, CSE, DSSE-KMS) no broker writes: reads pass, what a read would put is refused. The
 storage class does not carry over: what a read writes holds no history.
 
-What else stands under fs.s3a. (proxies, limits of throttled requests, sizes of its uploads) is s3a's own and not looked
-at.
+Other options under fs.s3a. (proxies, limits of throttled requests, upload sizes) are ignored.
 
 Secrets travel inside the pickled data source to the tasks; they are not in `repr`, plans or errors. Better name none
 and let the executors find their own.
@@ -153,7 +152,7 @@ class Find(Protocol):
 
 
 class Credentials(TypedDict, total=False):
-    """The fields of BucketOptions that say who asks."""
+    """The credential fields of BucketOptions."""
 
     access_key: str | None
     secret_key: str | None
@@ -164,7 +163,7 @@ class Credentials(TypedDict, total=False):
 
 
 def is_store_option(name: str) -> bool:
-    """Whether an option of a read, in lower case, is one of these. Whatever else Hadoop knows of s3a is let pass."""
+    """Whether an option of a read, in lower case, is a store option. Every other `fs.s3a.*` option is accepted too."""
     return name in _NAMES or name.startswith(HADOOP_PREFIX)
 
 
@@ -247,8 +246,8 @@ def _truth(find: Find, name: str, hadoop_name: str) -> bool | None:
     own, of_hadoop = find(name), find("", hadoop_name)
     if own is not None and own.lower() not in _TRUTH:
         raise InvalidRequestError(f"{own!r} is neither true nor false", option=name)
-    said = own if own is not None else of_hadoop
-    return None if said is None else _TRUTH.get(said.lower())
+    value = own if own is not None else of_hadoop
+    return None if value is None else _TRUTH.get(value.lower())
 
 
 def _seconds(find: Find, name: str, hadoop_name: str) -> float | None:

@@ -2,7 +2,7 @@
 
     s3a://bucket/prefix   s3://bucket/prefix?endpoint=http://host:9000   file:///directory
 
-A URL may name the prefix that clusters lie under, one cluster (prefix/cluster), or one broker (prefix/cluster/broker).
+A URL may name the prefix of all clusters, one cluster (prefix/cluster), or one broker (prefix/cluster/broker).
 `?endpoint=` and the like are those of a broker's own cold URL and count as the options s3.endpoint and so on would.
 """
 
@@ -82,7 +82,7 @@ async def broker_roots(store: ObjectStore, under: str) -> list[str]:
 
 
 async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
-    """The store at the URL of a prefix, with retries; lives on the running loop. Sends no request.
+    """Open the store at the URL of a prefix, with retries, on the running loop. Sends no request.
 
     Raises:
         InvalidRequestError: The URL is none of a cold tier.
@@ -91,13 +91,13 @@ async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
         return await open_object_store(url)
     from thermocline.tiered.s3 import S3ObjectStore
 
-    said = {name: value for name, value in asdict(options).items() if value is not None}
-    policy, sse_unwritten = options.retry, said.pop("sse_unwritten", None)
-    del said["retry"]
-    if "sse" in said:
-        said.setdefault("sse_kms_key_id", None)  # the URL's key is one for the URL's sse
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    policy, sse_unwritten = options.retry, given.pop("sse_unwritten", None)
+    del given["retry"]
+    if "sse" in given:
+        given.setdefault("sse_kms_key_id", None)  # the URL's key is one for the URL's sse
     from_url = parse_s3_url(url)
-    store = await S3ObjectStore.open(replace(from_url, **said))
+    store = await S3ObjectStore.open(replace(from_url, **given))
     counted: ObjectStore = counting_requests(store)
     if sse_unwritten is not None and from_url.sse is None:
         counted = WritesRefused(counted, algorithm=sse_unwritten)

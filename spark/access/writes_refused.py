@@ -1,7 +1,7 @@
-"""WritesRefused: the store of a bucket that is to be encrypted in a way that nothing here writes.
+"""WritesRefused: the store of a bucket whose encryption this client cannot write.
 
 Reads pass: how an object is encrypted at rest is the store's business. What a read would put (pins, receipts) is
-refused before it is sent, so that nothing ever lies in the bucket in another way than the session says.
+refused before it is sent, so that every object in the bucket has the encryption that the session sets.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class AvroBodies(SchemaRules):
                 source = io.BytesIO(body)
                 try:
                     value = read(source, schema, None)
-                # What fastavro raises on bytes that are no datum is whatever its reading of them runs into.
+                # fastavro raises exceptions of any type on bytes that are no datum.
                 except Exception as error:  # noqa: BLE001
                     bad.mark(place, f"no Avro datum of the schema: {type(error).__name__} {error}".rstrip())
                 else:
@@ -116,22 +116,24 @@ def _parsed(fastavro: Any, schema: dict[str, Any]) -> Any:
         raise InvalidRequestError(f"no Avro schema: {error}", option="bodySchema") from error
 
 
-def _fields(schema: Mapping[str, Any], known: dict[str, Any], seen: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+def _fields(
+    schema: Mapping[str, Any], named_schemas: dict[str, Any], seen: tuple[str, ...] = ()
+) -> list[tuple[str, str]]:
     name = str(schema.get("name"))
     if name in seen:
         raise InvalidRequestError("an Avro record that contains itself has no columns", option="bodySchema", name=name)
-    known[name] = schema
+    named_schemas[name] = schema
     namespace = schema.get("namespace")
     if namespace:
-        known[f"{namespace}.{name}"] = schema
-    return [(field["name"], _ddl(field["type"], known, (*seen, name))) for field in schema["fields"]]
+        named_schemas[f"{namespace}.{name}"] = schema
+    return [(field["name"], _ddl(field["type"], named_schemas, (*seen, name))) for field in schema["fields"]]
 
 
-def _ddl(schema: Any, known: dict[str, Any], seen: tuple[str, ...]) -> str:
+def _ddl(schema: Any, named_schemas: dict[str, Any], seen: tuple[str, ...]) -> str:
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         if len(branches) == 1:
-            return _ddl(branches[0], known, seen)
+            return _ddl(branches[0], named_schemas, seen)
         wider = _WIDER.get(frozenset(branch for branch in branches if isinstance(branch, str)))
         if wider is None or len(branches) != 2:
             raise InvalidRequestError("a column holds one type, not a union of several", option="bodySchema")
@@ -139,21 +141,21 @@ def _ddl(schema: Any, known: dict[str, Any], seen: tuple[str, ...]) -> str:
     if isinstance(schema, str):
         if schema in _PRIMITIVES:
             return _PRIMITIVES[schema]
-        if schema not in known:
+        if schema not in named_schemas:
             raise InvalidRequestError(f"Avro type {schema!r} fits no column", option="bodySchema")
-        return _ddl(known[schema], known, seen)
+        return _ddl(named_schemas[schema], named_schemas, seen)
     kind, logical = schema["type"], schema.get("logicalType")
     if not isinstance(kind, str):
-        return _ddl(kind, known, seen)
+        return _ddl(kind, named_schemas, seen)
     if kind == "record":
-        inner = ", ".join(f"{_quoted(name)}: {inner}" for name, inner in _fields(schema, known, seen))
+        inner = ", ".join(f"{_quoted(name)}: {inner}" for name, inner in _fields(schema, named_schemas, seen))
         return f"STRUCT<{inner}>"
     if kind == "array":
-        return f"ARRAY<{_ddl(schema['items'], known, seen)}>"
+        return f"ARRAY<{_ddl(schema['items'], named_schemas, seen)}>"
     if kind == "map":
-        return f"MAP<STRING, {_ddl(schema['values'], known, seen)}>"
+        return f"MAP<STRING, {_ddl(schema['values'], named_schemas, seen)}>"
     if kind in ("enum", "fixed"):
-        known[str(schema["name"])] = schema
+        named_schemas[str(schema["name"])] = schema
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return f"DECIMAL({int(schema['precision'])}, {int(schema.get('scale', 0))})"
     if kind == "enum":
@@ -161,7 +163,7 @@ def _ddl(schema: Any, known: dict[str, Any], seen: tuple[str, ...]) -> str:
     if kind == "fixed":
         return "binary"
     if logical is None or (kind, logical) in _PLAIN_LOGICAL:
-        return _ddl(kind, known, seen)
+        return _ddl(kind, named_schemas, seen)
     if (kind, logical) not in _LOGICAL:
         raise InvalidRequestError(f"Avro's logical type {logical!r} fits no column", option="bodySchema")
     return _LOGICAL[kind, logical]

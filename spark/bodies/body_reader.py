@@ -63,7 +63,7 @@ class WithBodies:
 
 
 def options_with_value(options: Mapping[str, str]) -> dict[str, str]:
-    """The options for a reader that gives the bodies too, whether they are among the columns asked for or not."""
+    """Return `options` with the column `value` added, so that the reader returns the bodies too."""
     words = {name.lower(): text for name, text in options.items()}
     if "columns" not in words:
         return words

@@ -27,7 +27,7 @@ _ENCRYPTED = re.compile(r"\{.+\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """One that artifacts are asked for; after mirrors, so it may stand for another."""
+    """A repository to fetch artifacts from; a mirror may have replaced the original one."""
 
     repository_id: str
     url: str
@@ -55,11 +55,11 @@ def read_maven_settings(environment: Mapping[str, str], *, central_url: str) -> 
     home = Path(environment.get("HOME") or Path.home())
     files = [home / ".m2" / "settings.xml", *_files_of_installation(environment)]
     roots = [_parsed(file) for file in files if file.is_file()]
-    known = {f"env.{name}": value for name, value in environment.items()} | {"user.home": str(home)}
+    variables = {f"env.{name}": value for name, value in environment.items()} | {"user.home": str(home)}
 
     def text(element: ElementTree.Element, name: str) -> str:
         found = (element.findtext(name) or "").strip()
-        return _VARIABLE.sub(lambda match: known.get(match[1], match[0]), found)
+        return _VARIABLE.sub(lambda match: variables.get(match[1], match[0]), found)
 
     def all_of(path: str) -> list[ElementTree.Element]:
         return [element for root in roots for element in root.iterfind(path)]

@@ -143,17 +143,17 @@ def connector_error(hadoop: str, names: Sequence[str], texts: Sequence[str]) -> 
     if any(name in _NOT_FOUND for name in names):
         if any(CONNECTOR_CLASS in text for text in texts):
             return _missing(hadoop)
-        said = next(text for name, text in zip(names, texts, strict=True) if name in _NOT_FOUND)
+        reason = next(text for name, text in zip(names, texts, strict=True) if name in _NOT_FOUND)
         return InvalidRequestError(
             f"the s3a connector of this Spark session lacks a class: it needs {_coordinates(hadoop)} with all that it "
             f"depends on; {HOW}",
-            reason=said,
+            reason=reason,
         )
     if any(name in _DOES_NOT_FIT for name in names):
-        said = next(f"{name}: {text}" for name, text in zip(names, texts, strict=True) if name in _DOES_NOT_FIT)
+        reason = next(f"{name}: {text}" for name, text in zip(names, texts, strict=True) if name in _DOES_NOT_FIT)
         return InvalidRequestError(
             f"the s3a connector of this Spark session does not fit its Hadoop: it needs {_coordinates(hadoop)}; {HOW}",
-            reason=said,
+            reason=reason,
         )
     return None
 

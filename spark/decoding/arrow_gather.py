@@ -21,9 +21,9 @@ BUFFER_BYTES_MAX = 2**31 - 1
 def gather_pieces(
     data: Bytes, starts: Integers, lengths: Integers, arrow_type: pa.DataType, *, present: Mask | None = None
 ) -> pa.Array:
-    """One value per piece, as pa.binary() or pa.string(); null where `present` is False (its start is not looked at).
+    """One value per piece, as pa.binary() or pa.string(); null where `present` is False (its start is ignored).
 
-    Text is taken as it is: the caller knows that the bytes are UTF-8.
+    Text is not checked: the caller must pass valid UTF-8.
     """
     assert len(data) <= BUFFER_BYTES_MAX
     count = len(starts)
@@ -44,7 +44,7 @@ def gather_pieces(
 def gather_pairs(
     data: Bytes, key_starts: Integers, key_ends: Integers, value_starts: Integers, value_ends: Integers
 ) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of pairs that lie in rising order, as two string arrays."""
+    """Keys and values of pairs in rising order, as two string arrays."""
     assert len(data) <= BUFFER_BYTES_MAX
     count = len(key_starts)
     offsets = np.empty(4 * count + 1, np.int32)

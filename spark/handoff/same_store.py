@@ -1,7 +1,7 @@
 """Whether the brokers that a NameServer names are those whose history is read.
 
-Names do not tell: every `thermocline dev` is the broker-a of a DefaultCluster. The id of the store does, which the
-broker's directory and its cold tier both carry.
+Broker names are not enough: every `thermocline dev` is the broker-a of a DefaultCluster. The store id is: it is stored
+in the broker's directory and in its cold tier.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NO_GROUP = ""
 
 
 def check_same_stores(stores: Mapping[str, str], sources: Iterable[ColdSource]) -> None:
-    """Pass unless a broker, by name, says another id of its store than its cold tier; one that says none ("") passes.
+    """Compare each broker's store id with the one in its cold tier; a broker without an id ("") passes.
 
     Raises:
         InvalidRequestError: NameServer and cold tier belong to different clusters.
     """
     for source in sources:
-        said = stores.get(source.broker_name)
-        if said and source.store_uuid and said != source.store_uuid:
+        store_uuid = stores.get(source.broker_name)
+        if store_uuid and source.store_uuid and store_uuid != source.store_uuid:
             raise InvalidRequestError(
                 "the broker that the NameServer names is not the one whose history is here: they belong to different"
                 " clusters",
@@ -51,5 +51,5 @@ def ask_stores(admin: AdminClient, topic: str) -> dict[str, str]:
 
 
 def stores_of(places: Iterable[GroupPlace]) -> dict[str, str]:
-    """The same of what brokers have said of a group."""
+    """The same from the brokers' answers about a group."""
     return {place.queue.broker_name: place.store_uuid for place in places}

@@ -1,4 +1,4 @@
-"""open: a snapshot of topics in the cold tier, resolved once on the driver, that every plan and action reads alike.
+"""open: a snapshot of topics in the cold tier, resolved once on the driver; every plan and action reads the same rows.
 
     seal (if asked)   what is flushed goes to the cold tier first, by the brokers' own seal on demand
     resolve           version of each broker's catalog, range of every queue, incarnations, moment of expiry
@@ -55,8 +55,8 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotQueue:
-    """The range of a queue, [start_offset, end_offset). Both are -2 when nothing of it is in the cold tier: whoever
-    goes on from here begins at its beginning."""
+    """The range of a queue, [start_offset, end_offset). Both are -2 when the cold tier holds nothing of it: a consumer
+    group that takes over starts at its oldest message."""
 
     topic: str
     broker_name: str
@@ -67,7 +67,7 @@ class SnapshotQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotBroker:
-    """One broker's part: the version of its catalog, which life each topic lives there, and the id of its store."""
+    """One broker's part: the version of its catalog, the incarnation of each topic, and the id of its store."""
 
     broker_name: str
     root: str  # cluster/broker
@@ -85,7 +85,7 @@ class ColdSnapshot:
         *,
         options: Mapping[str, str],
         chosen: Mapping[str, str],
-        said: Collection[str],
+        own_options: Collection[str],
         plan: ReadPlan,
         pins: PinKeeper,
         queues: tuple[SnapshotQueue, ...],
@@ -99,9 +99,9 @@ class ColdSnapshot:
         self._receipt_id = uuid4().hex
         checked = read_options_from(options)
         self._all_queues = checked.queues is None
-        self._said = said
+        self._own_options = own_options
         self.options = dict(options)
-        """Options of the data source that say all of this; they may hold the keys of the bucket."""
+        """Options of the data source that describe the snapshot; they may hold the keys of the bucket."""
         self.queues = queues
         """Every queue, empty ones too."""
         self.moment_ms = plan.snapshot_ms
@@ -129,8 +129,8 @@ class ColdSnapshot:
     def load(self, *, where: str | Column | None = None, engine: Engine = "direct") -> DataFrame:
         """The rows. Every plan, action and retry of it gives the same ones, until the snapshot is closed.
 
-        `where` and `engine` as for `read_cold`. After a load of a condition no group can be handed over, except by
-        force: nobody knows which of several loads went where.
+        `where` and `engine` as for `read_cold`. After a load with a condition no group can be handed over, except by
+        force: the snapshot cannot tell which rows reached a sink.
 
         Raises:
             VersionExpiredError: The version was not held all the time, so rows may be missing.
@@ -141,9 +141,11 @@ class ColdSnapshot:
             self.obstacles = (*self.obstacles, *(each for each in (OF_A_CONDITION,) if each not in self.obstacles))
         given = dict(self.options)
         if engine == "s3a":
-            # What the session says is said to the connector by the session itself.
-            said = read_options(self._spark, given["path"])
-            given = {name: value for name, value in given.items() if name not in said or name in self._said}
+            # The connector reads the session's settings itself; only the caller's own options are passed.
+            of_session = read_options(self._spark, given["path"])
+            given = {
+                name: value for name, value in given.items() if name not in of_session or name in self._own_options
+            }
         url, topic = given.pop("path"), given.pop("topic")
         return read_cold(self._spark, url, topic=topic, where=where, engine=engine, **given)
 
@@ -231,7 +233,7 @@ def open(
 
     `options` are those of the data source. `from_group` begins where a consumer group is, in queues without
     a position of it at their oldest message; `seal` takes what the brokers have flushed until now along. Both ask the
-    brokers, by way of `namesrv`.
+    brokers, which `namesrv` names.
 
     Raises:
         InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range, brokers and
@@ -247,7 +249,7 @@ def open(
     stores: dict[str, str] = {}
     if asks_brokers := namesrv is not None and (seal or from_group is not None):
         places, stores = _ask_brokers(namesrv, checked.topics, group=from_group, seal=seal)
-    # A broker that was asked for a topic that it does not have has said so.
+    # When the brokers were asked, each topic exists: a missing one has raised an error.
     empty = EmptyQueues(checked, known_topics=checked.topics if asks_brokers else ())
     plan, pins = _resolve_pinned(checked, empty)
     try:
@@ -264,7 +266,7 @@ def open(
         spark,
         options=pinned,
         chosen=chosen,
-        said=frozenset(options or ()),
+        own_options=frozenset(options or ()),
         plan=plan,
         pins=pins,
         queues=queues,
@@ -276,8 +278,8 @@ def open(
 def _ask_brokers(
     namesrv: str, topics: tuple[str, ...], *, group: str | None, seal: bool
 ) -> tuple[dict[Place, GroupPlace], dict[str, str]]:
-    """Where the group is, and whose stores these are; then seal. In this order: the cold tier holds what the group has
-    not consumed yet."""
+    """Read the group's offsets and the brokers' store ids, then seal: so the cold tier holds all that the group has not
+    consumed yet."""
     from thermocline.client.admin.admin_client import AdminClient
 
     places: dict[Place, GroupPlace] = {}

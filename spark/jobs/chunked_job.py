@@ -1,4 +1,4 @@
-"""What the jobs share that read in chunks: beginning or going on, the loop over the chunks, a version that is gone."""
+"""Shared by jobs that read in chunks: begin or continue, loop over the chunks, replace a collected version."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def begin(
         InvalidRequestError: An option is wrong, a topic is not there, the directory holds something else.
         UnavailableError: Store or file system failed.
     """
-    said = {"from": harmless_url(url), "topic": topic, "options": harmless_options(options), **form}
-    record = JobRecord.open(files, job=job, arguments=said)
+    repeated = {"from": harmless_url(url), "topic": topic, "options": harmless_options(options), **form}
+    record = JobRecord.open(files, job=job, arguments=repeated)
     saved = record.plan if record.is_continued else None
     if saved is not None:
         return record, ChunkedRead.restore(spark, url, topic=topic, options=options, saved=saved)

@@ -2,8 +2,8 @@
 
 A chunk is a range of offsets of each of some queues of one topic. The chunks of a read hold each of its messages once.
 Offset ranges mean the same in every version of the catalog, so a read whose version has been collected meanwhile can go
-on: what is left of it is looked up in the newest version, under today's time to live. What has expired since is not
-there any more, and is said in `notes`. A topic that was deleted and made again meanwhile is refused.
+on: its remaining chunks are resolved in the newest version, under today's time to live. Messages that have expired
+since are missing, and `notes` reports it. A topic that was deleted and made again meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHUNK_BYTES_DEFAULT = 1 << 30
-# Options are known without regard to case; here they are kept in lower case, so that each is there once.
+# Option names ignore case; here they are in lower case, so that each occurs once.
 _PINS = ("snapshotVersion", "snapshotTimestamp")
 _HELD = "snapshotpin"
 _FIXED = ("startingoffsets", "endingoffsets", _HELD, *(name.lower() for name in _PINS))
@@ -76,15 +76,15 @@ class ChunkedRead:
     pins: Mapping[str, str]
     notes: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
-    """What a hand-off after the whole read needs to know; carried along."""
+    """The data of a hand-off after the whole read."""
     engine: Engine = "direct"
-    """What fetches the rows; not saved. The driver plans by the direct client whichever it is."""
+    """The engine that fetches the rows; not saved. The driver always plans with the direct client."""
 
     @classmethod
     def plan(
         cls, spark: SparkSession, url: str, *, topic: str, options: Mapping[str, str], chunk_bytes: int
     ) -> ChunkedRead:
-        """Resolve a read now, or as the options of a snapshot that is open say.
+        """Resolve a read now, or by the options of an open snapshot.
 
         Raises:
             InvalidRequestError: An option is wrong, a topic is not there.
@@ -160,8 +160,8 @@ class ChunkedRead:
         return replace(self, options={**self.options, "keys": " ".join(keys)})
 
     def renewed(self) -> ChunkedRead | None:
-        """What is left of the read when its version is gone: the same chunks, cut to what is there today; None when the
-        version is still readable.
+        """The rest of the read after its version was collected: the same chunks, cut to what exists today; None when
+        the version is still readable.
 
         Raises:
             InvalidRequestError: A topic is not there any more, or was deleted and made again.
@@ -239,7 +239,7 @@ def cut_chunks(plan: ReadPlan, *, chunk_bytes: int) -> Iterator[Chunk]:
     open_topic, open_bytes, number = "", 0, 0
     ranges: list[QueueEnd] = []
     for queue in sorted(plan.queues, key=lambda queue: (queue.topic, queue.source.root, queue.queue_id)):
-        # By offset: tasks that small queues share hold their slices as the objects lie.
+        # By offset: tasks that small queues share order their slices by object.
         parts = sorted(
             slices[(queue.topic, queue.source.root, queue.queue_id)],
             key=lambda part: (part.start_offset, part.segment_id),

@@ -8,7 +8,7 @@
 
 Messages that are the same one are compared by body, keys, tag and flag, and by the application's properties when asked.
 One that is there twice here and once there differs: all messages of one identity are compared as a bag, in no order.
-With an output what is compared is kept chunk by chunk, and an interrupted run goes on; without one nothing is kept.
+With an output each chunk's digests are stored, and an interrupted run continues; without one nothing is stored.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Side:
     topic: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def said(self) -> dict[str, object]:
-        """What a continued comparison must repeat."""
+    def repeated_arguments(self) -> dict[str, object]:
+        """The arguments that a continued comparison must repeat."""
         return {
             "from": harmless_url(self.url),
             "topic": self.topic,
@@ -111,7 +111,7 @@ def compare(
     else:
         files = JobFiles(spark, output)
         sides = dict(zip(_SIDES, (here, there), strict=True))
-        form = {name: side.said() for name, side in sides.items()} | {
+        form = {name: side.repeated_arguments() for name, side in sides.items()} | {
             "by": by,
             "with_properties": with_properties,
             "output_format": output_format,
@@ -167,17 +167,17 @@ class _SideRun:
         def work(read: ChunkedRead, number: int) -> None:
             self.parts.write_chunk(number, self._digests.of_chunk(spark, read, number))
 
-        def tell(done: int, _: int) -> None:
+        def report(done: int, _: int) -> None:
             assert on_progress is not None
             on_progress(done_bytes + done, total_bytes)
 
-        told = None if on_progress is None else tell
-        self.read = run_chunks(spark, self._record, self.read, work, told, description="compare")
+        on_part = None if on_progress is None else report
+        self.read = run_chunks(spark, self._record, self.read, work, on_part, description="compare")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Digests:
-    """What is kept of a message: who it is, what it says, and where it lies."""
+    """The columns kept of each message: its identity, the digest of its content, and its place."""
 
     by: str
     with_properties: bool
@@ -190,17 +190,17 @@ class _Digests:
             names.append("properties")
         table = read.columns(names).table(spark, read.chunks[number])
         place = f.concat_ws(":", "brokerName", f.col("queueId").cast("string"), f.col("queueOffset").cast("string"))
-        said = [
+        content = [
             f.sha2("value", 256),
             f.coalesce("key", f.lit("")),
             f.coalesce("tag", f.lit("")),
             f.col("flag").cast("string"),
         ]
         if self.with_properties:
-            said.append(_own_properties())
+            content.append(_own_properties())
         return table.select(
             self._identity(place).alias("id"),
-            f.sha2(f.concat_ws(_SEPARATOR, *said), 256).alias("digest"),
+            f.sha2(f.concat_ws(_SEPARATOR, *content), 256).alias("digest"),
             place.alias("place"),
         )
 
@@ -247,7 +247,7 @@ def _read_at_once(
 
 
 def _side_by_side(here: DataFrame, there: DataFrame) -> DataFrame:
-    """One row an identity: how many messages each side has of it, where its first lies, and what came of it."""
+    """One row an identity: its message count and first place on each side, and the result."""
     from pyspark.sql import functions as f
 
     both = here.withColumn("is_here", f.lit(True)).unionAll(there.withColumn("is_here", f.lit(False)))

@@ -1,7 +1,7 @@
-"""FileOutput: the files of a chunk, each row once, whatever is killed when.
+"""FileOutput: the files of a chunk, with each row once, even if the job is killed at any point.
 
-    1  Spark writes the chunk into a folder of its own under `staging/`; a try that was killed leaves one behind, and
-       the next uses another, so what the dead one's executors may still write disturbs nobody
+    1  Spark writes the chunk into a folder of its own under `staging/`; a killed attempt leaves its folder behind, and
+       the next one uses another: executors of the killed attempt may still write into theirs
     2  the step `written` of the chunk is kept: how many rows, and which file gets which name
     3  every file gets its name in the output: `part-00012-00000.parquet`, under its partitions' folders
     4  the step `done` is kept
@@ -61,7 +61,7 @@ class FileOutput:
         return int(written["rows"])
 
     def finish(self) -> None:
-        """All chunks are there: say so as Spark does."""
+        """Write the marker `_SUCCESS`, as Spark does, once all chunks are written."""
         self._files.create(SUCCESS, b"")
 
     def _write(self, table: DataFrame, folder: str) -> int:

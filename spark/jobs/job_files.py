@@ -1,6 +1,6 @@
-"""JobFiles: the directory of a job, on whatever file system Hadoop knows: a local directory, hdfs://, s3a://.
+"""JobFiles: the directory of a job, on any file system of Hadoop: a local directory, hdfs://, s3a://.
 
-Everything goes through the session's JVM, with the session's own settings, because that is what writes the rows too.
+All calls go through the session's JVM, with the session's settings, as the writes of rows do.
 
 Rules
   - A file that `create` made is whole from the moment that it has its name, and is never written again: so nothing here
@@ -120,7 +120,7 @@ class JobFiles:
             self._files.delete(self._path(name), True)
 
     def _path(self, name: str) -> Any:
-        # As one text: a child given by itself is read as a URL, and the names of partitions hold what they like.
+        # As one text: Hadoop parses a separate child as a URL, and partition names may contain any character.
         return self._path_class(f"{self._root.toString()}/{name}") if name else self._root
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""JobRecord: what a job has been asked, has planned and has done, kept in its directory, so that it can go on.
+"""JobRecord: the arguments, the plan and the results of a job, stored in its directory so that it can be continued.
 
     DIRECTORY/_thermocline/arguments.json          the job and its arguments; another job, or others, are refused
     DIRECTORY/_thermocline/plan-00001.json         what is to be read, in chunks; the newest counts
@@ -47,15 +47,15 @@ class JobRecord:
             CorruptDataError: The record cannot be read.
             UnavailableError: The file system fails.
         """
-        said = _read(files, _ARGUMENTS)
+        saved = _read(files, _ARGUMENTS)
         wanted = _as_json({"format_version": FORMAT_VERSION, "job": job, **arguments})
-        if said is None:
+        if saved is None:
             if any(name != FOLDER for name in files.names()):
                 raise InvalidRequestError(
                     "the output exists already and is none of this job's; name a new directory", output=files.directory
                 )
             return cls(files, wanted, is_continued=False)
-        differing = sorted(name for name in said.keys() | wanted.keys() if said.get(name) != wanted.get(name))
+        differing = sorted(name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name))
         if differing:
             raise InvalidRequestError(
                 "the output belongs to a job with other arguments; repeat those, or name a new directory",
@@ -64,7 +64,7 @@ class JobRecord:
             )
         record = cls(files, wanted, is_continued=True)
         if record.report is not None:
-            record._tidy_up()  # which a finished run that was killed may have left to do
+            record._tidy_up()  # a run that was killed after its last chunk has not done it
         return record
 
     @property
@@ -81,18 +81,18 @@ class JobRecord:
         self._create(_ARGUMENTS, self._arguments)
 
     def step(self, step: str, number: int) -> dict[str, Any] | None:
-        """What was kept of a step of a chunk."""
+        """The stored result of a step of a chunk; None before it."""
         return _read(self.files, f"{step}/{number:05}.json")
 
     def keep_step(self, step: str, number: int, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep what came of a step of a chunk, and return what is kept: an earlier value stays."""
+        """Store the result of a step of a chunk, and return the stored one: an earlier result stays."""
         self._create(f"{step}/{number:05}.json", value)
         kept = self.step(step, number)
         assert kept is not None
         return kept
 
     def done(self) -> dict[int, dict[str, Any]]:
-        """What came of every chunk that is done."""
+        """The results of all finished chunks, by number."""
         results: dict[int, dict[str, Any]] = {}
         for name in self.files.names(f"{FOLDER}/{DONE}"):
             if name.endswith(".json") and name[:-5].isdecimal():
@@ -123,7 +123,7 @@ class JobRecord:
 
 
 def harmless_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a read that say what is read; by lower-cased names, without those that say how, and secrets."""
+    """The options that select messages, by lower-cased name; without secrets and those that reach the bucket."""
     return {
         name.lower(): value
         for name, value in options.items()

@@ -45,7 +45,7 @@ WHOLE = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyHistory:
-    """`rows` in order, by the columns' names, None when they are in files; `is_cut`: there are more than asked for."""
+    """`rows` in order, by the columns' names, None when they are in files; `is_cut`: there are more than `rows_max`."""
 
     rows: tuple[Mapping[str, Any], ...] | None
     row_count: int
@@ -132,7 +132,7 @@ def having_keys(spark: SparkSession, read: ChunkedRead, number: int, keys: Itera
 def _find(
     spark: SparkSession, read: ChunkedRead, keys: Sequence[str], rows_max: int, on_progress: Progress | None
 ) -> list[dict[str, Any]]:
-    """The oldest rows, one more than asked for if there is one."""
+    """The oldest rows, up to `rows_max` + 1."""
     tables = [having_keys(spark, read, chunk.number, keys) for chunk in read.chunks]
     table = reduce(lambda one, other: one.unionAll(other), tables).orderBy(*ORDER).limit(rows_max + 1)
     meter = ProgressMeter(spark, on_progress, total_bytes=read.raw_bytes)

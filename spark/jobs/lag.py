@@ -1,9 +1,9 @@
 """lag: how far a consumer group is behind, how much of that is in the cold tier, and how old it is.
 
-Where the group is: asked of the brokers when a NameServer is named; else as the brokers' newest state in the bucket
-says, which is some seconds to minutes old and knows nothing of what is not sealed yet.
+The group's offsets come from the brokers when a NameServer is named; else from the brokers' newest state in the bucket,
+which is some seconds to minutes old and leaves out messages that are not sealed yet.
 A queue in which the group has no position counts from its first message. Nothing is written, and only the first offsets
-of each queue are read (OLDEST_WINDOW, more where all of these have expired): an interrupted report is asked for again.
+of each queue are read (OLDEST_WINDOW, more where all of these have expired): an interrupted report is run again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Oldest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Brokers:
-    """What brokers, or the bucket for them, say: the group's positions; what each queue holds, if they were asked."""
+    """The group's positions, from the brokers or the bucket; the range of each queue, if brokers were asked."""
 
     positions: Mapping[QueuePlace, QueueOffset]
     ranges: Mapping[QueuePlace, tuple[QueueOffset, QueueOffset]]
@@ -132,7 +132,7 @@ def lag(
         read = ChunkedRead.plan(spark, url, topic=topic, options=options or {}, chunk_bytes=WHOLE)
     except TopicNotFoundError:
         if namesrv is None:
-            raise  # else nothing is sealed yet, and the brokers know
+            raise  # with brokers: nothing is sealed yet, and they hold all messages
     plan: ReadPlan | None = None
     chosen = _options(spark, url, topic, options or {})
     if read is not None:
@@ -234,11 +234,11 @@ def _oldest(spark: SparkSession, read: ChunkedRead, wanted: Sequence[QueueEnd]) 
     """The first message of each range that has not expired."""
     found: dict[QueuePlace, _Oldest] = {}
     for window in (OLDEST_WINDOW, None):
-        left = [part for part in wanted if _place(part) not in found]
-        for topic in sorted({part.topic for part in left}):
+        missing = [part for part in wanted if _place(part) not in found]
+        for topic in sorted({part.topic for part in missing}):
             ranges = tuple(
                 part if window is None else replace(part, end_offset=min(part.end_offset, part.start_offset + window))
-                for part in left
+                for part in missing
                 if part.topic == topic
             )
             found |= _first_messages(spark, read, Chunk(number=0, topic=topic, ranges=ranges, raw_bytes=0))
@@ -301,7 +301,7 @@ def _ask_as_mqadmin_does(
 
 
 def _ask_bucket(plan: ReadPlan, chosen: ReadOptions, group: str) -> _Brokers:
-    """What the brokers' newest state in the bucket says."""
+    """The positions in the brokers' newest state in the bucket."""
     positions: dict[QueuePlace, QueueOffset] = {}
     as_of_ms: list[int] = []
     for source in plan.sources:

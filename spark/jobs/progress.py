@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 PROGRESS_INTERVAL_S = 0.25
 Progress = Callable[[int, int], None]
-"""Told how many bytes of records are done, and how many there are. Called from a thread of its own, too."""
+"""Called with the bytes of records that are done, and the total; also from a thread of the meter."""
 
 
 class ProgressMeter:
-    """Adds up what the parts of a job have done. `tell` None: nobody asks."""
+    """Adds up the bytes of the finished parts of a job, and passes them to `tell`, if there is one."""
 
     def __init__(self, spark: SparkSession, tell: Progress | None, *, total_bytes: int) -> None:
         self._spark = spark

@@ -1,4 +1,4 @@
-"""catch_up: replays a range of topics from the cold tier into files, with nothing but Spark.
+"""catch_up: replays a range of topics from the cold tier into files, with Spark alone.
 
 The range is resolved once, and its version held while the job runs (handoff/snapshot.py): the report names, for every
 queue, the offset at which the replay ends, and the files hold exactly the messages in front of it that had not expired.
@@ -13,8 +13,8 @@ column that is a folder is not in the files.
 
 The job goes on when it is run again with the same arguments: see job_record and file_output. No row is written twice,
 and none is missing, wherever it was killed. The receipt is made when the range is resolved, and kept with the plan: a
-run that goes on ends at the same offsets. What expired while no run held the version is in no file; nobody else is to
-see it either.
+run that goes on ends at the same offsets. Messages that expired while no run held the version are in no file; they are
+invisible to every other reader too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CatchUpReport:
     """Of this run."""
     outcome: Outcome = "written"
     notes: tuple[str, ...] = field(default=())
-    """What a reader of the report must know."""
+    """Remarks on the result, such as a version that was replaced."""
 
 
 def catch_up(

@@ -10,10 +10,10 @@ Order
   key     equal keys go to one target queue (by the hash that the official clients use; without a key, as above). Of one
           key, messages of one source queue stay in order; chunks hold queues one after another
 
-What a rerun sends again: nothing that the target holds
-  Before the first send of a chunk the ends of all target queues are kept. Whoever goes on with the chunk, after a crash
-  or a send without an answer, first reads what the target queues hold from there on, and leaves out what it finds: by
-  unique key, as often as it is there. A message without one gets one made of its place, the same each time.
+A rerun sends no message that the target holds
+  Before the first send of a chunk the ends of all target queues are stored. A run that continues the chunk, after a
+  crash or a send without an answer, first reads the target queues from there on and skips the messages that it finds:
+  by unique key, as often as it occurs. A message without one gets one made of its place, the same in every run.
   So a copy can be there twice only
   - when a request that was on its way is stored after its queue has been read to the end: a broker that was cut off in
     the very moment and comes back later with what it had received;
@@ -192,7 +192,7 @@ class _ChunkSender:
                 except UnavailableError:
                     if attempt == ATTEMPTS_MAX - 1:
                         raise
-                    # What became of what was under way is unknown: the target is read before anything is sent again.
+                    # The running sends may have been stored: the target is read before anything is sent again.
                     await asyncio.sleep(RETRY_PAUSE_S)
                 else:
                     break
@@ -220,14 +220,14 @@ class _ChunkSender:
         dropped = 0
         for queue, messages in waiting.items():
             stored = await _stored_keys(admin, queue, ends[_name(queue)], may_repeat=may_repeat)
-            left = []
+            unsent = []
             for message in messages:
                 if stored[message.unique_key]:
                     stored[message.unique_key] -= 1
                     dropped += 1
                 else:
-                    left.append(message)
-            waiting[queue] = left
+                    unsent.append(message)
+            waiting[queue] = unsent
         return dropped
 
     async def _send_all(self, producer: AsyncProducer, waiting: Mapping[MessageQueue, Sequence[Message]]) -> int:

@@ -1,4 +1,4 @@
-"""MetricsReport: what reads did, as the driver was told: sums, and each task and plan by itself."""
+"""MetricsReport: the reports that the driver received from reads: sums, and each task and plan by itself."""
 
 from __future__ import annotations
 

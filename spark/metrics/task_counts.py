@@ -18,13 +18,13 @@ class TaskCounts:
     frames_pruned: int = 0
     rows: int = 0
     frames_skipped: int = 0  # damaged (onCorruptFrame=skip)
-    messages_skipped: int = 0  # offsets in them that were asked for
+    messages_skipped: int = 0  # requested offsets in them
     objects_missing: int = 0  # gone (failOnDataLoss=false), counted once for each part of it that a task was to read
     messages_missing: int = 0
 
     @property
     def messages_left_out(self) -> int:
-        """Messages that were asked for and not given."""
+        """Requested messages that the read did not return."""
         return self.messages_skipped + self.messages_missing
 
     def add(self, other: TaskCounts) -> None:

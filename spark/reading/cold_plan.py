@@ -1,17 +1,17 @@
-"""resolve_plan: from the options of a read to its plan; everything that could change is looked up here, once.
+"""resolve_plan: resolves the options of a read to its plan; everything that can change is read here, once.
 
     version     the newest of each broker's catalog, or `snapshotVersion`
     expiry      a message is visible when its store time is at least max(expired_before_ms, moment - ttl), the moment
-                being now or a later `snapshotTimestamp`. A version that is named is read under today's settings, so
-                that what has expired, or whose topic was deleted, does not come back; unless the pin holds it with
-                which it was opened (`snapshotPin`): then as it was
+                being now or a later `snapshotTimestamp`. A named version is read under today's settings: messages that
+                have expired, or whose topic was deleted, stay invisible. While the pin of `snapshotPin` holds the
+                version, expiry is judged as of its opening
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
     where       queues, segments and frames that a condition rules out are in no task
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
-One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that holds a topic.
-Nothing is listed, save the brokers under a
-prefix. `pinned_options` says the same plan in options, for other plans to give the same rows.
+One catalog a broker is read, with the requested topics only: a few GETs, and one for each pack that holds a topic. Only
+the brokers under a prefix are listed. `pinned_options` turns a plan into options with which other reads resolve to the
+same rows.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def resolve_plan(
     open_store: OpenStore = blocking_store,
     is_known: IsKnown = lambda topic, sources: False,
 ) -> ReadPlan:
-    """Resolve a read. What `where` rules out is not read, and changes no range. A topic of which nothing is in the cold
-    tier is an error, unless `is_known` says that there is such a topic; the pin remembers that.
+    """Resolve a read. Messages that `where` rules out are not read; it changes no range. A topic without messages in
+    the cold tier is an error, unless `is_known` returns True for it; the pin lists such topics.
 
     Raises:
         InvalidRequestError: A topic or version is not there, an offset is out of range, an option cannot be used.
@@ -144,7 +144,7 @@ def resolve_plan(
 
 
 def _check_topics(options: ReadOptions, sources: list[ColdSource], empty: tuple[str, ...], is_known: IsKnown) -> None:
-    """TopicNotFoundError for a topic of `empty`, of which nothing is cold, that does not exist."""
+    """TopicNotFoundError for a topic of `empty` (those without cold messages) that does not exist."""
     pinned = options.snapshot_pin.empty_topics if options.snapshot_pin is not None else ()
     for topic in empty:
         if topic not in pinned and not is_known(topic, sources):
@@ -233,14 +233,14 @@ def _held_cuts(
     store: BlockingStore, catalog: Catalog, options: ReadOptions, root: str, *, now_ms: int
 ) -> Mapping[str, int] | None:
     """What had expired by topic when the version was opened, while the pin that was made then holds it; else None."""
-    said = options.snapshot_pin
-    if said is None or not options.snapshot_versions:
+    held = options.snapshot_pin
+    if held is None or not options.snapshot_versions:
         return None
-    pin = store.run(find_pin(store.store, BrokerKeys(root), said.pin_id))
+    pin = store.run(find_pin(store.store, BrokerKeys(root), held.pin_id))
     if pin is None or pin.version != catalog.version or pin.until_ms <= now_ms:
-        logger.warning("the snapshot is closed: what has expired since is left out broker=%s", root)
+        logger.warning("the snapshot is closed: messages that have expired since are left out broker=%s", root)
         return None
-    return said.cuts_ms.get(root, {})
+    return held.cuts_ms.get(root, {})
 
 
 def _newest(store: BlockingStore, root: str, options: ReadOptions, catalog: Catalog) -> Catalog:
@@ -264,7 +264,7 @@ def _live_topic(catalog: Catalog, settings: Catalog, topic: str) -> TopicEntry |
 def _queue_ranges(
     options: ReadOptions, source: ColdSource, entry: TopicEntry, visible_from_ms: int
 ) -> list[QueueRange]:
-    """The range to read of every queue of a topic that has messages and is asked for."""
+    """The range to read of every wanted queue of a topic that has messages."""
     runs: dict[int, list[QueueRun | LostRange]] = {}
     for segment in entry.segments:
         for run in segment.runs:
@@ -279,7 +279,7 @@ def _queue_ranges(
             continue
         queue_runs = sorted(runs[queue_id], key=lambda run: run.start_offset)
         start, end = _offset_range(options, entry.topic, name, queue_runs)
-        # What has expired does not leave in the order of offsets: a pack may stay for another topic's sake.
+        # Expired runs are not deleted in the order of offsets: another topic may keep a pack.
         first = next((run for run in queue_runs if _holds_visible(run, visible_from_ms)), None)
         covered_from = first.start_offset if first is not None else end
         _check_coverage(options, entry, name, queue_runs, max(start, covered_from), end)
@@ -301,20 +301,20 @@ def _queue_ranges(
 
 
 def _check_named(options: ReadOptions, sources: Sequence[ColdSource]) -> None:
-    """InvalidRequestError when offsets are said of another topic or broker: all would be read from its beginning."""
+    """InvalidRequestError when offsets name another topic or broker: the read would begin at the oldest message."""
     brokers = {"", *(source.broker_name for source in sources)}
-    for option, said in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-        topics = {topic for topic, _ in said.offsets}
+    for option, bounds in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        topics = {topic for topic, _ in bounds.offsets}
         if topics and topics.isdisjoint(options.topics):
             raise InvalidRequestError(
-                f"offsets are said of {', '.join(sorted(topics))}, which is not read",
+                f"the offsets are of {', '.join(sorted(topics))}, which is not read",
                 option=option,
                 topics=",".join(options.topics),
             )
-        for topic, queue in said.offsets:
+        for topic, queue in bounds.offsets:
             if queue.broker_name not in brokers and topic in options.topics and options.fail_on_data_loss:
                 raise InvalidRequestError(
-                    f"an offset is said of queue {queue}, and that broker is not in this cold tier;"
+                    f"an offset names queue {queue}, whose broker is not in this cold tier;"
                     " failOnDataLoss=false reads what is there",
                     option=option,
                     topic=topic,
@@ -325,7 +325,7 @@ def _check_named(options: ReadOptions, sources: Sequence[ColdSource]) -> None:
 def _check_queues(
     options: ReadOptions, sources: Sequence[ColdSource], found: Iterable[QueueRange], empty: EmptyQueues
 ) -> None:
-    """InvalidRequestError when a queue is asked for that no broker has: nothing would be read, without a word."""
+    """InvalidRequestError when the option `queues` names a queue that no broker has: the read would be empty."""
     names = {QueueName(name, each.queue_id) for each in found for name in (each.source.broker_name, "")}
     for queue in sorted((options.queues or frozenset()) - names):
         if not empty.may_have_queue(queue, sources):
@@ -338,18 +338,18 @@ def _check_queues(
 
 
 def _holds_visible(run: QueueRun | LostRange, visible_from_ms: int) -> bool:
-    """Whether anything in it may not have expired."""
+    """Whether it may hold a message that has not expired."""
     return isinstance(run, LostRange) or run.max_store_ms >= visible_from_ms
 
 
 def _offset_range(
     options: ReadOptions, topic: str, queue: QueueName, runs: Sequence[QueueRun | LostRange]
 ) -> tuple[QueueOffset, QueueOffset]:
-    """Start and end of what is read of a queue, within what the cold tier holds of it or has lost."""
+    """Start and end of the read of a queue, within the offsets that the cold tier holds or has lost."""
     earliest, latest = runs[0].start_offset, runs[-1].end_offset
-    bounds: list[QueueOffset] = []
-    for option, said in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-        offset = said.offset_of(topic, queue)
+    found: list[QueueOffset] = []
+    for option, bounds in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        offset = bounds.offset_of(topic, queue)
         offset = {EARLIEST: earliest, LATEST: latest}.get(offset, offset)
         if not earliest <= offset <= latest:
             problem = "is not in the cold tier any more" if offset < earliest else "is not in the cold tier yet"
@@ -363,8 +363,8 @@ def _offset_range(
                 )
             logger.warning("offset %s topic=%s queue=%s offset=%d", problem, topic, queue, offset)
             offset = min(max(offset, earliest), latest)
-        bounds.append(offset)
-    return bounds[0], max(bounds)
+        found.append(offset)
+    return found[0], max(found)
 
 
 def _check_coverage(
@@ -375,7 +375,7 @@ def _check_coverage(
     start: QueueOffset,
     end: QueueOffset,
 ) -> None:
-    """Every offset of the range lies in a run or in a declared hole; anything else is data loss."""
+    """Raise for an offset of the range that is neither in a run nor in a declared hole: it is lost."""
     for run in runs:
         if isinstance(run, LostRange) and run.start_offset < end and start < run.end_offset:
             lost: dict[str, object] = {
@@ -415,7 +415,7 @@ def _damaged_objects(entry: TopicEntry, lost: LostRange) -> str:
 
 
 def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:
-    """What is wanted of a queue; nothing when the condition rules it out."""
+    """The wanted rows of a queue; none when the condition rules it out."""
     return row_selection(
         options,
         topic=queue.topic,

@@ -1,9 +1,9 @@
-"""EmptyQueues: topics and queues that brokers have beside those of which the cold tier holds something.
+"""EmptyQueues: topics and queues of brokers without messages in the cold tier.
 
-The catalog knows no queue without a segment. How many a topic has stands in the broker's state snapshot, which lies in
-the same bucket; what was changed in the last seconds may be missing there. Nothing depends on it but whether a topic
-without any message can be opened, and whether a queue without any can be asked for: a group that is handed over begins
-at the beginning of every queue that was not read, whether it is known here or not.
+The catalog lists no queue without a segment. The queue count of a topic is in the broker's state snapshot, which is
+stored in the same bucket; changes of the last seconds may be missing there. It decides only whether a topic without
+messages can be opened, and whether the option `queues` may name an empty queue: a group that is handed over begins at
+the oldest message of every queue that was not read, listed here or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thermocline.tiered.state import snapshot as names
 
 
 class EmptyQueues:
-    """What the newest snapshots of brokers name; each is read once. `known_topics` are there without being named."""
+    """The topics in the brokers' newest snapshots; each is read once. `known_topics` exist in any case."""
 
     def __init__(
         self, options: ReadOptions, *, known_topics: Iterable[str] = (), open_store: OpenStore = blocking_store
@@ -36,8 +36,8 @@ class EmptyQueues:
         return topic in self._known_topics or any(topic in (self._table(source) or {}) for source in sources)
 
     def may_have_queue(self, queue: QueueName, sources: Sequence[ColdSource]) -> bool:
-        """Whether one of the brokers has it of one of the topics that are asked for; so, too, when a broker has saved
-        nothing that can be read and would tell.
+        """Whether one of the brokers has this queue of one of the wanted topics; True also when a broker has no
+        readable snapshot.
 
         Raises:
             UnavailableError: The store gave no answer, or refused.
@@ -52,7 +52,7 @@ class EmptyQueues:
         )
 
     def places(self, sources: Iterable[ColdSource]) -> Iterator[tuple[str, str, int]]:
-        """Topic, broker name and id of every queue of the topics that are asked for, empty or not.
+        """Yield topic, broker name and id of every queue of the wanted topics, empty or not.
 
         Raises:
             UnavailableError: The store gave no answer, or refused.

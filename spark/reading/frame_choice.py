@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FOOTERS_KEPT_MAX = 64
 FOOTER_FETCHES_MAX = 16
-# Its consume queue entries carry the time of delivery where others carry the hash of the tag.
+# Its consume queue entries hold the time of delivery in the field of the tags code.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 Answer = TypeVar("Answer")
@@ -80,11 +80,11 @@ class FrameChoice:
                 yield WantedFrame(part=part, info=info)
 
     def _with_tags(self, part: SegmentSlice, frames: list[FrameInfo]) -> list[FrameInfo]:
-        """The frames that hold a record with the code of a wanted tag; all of them when nobody knows."""
+        """The frames that hold a record with the code of a wanted tag; all of them when `.cq` cannot be read."""
         try:
             return self._frames_with_tags(part, frames)
         except (ObjectNotFoundError, CorruptDataError) as error:
-            # Only the short cut is lost: rows are chosen by the tags themselves.
+            # The read gets slower, not wrong: rows are chosen by the tags themselves.
             logger.warning(
                 "frames are read for want of tags codes object=%s topic=%s queue_id=%d reason=%s",
                 *(part.cq.key, part.topic, part.queue_id, error),
@@ -138,7 +138,7 @@ class FrameChoice:
 
 
 def _owned_frames(part: SegmentSlice, footer: LogFooter) -> list[FrameInfo]:
-    """The frames that the slice owns: those whose first wanted offset lies in it."""
+    """The frames that the slice owns: those whose first wanted offset is in its range."""
     run = footer.run(part.queue_id)
     first = part.selection.start_offset
     return [
@@ -164,14 +164,14 @@ def _may_hold_wanted(part: SegmentSlice, info: FrameInfo) -> bool:
 def _decode_footer(part: SegmentSlice, tail: bytes) -> LogFooter:
     footer = decode_log_footer(tail)
     if str(footer.segment_id) != part.segment_id:
-        raise SegmentFormatError("another segment lies here", found=str(footer.segment_id))
+        raise SegmentFormatError("the object holds another segment", found=str(footer.segment_id))
     return footer
 
 
 async def _gather(
     calls: Sequence[Coroutine[Any, Any, Answer]],
 ) -> list[Answer | ObjectNotFoundError | CorruptDataError]:
-    """The answers of all calls, a bounded number at a time; that one is not there, or too short, is an answer too."""
+    """The answers of all calls, a bounded number at a time; a missing or short object is returned as its error."""
     slots = asyncio.Semaphore(FOOTER_FETCHES_MAX)
 
     async def answer(call: Coroutine[Any, Any, Answer]) -> Answer | ObjectNotFoundError | CorruptDataError:

@@ -6,8 +6,8 @@
     batches    frames of one slice together, up to `batch_rows_max` rows
 
 A frame that does not decompress or decode is fetched once more by itself; then it fails the read, with object, frame
-and offsets named, or is skipped. What that means, and what an object that is gone does: `losses.py`. What was fetched,
-decoded, given and left out is counted.
+and offsets named, or is skipped. `losses.py` handles skipped frames and missing objects. Frames and messages that are
+fetched, decoded, returned and left out are counted.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from thermocline.spark.reading.wanted_frame import WantedFrame, narrowed_to, wit
 
 BATCH_BYTES_MAX = 8 << 20
 RANGES_AHEAD = 2
-# Fetching this much that nobody asked for is cheaper than another request.
+# Fetching this much between two wanted frames is cheaper than another request.
 GAP_BYTES_MAX = 128 << 10
 
 
 class FrameReader:
     """Reads the slices of one task; `open_store` gives the store of a URL.
 
-    `holds_objects`: the objects with frames are at hand, and no others; nothing is fetched, nor counted as fetched.
+    `holds_objects`: the caller holds the objects with frames, and no others; nothing is fetched or counted as fetched.
     """
 
     def __init__(
@@ -114,14 +114,16 @@ class FrameReader:
             for group in ranges:
                 ahead.append((group, self._submit(group)))
                 if len(ahead) >= RANGES_AHEAD:
-                    yield from self._take(*ahead.popleft())
+                    yield from self._fetched_frames(*ahead.popleft())
             while ahead:
-                yield from self._take(*ahead.popleft())
+                yield from self._fetched_frames(*ahead.popleft())
         finally:
             for _, fetch in ahead:
                 fetch.cancel()
 
-    def _take(self, group: list[WantedFrame], fetch: Future[bytes]) -> Iterator[tuple[WantedFrame, memoryview]]:
+    def _fetched_frames(
+        self, group: list[WantedFrame], fetch: Future[bytes]
+    ) -> Iterator[tuple[WantedFrame, memoryview]]:
         try:
             data = memoryview(fetch.result())
         except ObjectNotFoundError as error:
@@ -139,15 +141,15 @@ class FrameReader:
     def _take_singly(
         self, group: list[WantedFrame], error: CorruptDataError
     ) -> Iterator[tuple[WantedFrame, memoryview]]:
-        """The frames of a range that the object does not hold all of: those that are there."""
+        """The frames of a range that ends behind its object: those that the object holds."""
         for frame in group:
             if len(group) > 1:
-                yield from self._take([frame], self._submit([frame]))
+                yield from self._fetched_frames([frame], self._submit([frame]))
             else:
                 self._losses.frame_damaged(frame, error)
 
     def _lose(self, group: Sequence[WantedFrame], error: ObjectNotFoundError) -> None:
-        """Every slice of a range whose object is gone; each loses what of it lies in the range."""
+        """Report a range whose object is gone: each slice loses its frames in the range."""
         for part in narrowed_to(group):
             self._losses.object_gone(part, error)
 
@@ -164,7 +166,7 @@ class FrameReader:
             buffer.add(stored, raw_bytes=frame.info.raw_bytes)
             return True
         except CorruptDataError:
-            # Once more: what a network or a proxy has damaged is whole the second time.
+            # A second GET: bytes that a network or a proxy has damaged may be whole then.
             try:
                 buffer.add(self._submit([frame]).result(), raw_bytes=frame.info.raw_bytes)
                 return True
@@ -193,7 +195,7 @@ class FrameReader:
                 yield batch.slice(start, self._options.batch_rows_max)
 
     def _batch(self, frames: Sequence[WantedFrame], records: memoryview) -> pa.RecordBatch:
-        """The wanted rows of frames whose records are those that the footer speaks of."""
+        """The wanted rows of frames; CorruptDataError if their records are not those of the footer."""
         part = frames[0].part
         heads = read_heads(records)
         expected = np.concatenate([np.arange(frame.info.start_offset, frame.info.end_offset) for frame in frames])

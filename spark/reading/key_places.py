@@ -1,13 +1,13 @@
-"""prune_by_keys: from the message keys that a read asks for to the queue offsets that may have them.
+"""prune_by_keys: finds the queue offsets that may have the message keys of a read.
 
 Each segment's `.idx` part (docs/cold-format.md) is asked at planning, side by side: a bloom page for each key, and for
 a key that may be there the index's footer and the block of its hash; or, where that is cheaper, the whole part at once.
 A segment that has none of the keys is in no task, of the others only frames are read that hold a place. Keys are
 compared again in the task, by the records themselves.
 
-It pays where the index costs less than half of what the records would, a request being reckoned as REQUEST_BYTES; other
-segments are read without being asked for. An index that is damaged or gone costs its short cut only.
-The index knows the keys of records as they are stored: of an inner batch those of the whole batch, not those of the
+An index is read where it costs less than half of what the records would, a request being reckoned as REQUEST_BYTES; the
+other segments are read without it. Where an index is damaged or gone, all records of the segment are read.
+The index holds the keys of records as they are stored: of an inner batch those of the whole batch, not those of the
 messages in it.
 """
 
@@ -49,7 +49,7 @@ def prune_by_keys(
     queues: Sequence[list[SegmentSlice]],
     keys: Sequence[frozenset[str]],
 ) -> list[list[SegmentSlice]]:
-    """The slices of some queues without what holds none of the keys; of each set in `keys` one has to be there.
+    """Remove the slices and frames of some queues that hold none of the keys; of each set in `keys` one must match.
 
     Raises:
         UnavailableError: The store gave no answer, or refused.
@@ -64,12 +64,14 @@ def prune_by_keys(
     ]
     searches = [_places(store.store, segment, keys) for segment in asked]
     found = store.run(run_all(searches, concurrency_max=INDEXES_SIDE_BY_SIDE_MAX)) if searches else []
-    places = {(each.segment_id, each.log): known for each, known in zip(asked, found, strict=True) if known is not None}
+    places = {
+        (each.segment_id, each.log): of_one for each, of_one in zip(asked, found, strict=True) if of_one is not None
+    }
     return [[kept for part in slices if (kept := _pruned(part, places)) is not None] for slices in queues]
 
 
-def _pruned(part: SegmentSlice, known: dict[tuple[str, PartLocator], Places]) -> SegmentSlice | None:
-    places = known.get((part.segment_id, part.log))
+def _pruned(part: SegmentSlice, found: dict[tuple[str, PartLocator], Places]) -> SegmentSlice | None:
+    places = found.get((part.segment_id, part.log))
     if places is None:
         return part
     wanted = tuple(place for place in places.get(part.queue_id, ()) if part.start_offset <= place < part.end_offset)
@@ -94,7 +96,7 @@ def _whole_cost(segment: SegmentEntry) -> int:
 
 
 async def _places(store: ObjectStore, segment: SegmentEntry, keys: Sequence[frozenset[str]]) -> Places | None:
-    """Where in the segment records may have, of each set, one of the keys; None when nobody knows."""
+    """Where in the segment records may have, of each set, one of the keys; None when the index cannot be read."""
     if not segment.bloom.page_count:
         return {}
     every_key = sorted(frozenset[str]().union(*keys))

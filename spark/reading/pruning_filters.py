@@ -1,4 +1,4 @@
-"""PruningFilters: what of a query's condition the read makes use of, so that what it rules out is never fetched.
+"""PruningFilters: the parts of a query's condition by which queues, segments and frames are not fetched.
 
     topic, brokerName, queueId    any comparison: a queue is read or not
     queueOffset                   comparisons, IN and their negations, as spans of offsets
@@ -105,7 +105,7 @@ def filters_text(filters: Sequence[SimpleFilter]) -> str:
 
 
 def parse_filters(text: str | None) -> PruningFilters:
-    """What the option `where` rules out; nothing without one. InvalidRequestError when `filters_text` wrote no such."""
+    """Parse the option `where`; None prunes nothing. InvalidRequestError for a text not made by `filters_text`."""
     if text is None:
         return NO_FILTERS
     try:

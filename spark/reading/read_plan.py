@@ -1,13 +1,13 @@
 """The plan of a read: which frames of which segments each task reads, made from the catalog alone.
 
-A slice is some frames of one queue's run in one segment. It owns the frames whose first wanted offset lies in
+A slice is some frames of one queue's run in one segment. It owns the frames whose first wanted offset is in
 [start_offset, end_offset), so neighbouring slices may be cut at any offset, without knowing where frames start, and
 every frame still belongs to exactly one of them. Rows are selected exactly by the range of the queue, which all slices
 of the queue carry.
 
 Pruning at planning: runs outside the offset range or the time range of the read, and by key what the segments' own
 indexes rule out (`key_places.py`). (Frames are pruned in the task, from the segment's footer, by the same and by the
-tags codes in `.cq`; the catalog knows no tags.)
+tags codes in `.cq`; the catalog holds no tags.)
 
 Sizing: the slices of a queue, laid end to end, are cut into equal tasks of at most `partition_bytes_max` raw bytes, at
 least TASKS_PER_QUEUE_MIN of them while that leaves TASK_BYTES_MIN for each (a task costs about 30 ms before its first
@@ -64,7 +64,7 @@ class QueueRange:
 class SegmentSlice:
     """Some frames of one queue in one segment; `raw_bytes` is an estimate.
 
-    `frames`: those of the segment that its offsets lie in, as far as the catalog knows; frame a up to frame b.
+    `frames`: the frames of the segment that hold its offsets, by the catalog's coarse frames; frame a up to frame b.
     `places`: the queue offsets, rising, that a key index has named; frames that hold none of them are not read. None:
     every frame may hold what is wanted.
     """
@@ -86,7 +86,7 @@ class SegmentSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCounts:
-    """What planning had before it, and what it left out. A segment counts once, however many queues it holds."""
+    """Counts of planning: segments in range, and those pruned. A segment counts once, however many queues it holds."""
 
     segments: int = 0  # with offsets in the range of the read
     segments_pruned: int = 0  # of these, in no task: by time, by a condition, by key
@@ -97,8 +97,8 @@ class PlanCounts:
 class ReadPlan:
     """Everything that was resolved once, on the driver: the same plan gives the same rows, whenever it runs.
 
-    `object_bytes`: sizes of the objects that hold more than one part of a segment. `empty_topics`: those that are asked
-    for and known, and of which nothing is in the cold tier.
+    `object_bytes`: sizes of the objects that hold more than one part of a segment. `empty_topics`: the wanted
+    topics that exist and have no messages in the cold tier.
     """
 
     snapshot_ms: int
@@ -196,7 +196,7 @@ def _split(part: SegmentSlice, room: int) -> tuple[SegmentSlice, SegmentSlice | 
 
 
 def _frames(segment: SegmentEntry, run: QueueRun, start: QueueOffset, end: QueueOffset) -> tuple[int, int]:
-    """The frames of a run that hold offsets [start, end), or a few more: the catalog knows one in several."""
+    """The frames of a run that hold offsets [start, end), or a few more: the catalog lists one frame in several."""
     first, last = run.frame_start, run.frame_end
     for frame in segment.coarse:
         if run.frame_start <= frame.frame_index < run.frame_end:
@@ -210,9 +210,9 @@ def _frames(segment: SegmentEntry, run: QueueRun, start: QueueOffset, end: Queue
 def _raw_places(segment: SegmentEntry, run: QueueRun, offsets: Sequence[QueueOffset]) -> list[float]:
     """About where in the segment's records these offsets of a run start, from the catalog's coarse frames."""
     later = [frame for frame in segment.coarse if frame.frame_index >= run.frame_end]
-    known = [frame for frame in segment.coarse if run.frame_start <= frame.frame_index < run.frame_end]
+    coarse = [frame for frame in segment.coarse if run.frame_start <= frame.frame_index < run.frame_end]
     end_position = later[0].raw_position if later else segment.raw_bytes
-    known_offsets = [*(frame.start_offset for frame in known), run.end_offset]
-    known_positions = [*(frame.raw_position for frame in known), end_position]
+    known_offsets = [*(frame.start_offset for frame in coarse), run.end_offset]
+    known_positions = [*(frame.raw_position for frame in coarse), end_position]
     places: list[float] = np.interp(offsets, known_offsets, known_positions).tolist()
     return places

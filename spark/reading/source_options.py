@@ -1,4 +1,4 @@
-"""ReadOptions: what a user may say about a read, checked once and turned into values.
+"""ReadOptions: the options of a read, checked once and parsed.
 
 Names are matched without regard to case, as Spark does. Times are on the store time, ranges are half-open.
 
@@ -13,7 +13,7 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     keys                   K1 K2, parted by spaces as in KEYS: messages that have at least one of these keys, exact
     where                  what a condition rules out; `read_cold` writes it
     columns, includeProperties, decompressBody                                    see message_columns, arrow_decoder
-    failOnDataLoss         true: an offset asked for that is not there any more (or yet) fails the read
+    failOnDataLoss         true: a requested offset that is not there any more (or yet) fails the read
     onCorruptFrame         fail | skip: what a frame that does not decompress or decode does
     maxPartitionBytes      raw bytes of records in one task (256m)
     fetchBytes             stored bytes in one request (8m)
@@ -61,7 +61,7 @@ STREAM_NAMES = ("namesrvAddr", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "br
 NAMES_BESIDE = (*STREAM_NAMES, "bodyFormat", "bodySchema", "bodyMessage")
 _KNOWN = known_options((*NAMES, *NAMES_BESIDE))
 _INSTEAD = {
-    "pushdown": "say conditions to thermocline.spark.read_cold(where=...)",
+    "pushdown": "pass the condition to thermocline.spark.read_cold(where=...)",
     "engine": 'the engine is an argument: thermocline.spark.read_cold(engine="s3a")',
     "client": "there is one S3 client",
     "coldmaxoffsetspertrigger": "maxOffsetsPerTrigger bounds the cold part and the live one",
@@ -101,7 +101,7 @@ class OffsetBounds:
     offsets: QueueOffsets
 
     def offset_of(self, topic: str, queue: QueueName) -> QueueOffset:
-        """The offset said for this queue, by its full name first; may be EARLIEST or LATEST."""
+        """The offset given for this queue, by its full name first; may be EARLIEST or LATEST."""
         named = self.offsets.get((topic, queue))
         if named is None:
             named = self.offsets.get((topic, QueueName("", queue.queue_id)), self.default)

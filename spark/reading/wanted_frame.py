@@ -30,13 +30,13 @@ class WantedFrame:
 
     @property
     def wanted_offsets(self) -> int:
-        """How many offsets of it lie in the range of the read."""
+        """How many of its offsets are in the range of the read."""
         selection = self.part.selection
         start = max(self.info.start_offset, selection.start_offset)
         return max(0, min(self.info.end_offset, selection.end_offset) - start)
 
     def names(self) -> dict[str, object]:
-        """What an error says of it."""
+        """The context of an error about the frame."""
         return part_names(self.part) | {
             "frame": self.info.index,
             "offsets": f"[{self.info.start_offset}, {self.info.end_offset})",
@@ -44,7 +44,7 @@ class WantedFrame:
 
 
 def part_names(part: SegmentSlice) -> dict[str, object]:
-    """What an error says of where a slice lies."""
+    """The context of an error: where a slice is stored."""
     return {
         "object": part.log.key,
         "topic": part.topic,
@@ -54,7 +54,7 @@ def part_names(part: SegmentSlice) -> dict[str, object]:
 
 
 def slice_names(part: SegmentSlice) -> dict[str, object]:
-    """What an error says of a slice: also in which frames its offsets lie, and which these are."""
+    """The context of an error about a slice: its object, its frames and their offsets."""
     start, end = part.frames
     return part_names(part) | {
         "frames": f"[{start}, {end})",

@@ -1,8 +1,8 @@
 """Batch bounds: where the next micro-batch ends, so that it is bounded in bytes and offsets and every queue moves.
 
-Each queue gets a share of the bytes in proportion to what it has before it, so that queues arrive together. A share is
-laid along the queue: through the cold runs by what the catalog says of their size, then along the live part by the size
-of the broker's last records. Declared holes take no share: behind one, offsets may have jumped by 10^9. In the cold
+Each queue gets a share of the bytes in proportion to its lag, so that queues reach their ends together. A share is laid
+along the queue: through the cold runs by their size in the catalog, then along the live part by the size of the
+broker's last records. Declared holes take no share: behind one, offsets may have jumped by 10^9. In the cold
 tier a batch ends at the border of a frame where one is near, so that no frame is decompressed twice. Sizes are
 estimates; offsets are exact.
 """
@@ -18,7 +18,7 @@ from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import border_before
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
-from thermocline.spark.streaming.stream_sources import Look, TopicSource
+from thermocline.spark.streaming.stream_sources import SourceSnapshot, TopicSource
 from thermocline.tiered.catalog import NO_GAPS, QueueGaps
 
 RECORD_BYTES_GUESS = 512
@@ -36,7 +36,7 @@ class BatchLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lag:
-    """What one queue has before it: `count` offsets in [start, end), which are not in its gaps. `start` is where its
+    """The lag of one queue: `count` offsets in [start, end), which are not in its gaps. `start` is where its
     next batch begins."""
 
     source: TopicSource
@@ -48,24 +48,29 @@ class _Lag:
     raw_bytes: int
 
 
-def newest_line(look: Look, options: StreamOptions) -> OffsetLine:
+def newest_line(snapshot: SourceSnapshot, options: StreamOptions) -> OffsetLine:
     """The ends of all queues now."""
     offsets = {
         (source.topic, queue): source.end_offset(queue.queue_id)
-        for source, queue in look.queues(options)
+        for source, queue in snapshot.queues(options)
         if not source.is_deleted
     }
-    return _with_incarnations(look, OffsetLine(offsets=offsets))
+    return _with_incarnations(snapshot, OffsetLine(offsets=offsets))
 
 
 def next_line(
-    look: Look, start: OffsetLine, options: StreamOptions, limit: BatchLimit, *, targets: Targets | None = None
+    snapshot: SourceSnapshot,
+    start: OffsetLine,
+    options: StreamOptions,
+    limit: BatchLimit,
+    *,
+    targets: Targets | None = None,
 ) -> OffsetLine:
     """Where the batch that begins at `start` ends; `start` itself when there is nothing to read.
 
     `targets`: where the query ends; queues that are not among them wait for the next one.
     """
-    lags = [lag for lag in _lags(look, start, options, targets) if lag.start < lag.end]
+    lags = [lag for lag in _lags(snapshot, start, options, targets) if lag.start < lag.end]
     if not lags:
         return start
     offsets = dict(start.offsets)
@@ -82,22 +87,22 @@ def next_line(
             offsets[(lag.source.topic, lag.queue)] = end
             moved = True
     if not moved:
-        # Less than a message a queue was allowed: the one with most before it moves by one.
+        # Less than a message a queue was allowed: the queue with the largest lag moves by one.
         first = max(lags, key=lambda lag: lag.raw_bytes)
         offsets[(first.source.topic, first.queue)] = min(first.end, first.gaps.advance(first.start, 1))
-    return _with_incarnations(look, OffsetLine(offsets=offsets, incarnations=start.incarnations))
+    return _with_incarnations(snapshot, OffsetLine(offsets=offsets, incarnations=start.incarnations))
 
 
-def _lags(look: Look, start: OffsetLine, options: StreamOptions, targets: Targets | None) -> list[_Lag]:
+def _lags(snapshot: SourceSnapshot, start: OffsetLine, options: StreamOptions, targets: Targets | None) -> list[_Lag]:
     lags: list[_Lag] = []
-    for source, queue in look.queues(options):
+    for source, queue in snapshot.queues(options):
         key = (source.topic, queue)
         end = source.end_offset(queue.queue_id)
         if targets is not None:
             end = min(end, targets.get(key, QUEUE_START))
         begin = start.offsets.get(key)
         if begin is None:
-            begin = source.beginning(queue.queue_id, wanted_from_ms(source, options, now_ms=look.now_ms))
+            begin = source.beginning(queue.queue_id, wanted_from_ms(source, options, now_ms=snapshot.now_ms))
         line = source.cold_line(queue.queue_id)
         gaps = NO_GAPS if line is None else QueueGaps.of(line.holes)
         count = gaps.count(begin, end)
@@ -124,27 +129,27 @@ def _record_bytes(source: TopicSource, queue_id: int, offset: QueueOffset) -> in
 def _end_within(lag: _Lag, bytes_max: int) -> QueueOffset:
     """How far a share of bytes goes from the queue's start."""
     queue_id = lag.queue.queue_id
-    line, left = lag.source.cold_line(queue_id), bytes_max
+    line, room_bytes = lag.source.cold_line(queue_id), bytes_max
     position = lag.start
     if line is not None and lag.source.cold is not None:
         cold_end = min(lag.end, line.end)
         everything = RowSelection(start_offset=lag.start, end_offset=cold_end)
         cold = lag.source.cold
         for within, part in line.slices(cold.source, cold.entry, start=lag.start, end=cold_end, selection=everything):
-            if part.raw_bytes > left:
-                cut = part.start_offset + (part.end_offset - part.start_offset) * left // part.raw_bytes
+            if part.raw_bytes > room_bytes:
+                cut = part.start_offset + (part.end_offset - part.start_offset) * room_bytes // part.raw_bytes
                 return border_before(cut, after=part.start_offset, within=within)
-            left -= part.raw_bytes
+            room_bytes -= part.raw_bytes
             position = part.end_offset
         position = max(position, cold_end)
-    return min(lag.end, lag.gaps.advance(position, left // _record_bytes(lag.source, queue_id, position)))
+    return min(lag.end, lag.gaps.advance(position, room_bytes // _record_bytes(lag.source, queue_id, position)))
 
 
-def _with_incarnations(look: Look, line: OffsetLine) -> OffsetLine:
-    """The line with the lives that its offsets are of."""
+def _with_incarnations(snapshot: SourceSnapshot, line: OffsetLine) -> OffsetLine:
+    """The line with the incarnations of its topics."""
     incarnations = dict(line.incarnations)
     for topic, queue in line.offsets:
-        source = look.sources.get((topic, queue.broker_name))
+        source = snapshot.sources.get((topic, queue.broker_name))
         if source is not None:
             incarnations.setdefault((topic, queue.broker_name), source.incarnation)
     return OffsetLine(offsets=line.offsets, incarnations=incarnations)

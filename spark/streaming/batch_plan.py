@@ -3,12 +3,11 @@
     of each queue   [start, end):   cold runs | declared holes | what no cold run covers: live, from the broker
 
 Cold is preferred wherever it has the range, so a batch that was live when it was planned first is cold when it is
-planned again after sealing; the rows are the same, since the broker gives the very records that it seals. Nothing but
-the range decides which rows those are; where they lie is looked up anew by every plan.
+planned again after sealing; the rows are the same, since the broker gives the very records that it seals. The range
+alone decides which rows those are; every plan finds anew where they are stored.
 
-What is asked for and is not there is an error, or with failOnDataLoss=false a warning: messages that expired before
-they were read, records in quarantine, gaps. A queue that the query has read nothing of begins at its first visible
-message.
+A missing offset of the range is an error, or with failOnDataLoss=false a warning: messages that expired before they
+were read, records in quarantine, gaps. A queue that the query has not read before begins at its first visible message.
 
 `tags`, `keys` and `where` choose rows; they change no offset and no error. Live offsets that `where` rules out are not
 pulled.
@@ -38,7 +37,7 @@ from thermocline.spark.streaming.first_visible import first_visible
 from thermocline.spark.streaming.live_reader import LivePart
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
-from thermocline.spark.streaming.stream_sources import Look, TopicSource
+from thermocline.spark.streaming.stream_sources import SourceSnapshot, TopicSource
 from thermocline.tiered.objects import QuarantinedError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class _QueueBatch:
     is_beginning: bool
 
     def names(self, start: QueueOffset, end: QueueOffset) -> dict[str, object]:
-        """What an error says of a part of it."""
+        """The context of an error about a part of it."""
         return {"topic": self.source.topic, "queue": self.queue, "offsets": f"[{start}, {end})"}
 
 
@@ -74,7 +73,7 @@ class BatchPlanner:
         self._open_store = open_store
         self._may_read_live = may_read_live
 
-    def tasks(self, look: Look, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
+    def tasks(self, snapshot: SourceSnapshot, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
         """The tasks of the batch; none when it has no offsets.
 
         Raises:
@@ -83,22 +82,22 @@ class BatchPlanner:
             UnavailableError: The store gave no answer, or a broker with cold messages is not there.
         """
         parts: list[Part] = []
-        for queue in self._queues(look, start, end):
-            parts.extend(self._parts(queue, look.now_ms))
+        for queue in self._queues(snapshot, start, end):
+            parts.extend(self._parts(queue, snapshot.now_ms))
         return pack(parts, partition_bytes_max=self._options.read.partition_bytes_max)
 
-    def _queues(self, look: Look, start: OffsetLine, end: OffsetLine) -> Iterator[_QueueBatch]:
+    def _queues(self, snapshot: SourceSnapshot, start: OffsetLine, end: OffsetLine) -> Iterator[_QueueBatch]:
         for (topic, queue), end_offset in sorted(end.offsets.items()):
-            source = look.sources.get((topic, queue.broker_name))
+            source = snapshot.sources.get((topic, queue.broker_name))
             start_offset = start.offsets.get((topic, queue))
             if start_offset == end_offset or not self._options.read.wants_queue(queue):
                 continue
             if source is None:
-                # Nothing sealed, and the broker is away: the tasks wait for it.
+                # Nothing is sealed, and the broker does not answer: the tasks wait for it.
                 source = TopicSource(topic=topic, broker_name=queue.broker_name, incarnation=0, cold=None, live=None)
             is_beginning = start_offset is None
             if start_offset is None:
-                from_ms = wanted_from_ms(source, self._options, now_ms=look.now_ms)
+                from_ms = wanted_from_ms(source, self._options, now_ms=snapshot.now_ms)
                 start_offset = source.beginning(queue.queue_id, from_ms)
             if start_offset < end_offset:
                 yield _QueueBatch(
@@ -164,7 +163,7 @@ class BatchPlanner:
         )
 
     def _selection(self, batch: _QueueBatch, visible_from_ms: int) -> RowSelection:
-        """What is wanted of the batch's offsets."""
+        """The wanted rows of the batch's offsets."""
         return row_selection(
             self._options.read,
             topic=batch.source.topic,
@@ -175,7 +174,7 @@ class BatchPlanner:
         )
 
     def _check_expired(self, batch: _QueueBatch, line: ColdLine, visible_from_ms: int) -> None:
-        """What the query should have read and cannot any more: the catalog's first runs have expired, or are gone."""
+        """Report offsets that the query has not read yet and whose runs have expired, or are gone."""
         if batch.is_beginning or batch.source.cold is None or visible_from_ms <= 0 or batch.start >= line.end:
             return
         end = min(batch.end, line.end)
@@ -192,7 +191,7 @@ class BatchPlanner:
                 self._lose(QuarantinedError("records are lost; failOnDataLoss=false reads what is there", **names))
 
     def _lose(self, error: MQError) -> None:
-        """Go on without what is not there, or fail."""
+        """Log the error and continue without the messages, or raise it with failOnDataLoss."""
         if self._options.read.fail_on_data_loss:
             raise error
         logger.warning("%s", error)

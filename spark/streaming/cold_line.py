@@ -1,7 +1,7 @@
 """ColdLine: what the cold tier holds of one queue, laid along its offsets, and how far a micro-batch may go into it.
 
     |--- run ---|--- run ---|  hole  |--- run ---| lost |--- run ---|        gap        |--- run ---|
-                             declared             quarantine          nobody knows why
+                             declared             quarantine          unexplained
 
 Made once from a version of a topic's entry. Everything here is arithmetic on the catalog.
 """
@@ -38,7 +38,7 @@ class LostSpan:
     end: QueueOffset
     max_store_ms: int
     objects: str
-    """What is damaged, for people."""
+    """The damaged parts, as text for a log."""
 
 
 class ColdLine:
@@ -66,7 +66,7 @@ class ColdLine:
             yield self.runs[index]
 
     def beginning(self, wanted_from_ms: int) -> QueueOffset:
-        """Where a reader begins for whom nothing counts that was stored before a time: the first run with more."""
+        """The offset where a reader of messages stored at a time or later begins: the first run with such a message."""
         for each in self.runs:
             if each.run.max_store_ms >= wanted_from_ms:
                 return each.run.start_offset
@@ -76,17 +76,17 @@ class ColdLine:
         """The parts of [start, end) that no run, declared hole or quarantine covers, by rising offset."""
         covered = [(each.run.start_offset, each.run.end_offset) for each in self.runs_from(start)]
         lost = [(each.start, each.end) for each in self.lost]
-        left: list[Span] = []
+        uncovered: list[Span] = []
         position = start
         for span_start, span_end in sorted([*covered, *self.holes, *lost]):
             if span_start >= end:
                 break
             if span_start > position:
-                left.append((position, span_start))
+                uncovered.append((position, span_start))
             position = max(position, span_end)
         if position < end:
-            left.append((position, end))
-        return left
+            uncovered.append((position, end))
+        return uncovered
 
     def slices(
         self, source: ColdSource, entry: TopicEntry, *, start: QueueOffset, end: QueueOffset, selection: RowSelection

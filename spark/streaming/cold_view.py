@@ -1,11 +1,11 @@
 """ColdView: the cold tier as a query's planner sees it: each broker's newest catalog, followed from version to version.
 
-A broker's ledger is opened once and then probed for entries: one or two small GETs a look, and none while what was
-found is not too old for who asks. Brokers are listed anew every PLACES_INTERVAL_S, or when one turns up that is not
-known. Pieces of packs are loaded once. While the store gives no answer, the catalogs that are held go on being used: a
+A broker's ledger is opened once and then probed for entries: one or two small GETs a call, and none while the last
+answer is younger than the caller accepts. Brokers are listed anew every PLACES_INTERVAL_S, or when a caller names one
+that is not in the view. Pieces of packs are loaded once. While the store does not answer, the last catalogs are used: a
 version stays readable for the grace period of the cold tier.
 
-Bounded by the catalog's size for the topics of the query. Lives in the planner's process; one thread.
+Bounded by the catalog's size for the topics of the query. One thread of the planner's process uses it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ColdTopic:
 
     @property
     def incarnation(self) -> int:
-        """Of the segments; of the last life when the topic is deleted."""
+        """The incarnation of the segments; the last one when the topic is deleted."""
         return self.entry.incarnation
 
     def visible_from_ms(self, now_ms: int) -> int:
@@ -67,35 +67,35 @@ class ColdView:
         self._clock_s = clock_s
         self._open_store = open_store
         self._brokers: dict[str, _BrokerView] = {}
-        self._looked_at_s: float | None = None
+        self._polled_at_s: float | None = None
         self._places_at_s: float | None = None
 
-    def look(self, *, age_s_max: float, brokers: Collection[str] = ()) -> dict[tuple[str, str], ColdTopic]:
-        """What each broker holds of each topic, by (topic, broker name), as it was at most so long ago.
+    def topics_by_broker(self, *, age_s_max: float, brokers: Collection[str] = ()) -> dict[tuple[str, str], ColdTopic]:
+        """Each broker's cold messages of each topic, by (topic, broker name); at most `age_s_max` old.
 
-        `brokers`: there are these; one that is not known here is looked for.
+        `brokers`: names of brokers that exist; if one is not in the view, brokers are listed anew.
 
         Raises:
             ObjectNotFoundError: There is no cold tier at a URL.
             InvalidRequestError: Two brokers have one name.
-            UnavailableError: The store gave no answer, and nothing is known yet.
+            UnavailableError: The store gave no answer at the first call.
             CorruptDataError: A catalog is damaged.
         """
         now_s = self._clock_s()
-        if self._looked_at_s is None or now_s - self._looked_at_s >= age_s_max:
+        if self._polled_at_s is None or now_s - self._polled_at_s >= age_s_max:
             try:
-                known = {broker.broker_name for broker in self._brokers.values()}
+                broker_names = {broker.broker_name for broker in self._brokers.values()}
                 is_due = self._places_at_s is None or now_s - self._places_at_s >= PLACES_INTERVAL_S
-                if is_due or not known.issuperset(brokers):
+                if is_due or not broker_names.issuperset(brokers):
                     self._find_brokers()
                     self._places_at_s = now_s
                 for broker in self._brokers.values():
                     broker.refresh()
             except UnavailableError as error:
-                if self._looked_at_s is None:
+                if self._polled_at_s is None:
                     raise
-                logger.warning("the cold tier gives no answer, what is known of it is used error=%s", error)
-            self._looked_at_s = now_s
+                logger.warning("the cold tier gives no answer, its last catalogs are used error=%s", error)
+            self._polled_at_s = now_s
         return {key: topic for broker in self._brokers.values() for key, topic in broker.topics.items()}
 
     def _find_brokers(self) -> None:

@@ -1,8 +1,8 @@
 """First visible: which offset of a queue's cold part is the first that has not expired, to the message.
 
-The catalog knows the times of a whole run, the segment's footer those of a frame, the records themselves the rest; each
-is looked at only when the one before cannot tell. So a stream that lags behind its topic's time to live learns exactly
-what it has lost, at the price of two requests where the cut goes through a run.
+The catalog holds the store times of a whole run, the segment's footer those of a frame, the records those of a message;
+each is read only when the one before does not decide. So a stream that lags behind its topic's time to live reports
+exactly which messages it has missed, at the price of two requests where the cut is within a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thermocline.tiered.segments import decode_log_footer, decompress
 def first_visible(
     line: ColdLine, store: BlockingStore, *, start: QueueOffset, end: QueueOffset, visible_from_ms: int
 ) -> QueueOffset:
-    """The first offset in [start, end) that lies in a run and has not expired; `end` when there is none.
+    """The first offset in [start, end) that is in a run and has not expired; `end` when there is none.
 
     Store times do not fall along a queue.
 

@@ -1,17 +1,17 @@
 """LiveReader: a task's side of the live part of a micro-batch: pulls offsets [start, end) of a queue from its broker.
 
-    pulls      by offset, in the name of a system group: no member, no commit, no long polling, so that no consumer and
-               no group of the cluster notices
+    pulls      by offset, in the name of a system group: no member, no commit, no long polling, so that consumers and
+               groups of the cluster are not affected
     windows    several side by side, bounded in bytes (`pull_windows.py`): a broker answers one pull with some 32
                messages, so one after another would be slow
     batches    of the records of a window, decoded as those of a cold frame are: pulls give the same bytes
 
 Rules
-  - Every offset is accounted for. One that does not come is a declared hole, or in front of what is visible of a queue
+  - Every offset is accounted for. A missing one is in a declared hole, or before the first visible message of a queue
     that is read from its beginning, or lost: an error, or a warning with failOnDataLoss=false.
   - A broker that is away is asked again, with pauses, until it has not answered for `timeout_ms`.
-  - The topic's incarnation is asked for behind the last pull: what was read before is of that life, or an earlier one
-    would have been found in the plan.
+  - The topic's incarnation is requested after the last pull: the messages before are of the same incarnation, as the
+    plan has checked the one before.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LivePart:
         return max(1, (self.end - self.start) * max(1, self.record_bytes))
 
     def names(self) -> dict[str, object]:
-        """What an error says of it."""
+        """The context of an error about it."""
         return {"topic": self.topic, "queue": f"{self.broker_name}:{self.queue_id}"}
 
 
@@ -111,7 +111,7 @@ class LiveReader:
         windows = PullWindows(part.start, part.end, record_bytes=part.record_bytes)
         while not windows.is_done:
             self._client.run(self._fill(part, windows.waiting()))
-            for pulled in windows.take():
+            for pulled in windows.drain():
                 for start, end in pulled.missing:
                     # In front of the first message of a queue that is read from its beginning nothing is missing.
                     if first_seen or (pulled.first_offset is not None and start > pulled.first_offset):

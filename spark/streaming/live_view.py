@@ -1,10 +1,10 @@
 """LiveView: what brokers hold of the query's topics now, as far as it is flushed, for the query's planner.
 
-One request a broker and topic (FLUSHED_RANGES): the end of every queue that no power cut takes back. Looks are at least
-LOOK_INTERVAL_S apart unless somebody needs a fresh one. A broker that does not answer is not in the view: its queues
-stand still for the query, or are read from the cold tier, until it answers again. `wait` is for who has to know (where
-`latest` is, what `availableNow` ends at): it asks again until every broker of the routes has answered, for a bounded
-time.
+One request a broker and topic (FLUSHED_RANGES): the end of every queue that no power cut takes back. Polls are at least
+POLL_INTERVAL_S apart unless the caller wants a fresh one. A broker that does not answer is not in the view: its queues
+stand still for the query, or are read from the cold tier, until it answers again. A caller that needs all ends (for
+`latest`, or for the end of `availableNow`) passes `wait_ms`: brokers are polled until every broker of the routes has
+answered, or the time is over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from thermocline.spark.streaming.live_client import LiveClient
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL_S = 0.25
+POLL_INTERVAL_S = 0.25
 RETRY_PAUSE_S = 0.5
 
 
@@ -49,8 +49,8 @@ class LiveTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveLook:
-    """What was found, by (topic, broker name); what could not be asked, and why."""
+class LiveSnapshot:
+    """The answers of one poll by (topic, broker name), and the errors of those that gave none."""
 
     topics: dict[tuple[str, str], LiveTopic] = field(default_factory=dict)
     failures: dict[tuple[str, str], UnavailableError] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class LiveLook:
 
 
 class LiveView:
-    """See the module's header. Lives in the planner's process; one thread."""
+    """See the module's header. One thread of the planner's process uses it."""
 
     def __init__(
         self,
@@ -77,15 +77,17 @@ class LiveView:
         self._topics = topics
         self._clock_s = clock_s
         self._sleep = sleep
-        self._last: LiveLook | None = None
-        self._looked_at_s = 0.0
+        self._last: LiveSnapshot | None = None
+        self._polled_at_s = 0.0
         self._away: frozenset[tuple[str, str]] = frozenset()
 
-    def look(self, *, fresh: bool = False, wait_ms: int = 0, expected: Collection[tuple[str, str]] = ()) -> LiveLook:
-        """What the brokers hold; with `wait_ms` of all brokers in the routes, or an error after that time.
+    def snapshot(
+        self, *, fresh: bool = False, wait_ms: int = 0, expected: Collection[tuple[str, str]] = ()
+    ) -> LiveSnapshot:
+        """Return the brokers' queue ranges; with `wait_ms` of all brokers in the routes, or an error after that time.
 
-        `expected`: (topic, broker name) that should be there. Those that no NameServer knows are waited for as long,
-        then given up with a warning: a broker may have gone for good, and have left its history.
+        `expected`: (topic, broker name) that should be in the routes. The view waits for a missing one as long, then
+        continues with a warning: a broker may have gone for good, with its history in the cold tier.
 
         Raises:
             UnavailableError: A broker in the routes has not answered in `wait_ms`.
@@ -93,50 +95,50 @@ class LiveView:
         """
         deadline_s = self._clock_s() + wait_ms / 1_000
         while True:
-            if fresh or wait_ms or self._last is None or self._clock_s() - self._looked_at_s >= LOOK_INTERVAL_S:
+            if fresh or wait_ms or self._last is None or self._clock_s() - self._polled_at_s >= POLL_INTERVAL_S:
                 self._last = self._client.run(ask_all(self._client, self._topics))
-                self._looked_at_s = self._clock_s()
-                self._tell(self._last)
+                self._polled_at_s = self._clock_s()
+                self._log_outages(self._last)
             missing = self._last.missing(expected)
             if not wait_ms or not (self._last.failures or missing):
                 return self._last
             if self._clock_s() >= deadline_s:
                 if not self._last.failures:
                     logger.warning(
-                        "no NameServer knows these brokers, what is cold of them is read brokers=%s", missing
+                        "these brokers are in no route, only their cold messages are read brokers=%s", missing
                     )
                     return self._last
                 (topic, broker_name), error = next(iter(self._last.failures.items()))
                 raise UnavailableError(
-                    "a broker does not answer, and where its queues end has to be known",
+                    "a broker does not answer, and the ends of its queues are needed",
                     topic=topic,
                     broker=broker_name or "no NameServer answers",
                     waited_ms=wait_ms,
                 ) from error
             self._sleep(RETRY_PAUSE_S)
 
-    def _tell(self, look: LiveLook) -> None:
-        """Log each outage when it begins and when it ends, not at every look."""
-        away = frozenset(look.failures)
+    def _log_outages(self, snapshot: LiveSnapshot) -> None:
+        """Log each outage when it begins and when it ends, not at every poll."""
+        away = frozenset(snapshot.failures)
         for topic, broker_name in sorted(away - self._away):
-            error = look.failures[(topic, broker_name)]
+            error = snapshot.failures[(topic, broker_name)]
             logger.warning("broker away, waiting topic=%s broker=%s error=%s", topic, broker_name or "all", error)
         for topic, broker_name in sorted(self._away - away):
             logger.warning("broker is back topic=%s broker=%s", topic, broker_name or "all")
         self._away = away
 
 
-async def ask_all(client: LiveClient, topics: tuple[str, ...]) -> LiveLook:
+async def ask_all(client: LiveClient, topics: tuple[str, ...]) -> LiveSnapshot:
     """Ask every master of every topic, all at once."""
-    look = LiveLook()
+    snapshot = LiveSnapshot()
 
     async def ask(topic: str, broker_name: str, address: str) -> None:
         try:
-            look.topics[(topic, broker_name)] = await flushed_ranges(client, topic, address)
+            snapshot.topics[(topic, broker_name)] = await flushed_ranges(client, topic, address)
         except TopicNotFoundError:
-            pass  # deleted a moment ago: the route has not heard of it
+            pass  # deleted a moment ago: the route still names the topic
         except UnavailableError as error:
-            look.failures[(topic, broker_name)] = error
+            snapshot.failures[(topic, broker_name)] = error
 
     asked: list[tuple[str, str, str]] = []
     for topic in topics:
@@ -145,15 +147,15 @@ async def ask_all(client: LiveClient, topics: tuple[str, ...]) -> LiveLook:
         except TopicNotFoundError:
             continue
         except UnavailableError as error:
-            look.failures[(topic, "")] = error
+            snapshot.failures[(topic, "")] = error
             continue
         asked += [(topic, broker_name, address) for broker_name, address in masters.items()]
     await asyncio.gather(*(ask(*each) for each in asked))
-    return look
+    return snapshot
 
 
 async def flushed_ranges(client: LiveClient, topic: str, address: str) -> LiveTopic:
-    """What one broker holds of a topic.
+    """Ask one broker for its queue ranges of a topic.
 
     Raises:
         TopicNotFoundError: It does not have it.

@@ -1,10 +1,10 @@
-"""OffsetLine: how far a stream has come, as Spark keeps it in the query's checkpoint.
+"""OffsetLine: the position of a stream, as Spark stores it in the query's checkpoint.
 
     {"incarnations": {"orders": {"broker-a": 7}}, "queues": {"orders": {"broker-a/0": 1200}}, "version": 1}
 
-`queues` holds the next offset of each queue. A queue that is not there is read from its beginning, whatever that is
-when its first batch is planned: so it is with every queue of a stream that starts at `earliest`, and with queues and
-brokers that come later. `incarnations` says which life of the topic the offsets of a broker belong to.
+`queues` holds the next offset of each queue. A queue without an entry is read from its oldest message at the time
+when its first batch is planned: every queue of a stream that starts at `earliest`, and queues and brokers that are
+added later. `incarnations` names the incarnation of the topic to which a broker's offsets belong.
 
 Rules
   - Spark compares offsets as strings: keys are sorted, numbers are integers, nothing is there twice.
@@ -32,7 +32,7 @@ class OffsetLine:
     incarnations: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
-        """What Spark writes down; the same for the same line."""
+        """The JSON that Spark stores; the same for the same line."""
         queues: dict[str, dict[str, int]] = {}
         for (topic, queue), offset in self.offsets.items():
             queues.setdefault(topic, {})[f"{queue.broker_name}/{queue.queue_id}"] = offset
@@ -52,7 +52,9 @@ class OffsetLine:
         try:
             version = value["version"]
             if version != VERSION:
-                raise InvalidRequestError("another version has written this checkpoint", version=version, known=VERSION)
+                raise InvalidRequestError(
+                    "another version has written this checkpoint", version=version, supported=VERSION
+                )
             return cls(
                 offsets={
                     (topic, _queue(name)): QueueOffset(int(offset))

@@ -7,7 +7,7 @@
                the records that came last: fewer and smaller ones when records are large
     full       a window that holds WINDOW_BYTES_MAX is pulled no further until what it holds was taken: sizes are a
                guess, and large messages may come where small ones were expected
-    take       from the front, through the first window that is not finished, which goes on where it stood
+    drain      from the front, through the first window that is not finished, which is pulled on from its position
 
 Bound: of each window WINDOW_BYTES_MAX and an answer more, which is a message, or the messages that a broker answers
 with at once (256 KiB unless its settings say otherwise, and never more than WINDOW_BYTES_MAX).
@@ -32,7 +32,7 @@ WINDOW_BYTES_MAX = ROUND_BYTES_MAX // WINDOWS_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """What came of offsets that follow those taken before: bodies, and the offsets that did not come."""
+    """The result of pulling the next offsets: bodies, and the offsets without a message."""
 
     bodies: list[memoryview]
     missing: list[Span]
@@ -57,7 +57,7 @@ class PullWindow:
         return self.position < self.end and self.size_bytes < WINDOW_BYTES_MAX
 
     def skip_to(self, offset: QueueOffset) -> None:
-        """There is nothing in front of an offset."""
+        """Note that no message precedes an offset."""
         assert offset > self.position
         self.missing.append((self.position, min(offset, self.end)))
         self.position = min(offset, self.end)
@@ -66,20 +66,20 @@ class PullWindow:
         """Keep the records of an answer, and note the offsets between them that did not come.
 
         Raises:
-            CorruptDataError: They are not those that were asked for.
+            CorruptDataError: The offsets are not the requested ones.
         """
         heads = read_heads(body)
         offsets = heads.integers("queue_offset").tolist()
         if not offsets or offsets[0] < self.position:
             raise CorruptDataError(
-                "a pull gave other offsets than were asked for", offset=self.position, found=offsets[:1]
+                "a pull returned other offsets than requested", offset=self.position, found=offsets[:1]
             )
         kept = memoryview(body)
         for row, offset in enumerate(offsets):
             if offset > self.position:
                 self.missing.append((self.position, min(offset, self.end)))
             if offset >= self.end:
-                # As many messages as were asked for, but offsets without one lie between: the rest is the next one's.
+                # The window has offsets without a message, so the answer goes past it: the next window pulls the rest.
                 kept = kept[: int(heads.starts[row])]
                 self.position = self.end
                 break
@@ -90,8 +90,8 @@ class PullWindow:
             if self.first_offset is None:
                 self.first_offset = offsets[0]
 
-    def take(self) -> Pulled:
-        """What it holds; it holds nothing then."""
+    def drain(self) -> Pulled:
+        """Return all that the window holds, and empty it."""
         taken = Pulled(bodies=self.bodies, missing=self.missing, first_offset=self.first_offset)
         self.bodies, self.missing, self.first_offset, self.size_bytes = [], [], None, 0
         return taken
@@ -130,13 +130,13 @@ class PullWindows:
             self._next = window.end
         return [window for window in self._windows if window.is_waiting]
 
-    def take(self) -> list[Pulled]:
-        """What has come, by rising offset and without a gap; empty before the first window was pulled."""
+    def drain(self) -> list[Pulled]:
+        """Remove and return the pulled records, by rising offset and without a gap; empty before the first pull."""
         taken: list[Pulled] = []
         before = self._taken
         while self._windows:
             window = self._windows[0]
-            taken.append(window.take())
+            taken.append(window.drain())
             self._taken = window.position
             if window.position < window.end:
                 break

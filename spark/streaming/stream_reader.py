@@ -5,11 +5,11 @@
 
 Rules that Spark's engine makes
   - `initialOffset` is called more than once, so what it resolves is kept. It counts only until a batch is written down.
-  - `partitions` may be asked for a batch of an earlier run, before `latestOffset`: it depends on nothing but its two
-    offsets and what is there now.
+  - `partitions` may be called for a batch of an earlier run, before `latestOffset`: it depends only on its two offsets
+    and the present state of brokers and cold tier.
   - `latestOffset` gives `start` back while there is nothing new.
-  - `commit` comes one batch late, and never for the last one: the checkpoint alone says what was done. Nothing follows
-    from it here.
+  - `commit` comes one batch late, and never for the last one: the checkpoint alone holds the progress, so it does
+    nothing here.
   - With `trigger(once=True)` no limit holds. With `availableNow` the query ends where every queue ended when it began.
   - The reader is pickled into the tasks: it holds checked options, and nothing that is open.
 """
@@ -39,7 +39,7 @@ from thermocline.spark.streaming.live_reader import LivePart, LiveReader
 from thermocline.spark.streaming.live_view import LiveView
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
-from thermocline.spark.streaming.stream_sources import Look, StreamSources
+from thermocline.spark.streaming.stream_sources import SourceSnapshot, StreamSources
 
 
 class StreamPartition(InputPartition):
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins.
 
         Raises:
-            TopicNotFoundError: A topic is nowhere.
+            TopicNotFoundError: Neither cold tier nor brokers have a topic.
             UnavailableError: The store, or for `latest` a broker, gives no answer in time.
         """
         with plain_errors():
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             CorruptDataError: The topic was deleted, or made again; a queue is shorter than the query has read.
-            UnavailableError: The store gives no answer, and nothing is known yet.
+            UnavailableError: The store gives no answer at the first call.
         """
         with plain_errors():
             return self._planner.next(OffsetLine.from_json(start), limit).json()
@@ -171,15 +171,15 @@ class _Planning:
 
     def initial(self) -> OffsetLine:
         if self._initial is None:
-            said = self._options.read.starting_offsets
-            needs_ends = said.default == LATEST or LATEST in said.offsets.values()
-            look = self._look(fresh=True, wait_ms=self._options.broker_timeout_ms if needs_ends else 0)
-            if look.is_complete or needs_ends:
-                look.check_topics(self._options.read.topics)
-            ends = newest_line(look, self._options)
+            wanted = self._options.read.starting_offsets
+            needs_ends = wanted.default == LATEST or LATEST in wanted.offsets.values()
+            snapshot = self._snapshot(fresh=True, wait_ms=self._options.broker_timeout_ms if needs_ends else 0)
+            if snapshot.is_complete or needs_ends:
+                snapshot.check_topics(self._options.read.topics)
+            ends = newest_line(snapshot, self._options)
             offsets = dict(ends.offsets)
             for topic, queue in ends.offsets:
-                offset = said.offset_of(topic, queue)
+                offset = wanted.offset_of(topic, queue)
                 if offset == EARLIEST:
                     del offsets[(topic, queue)]
                 elif offset != LATEST:
@@ -190,35 +190,35 @@ class _Planning:
         return self._initial
 
     def next(self, start: OffsetLine, limit: ReadLimit) -> OffsetLine:
-        look = self._look()
-        look.check_line(start)
-        self._check_ends(look, start)
+        snapshot = self._snapshot()
+        snapshot.check_line(start)
+        self._check_ends(snapshot, start)
         allowed = BatchLimit()
         if not isinstance(limit, ReadAllAvailable):
             bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes_max
             allowed = BatchLimit(bytes_max=bytes_max, offsets_max=self._options.trigger_offsets_max)
-        return next_line(look, start, self._options, allowed, targets=self._targets)
+        return next_line(snapshot, start, self._options, allowed, targets=self._targets)
 
     def newest(self) -> dict[str, Any] | None:
-        look = self._look()
-        return newest_line(look, self._options).json() if look.is_complete else None
+        snapshot = self._snapshot()
+        return newest_line(snapshot, self._options).json() if snapshot.is_complete else None
 
     def freeze(self) -> None:
-        look = self._look(fresh=True, wait_ms=self._options.broker_timeout_ms)
-        self._targets = newest_line(look, self._options).offsets
+        snapshot = self._snapshot(fresh=True, wait_ms=self._options.broker_timeout_ms)
+        self._targets = newest_line(snapshot, self._options).offsets
 
     def tasks(self, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
-        look = self._look()
-        look.check_line(end)
-        return self._batches.tasks(look, start, end)
+        snapshot = self._snapshot()
+        snapshot.check_line(end)
+        return self._batches.tasks(snapshot, start, end)
 
-    def _look(self, *, fresh: bool = False, wait_ms: int = 0) -> Look:
-        return self._sources.look(now_ms=self._now_ms(), fresh=fresh, wait_ms=wait_ms)
+    def _snapshot(self, *, fresh: bool = False, wait_ms: int = 0) -> SourceSnapshot:
+        return self._sources.snapshot(now_ms=self._now_ms(), fresh=fresh, wait_ms=wait_ms)
 
-    def _check_ends(self, look: Look, start: OffsetLine) -> None:
+    def _check_ends(self, snapshot: SourceSnapshot, start: OffsetLine) -> None:
         """Every queue that its broker has spoken of is as long as the query has read it."""
         for (topic, queue), offset in start.offsets.items():
-            source = look.sources.get((topic, queue.broker_name))
+            source = snapshot.sources.get((topic, queue.broker_name))
             if source is None or source.live_queue(queue.queue_id) is None:
                 continue
             end = source.end_offset(queue.queue_id)

@@ -1,11 +1,11 @@
-"""StreamSources: one look at everything that a query reads from: cold tier and brokers, put together by queue.
+"""StreamSources: reads the state of a query's sources, cold tier and brokers, and joins them by queue.
 
 Rules
-  - Cold and live belong together when store and incarnation are the same. The broker knows first that a topic was
-    deleted or made again; a cold tier of an earlier life is then none.
-  - An incarnation that is not the one that the query has read is an error for good: offsets of two lives are not one
-    line.
-  - A broker that the NameServers do not know any more, or that does not answer, leaves the cold tier.
+  - Cold and live belong together when store and incarnation are the same. A broker sees first that a topic was
+    deleted or made again; the cold tier of an earlier incarnation is then ignored.
+  - An incarnation other than the one that the query has read is a permanent error: offsets of two incarnations are not
+    comparable.
+  - Of a broker that is in no route any more, or that does not answer, the cold tier alone is read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from thermocline.remoting.private_requests import FlushedRange
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import ColdLine
 from thermocline.spark.streaming.cold_view import ColdTopic, ColdView
-from thermocline.spark.streaming.live_view import LiveLook, LiveTopic, LiveView
+from thermocline.spark.streaming.live_view import LiveSnapshot, LiveTopic, LiveView
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.tiered.objects import masked_url
@@ -37,7 +37,7 @@ _Behind: TypeAlias = tuple[str, str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSource:
-    """One topic on one broker: what is cold of it, what is live, and which life of the topic that is."""
+    """One topic on one broker: its cold part, its live part, and its incarnation."""
 
     topic: str
     broker_name: str
@@ -47,7 +47,7 @@ class TopicSource:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the cold tier knows that the topic was deleted, and no broker that it was made again."""
+        """Whether the catalog marks the topic as deleted, and no broker has it again."""
         return self.live is None and self.cold is not None and self.cold.entry.deleted
 
     def cold_line(self, queue_id: int) -> ColdLine | None:
@@ -64,7 +64,7 @@ class TopicSource:
         return max(QUEUE_START if line is None else line.end, QUEUE_START if queue is None else queue.end)
 
     def beginning(self, queue_id: int, wanted_from_ms: int) -> QueueOffset:
-        """Where a reader begins that has read nothing yet and wants what was stored at a time or later."""
+        """The offset where a new reader of messages stored at a time or later begins."""
         line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
         if line is not None and line.runs:
             offset = line.beginning(wanted_from_ms)
@@ -75,7 +75,7 @@ class TopicSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class SourceSnapshot:
     """All sources at one moment."""
 
     now_ms: int
@@ -84,7 +84,7 @@ class Look:
     """Whether every broker that has, or had, one of the topics has answered."""
 
     def queues(self, options: StreamOptions) -> Iterator[tuple[TopicSource, QueueName]]:
-        """Every queue that is asked for, in order."""
+        """Every wanted queue, in order."""
         for (_, broker_name), source in sorted(self.sources.items()):
             ids = set(() if source.cold is None else source.cold.lines)
             ids.update(() if source.live is None else source.live.queues)
@@ -94,14 +94,14 @@ class Look:
                     yield source, name
 
     def check_topics(self, topics: tuple[str, ...]) -> None:
-        """TopicNotFoundError when one of them is nowhere."""
-        known = {source.topic for source in self.sources.values() if not source.is_deleted}
+        """TopicNotFoundError when neither cold tier nor brokers have one of them."""
+        present = {source.topic for source in self.sources.values() if not source.is_deleted}
         for topic in topics:
-            if topic not in known:
+            if topic not in present:
                 raise TopicNotFoundError(f"topic {topic!r} is neither in the cold tier nor on a broker")
 
     def check_line(self, line: OffsetLine) -> None:
-        """Pass when what is there is of the lives that the line speaks of.
+        """Compare the incarnations of the sources with those of the line.
 
         Raises:
             CorruptDataError: A topic was deleted, or deleted and made again.
@@ -109,7 +109,7 @@ class Look:
         for (topic, broker_name), incarnation in sorted(line.incarnations.items()):
             source = self.sources.get((topic, broker_name))
             if source is None:
-                continue  # away; or nothing of it is left, and it may come back
+                continue  # the broker does not answer; or it has no messages now, and may have some again
             if source.is_deleted or source.incarnation != incarnation:
                 what = "was deleted" if source.is_deleted else "was deleted and made again"
                 raise CorruptDataError(
@@ -132,8 +132,8 @@ class StreamSources:
         self._behind: frozenset[_Behind] = frozenset()
         """What the newest catalogs did not explain either."""
 
-    def look(self, *, now_ms: int, fresh: bool = False, wait_ms: int = 0) -> Look:
-        """Look at everything; `fresh`: not at what was found a moment ago. `wait_ms`: until all brokers have answered.
+    def snapshot(self, *, now_ms: int, fresh: bool = False, wait_ms: int = 0) -> SourceSnapshot:
+        """Read the state of all sources; `fresh`: without cached answers. `wait_ms`: for all brokers' answers.
 
         Raises:
             UnavailableError: Neither the store nor, within `wait_ms`, a broker gives an answer.
@@ -141,28 +141,28 @@ class StreamSources:
             ObjectNotFoundError: There is no cold tier.
             CorruptDataError: A catalog is damaged.
         """
-        cold = self._cold.look(age_s_max=0 if fresh else COLD_AGE_S_MAX)
-        live = LiveLook()
+        cold = self._cold.topics_by_broker(age_s_max=0 if fresh else COLD_AGE_S_MAX)
+        live = LiveSnapshot()
         is_complete = True
         if self._live is not None:
             expected = {key for key, topic in cold.items() if not topic.entry.deleted} | self._seen
-            live = self._live.look(fresh=fresh, wait_ms=wait_ms, expected=expected)
+            live = self._live.snapshot(fresh=fresh, wait_ms=wait_ms, expected=expected)
             self._seen.update(live.topics)
             is_complete = not live.failures and not live.missing(expected)
         behind = _behind(cold, live) - self._behind
         if behind:
-            # Found behind the live look: what has left a local log since an older one was committed before it left.
-            cold = self._cold.look(age_s_max=0, brokers={broker_name for _, broker_name, *_ in behind})
+            # Read after the brokers' answers: messages are committed to the catalog before a broker deletes them.
+            cold = self._cold.topics_by_broker(age_s_max=0, brokers={broker_name for _, broker_name, *_ in behind})
             self._behind = _behind(cold, live)
         sources: dict[tuple[str, str], TopicSource] = {}
         for key in sorted({*cold, *live.topics}):
             sources[key] = _joined(key, cold.get(key), live.topics.get(key))
-        return Look(now_ms=now_ms, sources=sources, is_complete=is_complete)
+        return SourceSnapshot(now_ms=now_ms, sources=sources, is_complete=is_complete)
 
 
-def _behind(cold: Mapping[tuple[str, str], ColdTopic], live: LiveLook) -> frozenset[_Behind]:
-    """Signs that what is held of the cold tier is old: a broker that is not known, one that has deleted messages which
-    no catalog holds, one that knows another life of a topic."""
+def _behind(cold: Mapping[tuple[str, str], ColdTopic], live: LiveSnapshot) -> frozenset[_Behind]:
+    """Signs that the catalogs in the view are old: a broker that is not in the view, one that has deleted messages
+    which no catalog holds, one with another incarnation of a topic."""
     signs: set[_Behind] = set()
     for (topic, broker_name), found in live.topics.items():
         held = cold.get((topic, broker_name))

@@ -26,7 +26,7 @@ from thermocline.spark.writing.write_columns import WriteColumns
 from thermocline.spark.writing.write_notes import WriteNotes
 from thermocline.spark.writing.write_options import WriteOptions, write_options_from
 
-# What Spark calls a streaming query and its micro-batch in the local properties of a task.
+# Spark's local properties of a task that name its streaming query and micro-batch.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 
@@ -123,9 +123,9 @@ class StreamMessageWriter(DataSourceStreamArrowWriter):
 
 
 async def _remove_notes(options: WriteOptions, write_id: str | None) -> None:
-    """Remove a write's notes, if it is named, and those that nobody will remove.
+    """Remove the notes of a write, if it is named, and forgotten ones of other writes.
 
-    What stays because no NameServer answers, a later write removes; a write that has sent everything has succeeded.
+    If no NameServer answers, a later write removes them; the write has succeeded all the same.
     """
     try:
         async with AsyncAdminClient(namesrv=options.namesrv) as admin:

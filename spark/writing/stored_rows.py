@@ -2,7 +2,7 @@
 
 Every queue is read from where it ended before the task's first attempt to where it ends now. This must run when no
 earlier attempt has anything under way (AsyncSoleProducer); then what is found is all that was stored, acknowledged or
-not. The price is that of reading what anybody has sent to the topics since the task began.
+not. It reads all messages of all producers that were sent to the topics since the task began.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAITS_MAX = 100
 
 
 class StoredRows:
-    """What is stored and was not met yet by an attempt that goes through the rows again."""
+    """The stored messages that no row of the present attempt has matched yet."""
 
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
@@ -36,11 +36,11 @@ class StoredRows:
 
     @property
     def count(self) -> int:
-        """How many were not met."""
+        """How many were not matched."""
         return self._counts.total()
 
-    def take(self, digest: bytes) -> bool:
-        """Whether a row is stored; then its message counts as met, and stands for no other row."""
+    def match(self, digest: bytes) -> bool:
+        """Whether a row is stored; if so, its message is removed, so that it matches no other row."""
         if not self._counts[digest]:  # asking a Counter leaves nothing behind
             return False
         self._counts[digest] -= 1
@@ -55,7 +55,7 @@ async def read_stored_rows(admin: AsyncAdminClient, starts: Mapping[MessageQueue
     """Every message of the task that the queues hold from `starts` on.
 
     Raises:
-        OffsetOutOfRangeError: A queue does not reach back that far any more, or ends before: nobody knows what it held.
+        OffsetOutOfRangeError: A queue begins behind its start, or ends before it: its messages are lost.
         UnavailableError: A broker of the queues does not answer.
     """
     stored = StoredRows()

@@ -10,7 +10,7 @@ With deduplication an attempt goes through these steps, and each makes the next 
   2. It looks for the task's note. None: it is the first attempt; it notes where all queues end, before it sends.
   3. There is one: it reads the queues back from the places in it and counts which rows are stored.
   4. It sends the rows that are not. Messages are batched into requests that are stored whole or not at all.
-A request without an answer ends the attempt: the next one finds out what became of it.
+A request without an answer ends the attempt: the next attempt reads back whether it was stored.
 
 Two threads: Spark's, which waits for rows and turns them into messages, and a loop's, which sends and stays alive while
 Spark's thread waits.
@@ -51,7 +51,7 @@ ANOTHER_ATTEMPT_PAUSE_S = 0.3
 
 
 class WriteTaskError(MQError):
-    """A task could not send all of its rows; the context says what was stored and of what nobody knows."""
+    """A task could not send all of its rows; the context names the stored offsets and the sends without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class TaskWriter:
         )
 
     async def close(self) -> None:
-        """Wait for what is under way and leave."""
+        """Wait for the running sends and disconnect."""
         if self._sender is not None:
             await self._sender.settle()
         if self._producer is not None:
@@ -199,7 +199,7 @@ class TaskWriter:
         message = row.message
         if self._keys is not None:
             number, self._row_count = self._row_count, self._row_count + 1
-            if self._stored.take(row.digest):
+            if self._stored.match(row.digest):
                 self._found_count += 1
                 return
             unique_key = self._keys.key(row.digest, number)
@@ -243,7 +243,7 @@ class TaskWriter:
             return await writable_queues(admin, topic)
 
     async def _failed(self, error: MQError) -> WriteTaskError:
-        """The error of an attempt that goes no further, once it is known what became of everything under way."""
+        """The error of an attempt that stops, made after all running sends have ended."""
         assert self._sender is not None
         await self._sender.settle()
         reports = self._sender.reports
@@ -281,7 +281,7 @@ class TaskWriter:
                     ) from error
             else:
                 return producer
-            # Two that met must not meet again: each waits for another time.
+            # Two attempts that met must not meet again: each waits for a random time.
             await asyncio.sleep(ANOTHER_ATTEMPT_PAUSE_S * random.uniform(0.5, 1.5))
 
     async def _find_out_what_is_stored(self, producer: AsyncSoleProducer) -> None:

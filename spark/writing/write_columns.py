@@ -12,7 +12,7 @@
     deliverAt     timestamp          when consumers may see it, instead of at once
     id            string, long, int or binary   with deduplicate: what tells rows apart, instead of their content
 
-Columns are taken by name, without regard to case; any other is refused, since who names it expects something of it.
+Columns are matched by name, without regard to case; any other column is refused, as it would be ignored.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OutgoingRow:
     queue_id: int | None
     broker_name: str | None
     digest: bytes
-    """What tells this row from others; empty without deduplication."""
+    """Identifies the row; empty without deduplication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class WriteColumns:
             name = _NAMES.get(field.name.lower())
             if name is None:
                 raise InvalidRequestError(
-                    f"a write knows no column {field.name!r}; select those that it knows: {', '.join(_TYPES)}"
+                    f"a write has no column {field.name!r}; select some of these: {', '.join(_TYPES)}"
                 )
             if name in places:
                 raise InvalidRequestError(f"the column {name!r} is there twice")
@@ -176,7 +176,7 @@ def _row(values: tuple[Any, ...], options: WriteOptions) -> OutgoingRow:
 
 
 def _digest(message: Message, row_id: object, queue_id: int | None, broker_name: str | None) -> bytes:
-    """What the row is told apart by: its id when it has one, else everything that makes the message."""
+    """A digest that identifies the row: of its id when it has one, else of all that makes the message."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     if row_id is not None:
         text = row_id if isinstance(row_id, bytes) else str(row_id).encode()

@@ -1,4 +1,4 @@
-"""WriteNotes: what attempts of a task tell each other, in the NameServers' key-value configuration.
+"""WriteNotes: notes that the attempts of a task leave for each other, in the NameServers' key-value configuration.
 
     namespace THERMOCLINE_SPARK_WRITES
     {write id}              {"began": ms}                             the write goes on; its driver makes and removes it
@@ -99,7 +99,7 @@ class WriteNotes:
             try:
                 began_ms = int(json.loads(text)["began"])
             except (ValueError, KeyError, TypeError):
-                continue  # not of this version: whoever made it knows
+                continue  # another version made it, which removes its own
             if began_ms < before_ms:
                 logger.warning("forgotten note of a Spark write removed key=%s", key)
                 await self._admin.delete_kv(NAMESPACE, key)

@@ -1,4 +1,4 @@
-"""Thermocline: an Apache RocketMQ compatible message broker whose history lives in object storage.
+"""Thermocline: an Apache RocketMQ compatible message broker with its history in object storage.
 
 This package is also its SDK; the names below are those of `thermocline.client`, imported when they are first used.
 """

@@ -11,7 +11,7 @@ SLOT_MS = 5_000
 
 def taken(slot: OpenSlot, now_ms: int) -> list[int]:
     positions = []
-    while (position := slot.take(now_ms)) is not None:
+    while (position := slot.take_due(now_ms)) is not None:
         positions.append(position)
     return positions
 
@@ -29,7 +29,7 @@ def test_nothing_goes_before_all_is_loaded() -> None:
     slot = OpenSlot(SLOT_MS, precision_ms=1_000, progress=SlotProgress())
     slot.add_older(52, 5_001)
     slot.add(104, 5_001)
-    assert slot.take(7_000) is None
+    assert slot.take_due(7_000) is None
     assert not slot.is_empty
     slot.finish_loading()
     assert taken(slot, 7_000) == [52, 104]
@@ -52,7 +52,7 @@ def test_units_go_by_time_and_the_older_first() -> None:
 def test_it_says_until_when_there_is_nothing_to_take() -> None:
     slot = loaded((0, 5_001), (52, 5_001), (104, 5_900))
     assert slot.next_ms == 5_020
-    assert slot.take(5_020) == 0
+    assert slot.take_due(5_020) == 0
     assert slot.next_ms == 5_020
     assert taken(slot, 5_020) == [52]
     assert slot.next_ms == 5_900
@@ -83,7 +83,7 @@ def test_records_delivered_before_a_restart_are_not_added() -> None:
     before = loaded(*units.items())
     went = []
     for _ in range(40):
-        position = before.take(6_000)
+        position = before.take_due(6_000)
         assert position is not None
         went.append(position)
         progress = before.progress_at(position)

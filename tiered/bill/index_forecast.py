@@ -1,8 +1,8 @@
 """Which index objects would be made, merged and dropped: the rules of index_policy.py played on forecast seals.
 
     item      a segment or a pack: it covers an interval of time, as its records do in the log
-    gate      nothing before it waits: the oldest message of any topic that does
-    range     from where the last one ended up to the gate, once ITEMS_MIN segments and packs of one topic lie in it, or
+    gate      the place of the oldest message of any topic that is not sealed yet
+    range     from the end of the last one up to the gate, once it has ITEMS_MIN segments and packs of one topic, or
               RECORDS_MAX records: an object of places, and one for each TTL class
     merge     as `choose_of_class` says, of objects as they are here
 
@@ -89,7 +89,7 @@ class _Player:
         if not item.topic:
             self._merge_packs(item)
 
-    def look(self, now_ms: float, gate_ms: float) -> None:
+    def play_round(self, now_ms: float, gate_ms: float) -> None:
         """Process a round that committed; no record before `gate_ms` waits."""
         self._expire(now_ms)
         whole = [item for item in self._items if item.end_ms <= gate_ms and item.end_ms > self._indexed_ms]
@@ -200,5 +200,5 @@ def forecast_indexes(
                     is_joined=sealed.is_joined,
                 )
             )
-        player.look(event.round_ms, event.gate_ms)
+        player.play_round(event.round_ms, event.gate_ms)
     return player.forecast

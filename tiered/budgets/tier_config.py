@@ -76,7 +76,7 @@ class TierConfig:
     """When the bucket has been away for longer than the disk can hold, for topics that say nothing of their own."""
     account_interval_ms: int = 1_000
     requests_per_hour: int = 0
-    """Requests that write or list which an hour may see, before seal ages are widened; 0: no such budget."""
+    """Budget of requests that write or list, an hour; beyond it seal ages are widened. 0: no budget."""
     pack_bytes: int = 256 * MIB
     """Raw bytes of one pack: what is due by age from small topics goes up in packs, one object for each TTL class."""
     merge_fan_in: int = 16

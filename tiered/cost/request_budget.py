@@ -26,7 +26,7 @@ from thermocline.tiered.wrappers import StoreCounters, Verb
 REQUESTS_PER_HOUR_MIN = 40
 """The least remainder besides state snapshots."""
 FORGOTTEN_MS = 60_000
-"""A refused user that has not asked for so long no longer waits."""
+"""A refused user that has not called `allows` for this time no longer waits."""
 _BURST_PART = 8
 _BURST_MIN = 96
 """The requests of a segment and its commit including a checkpoint of many topics, and some more."""
@@ -94,7 +94,7 @@ class RequestBudget:
         return self._spent()
 
     @property
-    def left(self) -> float:
+    def available(self) -> float:
         """The requests available now; negative when more were sent than allowed."""
         now_ms, spent = self._clock(), self._spent()
         refill = self._per_ms * max(0, now_ms - self._refilled_ms)
@@ -106,7 +106,7 @@ class RequestBudget:
     @property
     def free(self) -> float:
         """The requests that a caller may send now, without those held by others or kept for state snapshots."""
-        return self.left - self._held - self._kept
+        return self.available - self._held - self._kept
 
     @property
     def most(self) -> int:

@@ -52,7 +52,7 @@ async def probe_permissions(bench: Bench) -> list[Finding]:
         except ObjectNotFoundError:
             if is_put:
                 findings.append(failed(name, f"{verb} does not find what was put"))
-        except (KeyError, TypeError, ValueError) as error:  # what stands behind a URL may answer anything
+        except (KeyError, TypeError, ValueError) as error:  # the server at a URL may answer anything
             findings.append(failed(name, f"{verb} gave an answer that cannot be understood ({error!r})"))
         else:
             findings.append(passed(name, f"{verb} is allowed"))
@@ -86,7 +86,7 @@ async def probe_listing(bench: Bench) -> Finding:
         return failed(name, "a listing that starts after a key does not go on behind it")
     await bench.delete_many(keys[::2])
     if [info.key async for info in bench.list(folder)] != keys[1::2]:
-        return failed(name, "a listing after deletes still shows what was deleted, or misses what was not")
+        return failed(name, "a listing after deletes still shows deleted keys, or misses others")
     return passed(name, "complete, in order, and following writes and deletes at once", keys=LISTED_COUNT)
 
 
@@ -154,7 +154,7 @@ async def probe_cleanup(bench: Bench) -> Finding:
     """Remove everything that was written, and look whether it is gone."""
     remaining = await bench.clear()
     if remaining:
-        text = f"{len(remaining)} objects could not be removed and lie under {bench.prefix}"
+        text = f"{len(remaining)} objects could not be removed; they are under {bench.prefix}"
         return warned("cleanup", text, objects=len(remaining))
     try:
         ghosts = [info.key async for info in bench.list(bench.prefix)]

@@ -56,7 +56,7 @@ class FrameSalvage:
         """By queue id and first offset."""
         self.footer: LogFooter | None = None
 
-    async def look(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> None:
+    async def search(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> None:
         """Search bytes [start, end) of an object, as far as they exist; adds to `frames`.
 
         ObjectStoreUnavailableError when the store gives no answer: then no record counts as lost.
@@ -69,9 +69,9 @@ class FrameSalvage:
         footer = await self._footer_of(key, start=start, end=end)
         if footer is not None:
             self.footer = footer
-            await self._look_at_all(key, start, footer)
+            await self._search_frames(key, start, footer)
         elif is_unknown(self._segment):
-            await self._look_into_parts(key, size_bytes)
+            await self._search_parts(key, size_bytes)
         else:
             await self._walk(key, start, end)
 
@@ -90,18 +90,18 @@ class FrameSalvage:
         is_ours = str(footer.segment_id) == segment.segment_id and footer.runs == segment.runs
         return footer if is_ours else None
 
-    async def _look_at_all(self, key: str, start: SegmentOffset, footer: LogFooter) -> None:
+    async def _search_frames(self, key: str, start: SegmentOffset, footer: LogFooter) -> None:
         for run in footer.runs:
             for index in range(run.frame_start, run.frame_end):
-                await self._look_at(key, start, footer.frame(index), run)
+                await self._search_frame(key, start, footer.frame(index), run)
 
-    async def _look_into_parts(self, key: str, size_bytes: int) -> None:
+    async def _search_parts(self, key: str, size_bytes: int) -> None:
         segment = self._segment
         for part in await self._parts.of(key, size_bytes=size_bytes):
             if (part.topic, part.incarnation) == (segment.topic, segment.incarnation):
-                await self._look_at_all(key, part.start, await self._parts.footer(key, part))
+                await self._search_frames(key, part.start, await self._parts.footer(key, part))
 
-    async def _look_at(self, key: str, start: SegmentOffset, info: FrameInfo, run: QueueRun) -> None:
+    async def _search_frame(self, key: str, start: SegmentOffset, info: FrameInfo, run: QueueRun) -> None:
         name = run.queue_id, info.start_offset
         if name in self.frames:
             return

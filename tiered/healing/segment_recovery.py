@@ -110,9 +110,9 @@ class SegmentRecovery:
             )
         salvage = FrameSalvage(self._store, segment, self._parts or LogParts(self._store))
         if any(start > part.start_offset for part, (start, _) in hot.items()):
-            await salvage.look(segment.log.key, start=segment.log.start, end=segment.log.end)
+            await salvage.search(segment.log.key, start=segment.log.start, end=segment.log.end)
             for key in other_keys:
-                await salvage.look(key, start=OBJECT_START, end=SegmentOffset(segment.log.size_bytes))
+                await salvage.search(key, start=OBJECT_START, end=SegmentOffset(segment.log.size_bytes))
         plan = RecoveryPlan(segment=segment)
         rows: dict[int, list[list[Stretch]]] = {}
         for part in wanted:

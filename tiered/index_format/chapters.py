@@ -45,9 +45,9 @@ _names = msgspec.json.Decoder(list[Life])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRows:
-    """Columns of records in the order of the log; `life` is an index into `lives`."""
+    """Columns of records in the order of the log; `life` is an index into `incarnations`."""
 
-    lives: Sequence[Life]
+    incarnations: Sequence[Life]
     places: Longs
     sizes: Longs
     life: Longs
@@ -60,7 +60,7 @@ class PlaceRows:
     def rows(self, which: npt.NDArray[np.generic] | slice) -> PlaceRows:
         """Some of them."""
         return PlaceRows(
-            lives=self.lives,
+            incarnations=self.incarnations,
             places=self.places[which],
             sizes=self.sizes[which],
             life=self.life[which],
@@ -81,7 +81,7 @@ def encode_chapter(rows: PlaceRows) -> bytes:
     runs = np.empty(count, np.int64)
     runs[order] = np.cumsum(begins) - 1
     used, which = np.unique(life[begins], return_inverse=True)
-    names = msgspec.json.encode([rows.lives[number] for number in used.tolist()])
+    names = msgspec.json.encode([rows.incarnations[number] for number in used.tolist()])
     gaps = np.zeros(count, np.int64)
     gaps[1:] = rows.places[1:] - (rows.places[:-1] + rows.sizes[:-1])
     content = b"".join(
@@ -113,7 +113,7 @@ def decode_chapter(stored: bytes | memoryview) -> PlaceRows:
     if not 0 < run_count <= count or len(content) != position + 16 * run_count + 16 * count:
         raise SegmentFormatError("a chapter's size is not the sum of its columns", size_bytes=len(content))
     try:
-        lives = _names.decode(content[CHAPTER_HEAD.size : position])
+        incarnations = _names.decode(content[CHAPTER_HEAD.size : position])
     except msgspec.DecodeError as error:
         raise SegmentFormatError("a chapter's names cannot be decoded") from error
 
@@ -123,13 +123,13 @@ def decode_chapter(stored: bytes | memoryview) -> PlaceRows:
         position += np.dtype(dtype).itemsize * rows
     which, run_queues, run_offsets, sizes, gaps = columns
     runs = from_planes(content, "<u4", count, position).astype(np.int64)
-    if int(runs.max()) >= run_count or int(which.max()) >= len(lives):
+    if int(runs.max()) >= run_count or int(which.max()) >= len(incarnations):
         raise SegmentFormatError("a chapter names a run or a topic that it has not")
     steps = gaps.copy()
     steps[0] = first
     steps[1:] += sizes[:-1]
     return PlaceRows(
-        lives=lives,
+        incarnations=incarnations,
         places=np.cumsum(steps),
         sizes=sizes,
         life=which[runs],

@@ -105,7 +105,7 @@ class IndexObject:
         if found == len(rows) or int(rows.places[found]) != place:
             return None
         return IndexedPlace(
-            rows.lives[int(rows.life[found])], int(rows.queue_ids[found]), QueueOffset(rows.offsets[found])
+            rows.incarnations[int(rows.life[found])], int(rows.queue_ids[found]), QueueOffset(rows.offsets[found])
         )
 
     async def chapter(self, row: ChapterRow) -> PlaceRows:

@@ -1,6 +1,6 @@
 """FreshRecords: keys and places of one segment or pack that no index object covers yet, as arrays in memory.
 
-    runs      a topic's life, a queue, the first of consecutive offsets; their records are rows, one run after another
+    runs      incarnation, queue, first of consecutive offsets; their records are rows, one run after another
     places    rising, each with its row
     keys      hashes as index objects have them, rising, those of one hash newest first, each with its row
 
@@ -39,8 +39,8 @@ class FreshRecords:
     """See the module's header. Does not contain records below the place `start`."""
 
     start: PhysicalOffset
-    lives: Sequence[Life]
-    run_lives: Words
+    incarnations: Sequence[Life]
+    run_incarnations: Words
     run_queues: Words
     run_offsets: Longs
     run_rows: Longs
@@ -60,7 +60,7 @@ class FreshRecords:
     def memory_bytes(self) -> int:
         """The approximate memory of the columns."""
         columns = (
-            self.run_lives,
+            self.run_incarnations,
             self.run_queues,
             self.run_offsets,
             self.run_rows,
@@ -69,7 +69,7 @@ class FreshRecords:
             self.hashes,
             self.key_rows,
         )
-        return sum(column.nbytes + 100 for column in columns) + _LIFE_BYTES * len(self.lives)
+        return sum(column.nbytes + 100 for column in columns) + _LIFE_BYTES * len(self.incarnations)
 
     def find_key(self, life: Life, key: str) -> list[QueuePlace]:
         """Queue and offset of each record of this incarnation of a topic that may have the key, newest first; records
@@ -92,7 +92,7 @@ class FreshRecords:
     def _record(self, row: int) -> tuple[Life, int, QueueOffset]:
         run = int(np.searchsorted(self.run_rows, row, "right")) - 1
         offset = QueueOffset(self.run_offsets[run]) + row - int(self.run_rows[run])
-        return self.lives[int(self.run_lives[run])], int(self.run_queues[run]), offset
+        return self.incarnations[int(self.run_incarnations[run])], int(self.run_queues[run]), offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class _Part:
 
 
 def _joined(parts: Sequence[_Part], start: PhysicalOffset) -> FreshRecords:
-    lives: dict[Life, int] = {}
-    numbers = [lives.setdefault(part.life, len(lives)) for part in parts]
+    incarnations: dict[Life, int] = {}
+    numbers = [incarnations.setdefault(part.life, len(incarnations)) for part in parts]
     bases = np.cumsum([0, *(len(part.places) for part in parts[:-1])])
     places = np.concatenate([part.places for part in parts])
     hashes = np.concatenate([part.hashes for part in parts])
@@ -157,8 +157,8 @@ def _joined(parts: Sequence[_Part], start: PhysicalOffset) -> FreshRecords:
     narrow: Places = steps if len(steps) and int(steps[-1]) >= _NARROW else steps.astype(np.uint32)
     return FreshRecords(
         start=start,
-        lives=tuple(lives),
-        run_lives=np.repeat(np.array(numbers, np.uint32), [len(part.run_rows) for part in parts]),
+        incarnations=tuple(incarnations),
+        run_incarnations=np.repeat(np.array(numbers, np.uint32), [len(part.run_rows) for part in parts]),
         run_queues=np.concatenate([part.run_queues for part in parts]),
         run_offsets=np.concatenate([part.run_offsets for part in parts]),
         run_rows=_shifted([part.run_rows for part in parts], bases),

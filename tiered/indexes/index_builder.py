@@ -150,7 +150,7 @@ class IndexBuilder:
         end: PhysicalOffset,
         gaps: Mapping[str, Sequence[KeptGap]],
     ) -> IndexResult:
-        """Write an object for each class, of parts that lie in [start, end); `by_class` is used up.
+        """Write an object for each class, of parts within [start, end); `by_class` is used up.
 
         Raises:
             ObjectStoreUnavailableError: No answer; what was written has been given up.
@@ -273,13 +273,13 @@ def _add_keys(writer: IndexWriter, shape: PageShape, keys: KeyEntries) -> None:
 
 
 def _add_places(writer: IndexWriter, parts: list[IndexedPart]) -> None:
-    lives: dict[Life, int] = {}
+    incarnations: dict[Life, int] = {}
     life = [
-        np.full(len(part.places), lives.setdefault((part.topic, part.incarnation), len(lives)), np.int64)
+        np.full(len(part.places), incarnations.setdefault((part.topic, part.incarnation), len(incarnations)), np.int64)
         for part in parts
     ]
     rows = PlaceRows(
-        lives=list(lives),
+        incarnations=list(incarnations),
         places=np.concatenate([part.places for part in parts]),
         sizes=np.concatenate([part.sizes for part in parts]),
         life=np.concatenate(life),

@@ -135,25 +135,29 @@ class _ChapterJoiner:
 
     def __init__(self, writer: IndexWriter) -> None:
         self._writer = writer
-        self._lives: dict[Life, int] = {}
+        self._incarnations: dict[Life, int] = {}
         self._waiting: list[PlaceRows] = []
         self._count = 0
         self._newest_ms = 0
 
     def add(self, rows: PlaceRows, newest_ms: int, cuts_ms: Mapping[str, int]) -> None:
         """Add the unexpired records of a chapter."""
-        expired = np.array([cuts_ms.get(topic, 0) > newest_ms for topic, _ in rows.lives])
+        expired = np.array([cuts_ms.get(topic, 0) > newest_ms for topic, _ in rows.incarnations])
         if expired.any():
             rows = rows.rows(~expired[rows.life])
         if not len(rows):
             return
-        numbers = np.array([self._lives.setdefault(life, len(self._lives)) for life in rows.lives], np.int64)
+        numbers = np.array(
+            [self._incarnations.setdefault(life, len(self._incarnations)) for life in rows.incarnations], np.int64
+        )
         if self._count + len(rows) > CHAPTER_RECORDS:
             self.finish()
-            numbers = np.array([self._lives.setdefault(life, len(self._lives)) for life in rows.lives], np.int64)
+            numbers = np.array(
+                [self._incarnations.setdefault(life, len(self._incarnations)) for life in rows.incarnations], np.int64
+            )
         self._waiting.append(
             PlaceRows(
-                lives=(),
+                incarnations=(),
                 places=rows.places,
                 sizes=rows.sizes,
                 life=numbers[rows.life],
@@ -170,7 +174,7 @@ class _ChapterJoiner:
             return
         waiting = self._waiting
         rows = PlaceRows(
-            lives=list(self._lives),
+            incarnations=list(self._incarnations),
             places=np.concatenate([each.places for each in waiting]),
             sizes=np.concatenate([each.sizes for each in waiting]),
             life=np.concatenate([each.life for each in waiting]),
@@ -178,7 +182,7 @@ class _ChapterJoiner:
             offsets=np.concatenate([each.offsets for each in waiting]),
         )
         self._writer.add_chapter(rows, newest_ms=self._newest_ms)
-        self._waiting, self._lives, self._count, self._newest_ms = [], {}, 0, 0
+        self._waiting, self._incarnations, self._count, self._newest_ms = [], {}, 0, 0
 
 
 async def _entries_between(index: IndexObject, first_hash: int, end_hash: int) -> KeyEntries:

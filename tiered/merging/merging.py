@@ -56,7 +56,7 @@ class MergeBudget:
         self._available, self._counted_ms = min(self._available, most), now_ms
         return self._available >= 0
 
-    def take(self, size_bytes: int) -> None:
+    def charge(self, size_bytes: int) -> None:
         """Subtract written bytes."""
         self._available -= size_bytes
 
@@ -129,7 +129,7 @@ class Merging:
 
     def charge(self, size_bytes: int) -> None:
         """Charge bytes written on demand beside merges: merges wait until the budget has recovered."""
-        self._budget.take(size_bytes)
+        self._budget.charge(size_bytes)
 
     async def run(self, changed: asyncio.Event) -> None:
         """Run due merges, again whenever `changed` is set; until cancelled or fenced. Logs failures."""
@@ -219,7 +219,7 @@ class Merging:
             while len(self._failed) > FAILED_MAX:
                 del self._failed[next(iter(self._failed))]
             return None
-        self._budget.take(result.written_bytes)
+        self._budget.charge(result.written_bytes)
         is_in = await amend_or_give_up(
             self._amend, lambda catalog: self._changes(catalog, result), give_up=lambda: self._merger.give_up(result)
         )

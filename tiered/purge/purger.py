@@ -42,8 +42,8 @@ ATTEMPTS_MAX = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeReport:
-    """What was done. `left`: packs that hold hidden bytes still, and removed objects that a pin keeps; `left_segments`:
-    where such bytes lie in segments of the topic's own."""
+    """The result of a purge. `remaining`: packs that still hold hidden bytes, and removed objects that a pin keeps;
+    `left_segments`: the topic's own segments that hold such bytes."""
 
     packs_rewritten: int
     segments_rewritten: int
@@ -51,7 +51,7 @@ class PurgeReport:
     deleted_objects: int
     deleted_bytes: int
     is_held_by_pin: bool
-    left: tuple[HeldBytes, ...]
+    remaining: tuple[HeldBytes, ...]
     left_segments: tuple[str, ...]
 
 
@@ -78,7 +78,7 @@ class Purger:
         """Purge a topic, which may have been deleted.
 
         Raises:
-            ObjectStoreUnavailableError: No answer; the same again does what is left.
+            ObjectStoreUnavailableError: No answer; repeat the purge for the rest.
             CorruptDataError: A pack or a segment is damaged.
             DiskFullError: There is no room to rewrite one.
             FencedError: Another writer has taken over.
@@ -127,7 +127,7 @@ class Purger:
             deleted_bytes=report.deleted_bytes,
             # A pin keeps every removed object that was not collected now.
             is_held_by_pin=report.held_by_pin or any(gone.removed_in <= removed_by for gone in catalog.removed),
-            left=tuple(remaining),
+            remaining=tuple(remaining),
             left_segments=tuple(segment.log.key for segment in hidden if segment.log.key not in remaining_keys),
         )
 
@@ -184,7 +184,7 @@ class Purger:
 
 
 def in_its_place(catalog: Catalog, segment: SegmentEntry, coming: SegmentEntry) -> LedgerChanges | None:
-    """What puts a rewritten segment in place of the old one; None when that has gone, or its topic's life has ended."""
+    """The change that replaces a segment by its rewritten one; None when it or its topic's incarnation is gone."""
     topic = catalog.topics.get(segment.topic)
     if topic is None or topic.deleted or topic.incarnation != segment.incarnation:
         return None

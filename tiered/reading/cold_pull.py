@@ -75,7 +75,7 @@ class TakenRecords:
         self.size_bytes = 0
         self._last: tuple[DecodedFrame, QueueOffset, QueueOffset] | None = None
 
-    def take(self, frame: DecodedFrame, end_offset: QueueOffset) -> None:
+    def add_visible(self, frame: DecodedFrame, end_offset: QueueOffset) -> None:
         """Take the visible records of [next_offset, end_offset), all in `frame`, as far as there is room."""
         while self.has_room and self.next_offset < end_offset:
             start = self.next_offset
@@ -117,7 +117,7 @@ async def take_wanted(
     while taken.has_room and taken.next_offset < end_offset:
         queue_offset = taken.next_offset
         if matches(frame.properties_text(queue_offset)):
-            taken.take(frame, queue_offset + 1)
+            taken.add_visible(frame, queue_offset + 1)
         else:
             taken.next_offset += 1
         looked_at += 1

@@ -309,7 +309,7 @@ class ColdReader:
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=request.offset)
         taken = TakenRecords(request)
-        await self._taker.take(taken, queue, position, request)
+        await self._taker.take_span(taken, queue, position, request)
         return ColdPullResult(
             status=ColdPullStatus.FOUND if taken.message_count else ColdPullStatus.NO_MATCH,
             next_offset=taken.next_offset,

@@ -53,7 +53,7 @@ class SpanTaker:
         self._span_at = span_at
         self._tasks: dict[asyncio.Task[None], str] = {}
 
-    async def take(self, taken: TakenRecords, queue: QueueIndex, position: int, request: ColdPull) -> None:
+    async def take_span(self, taken: TakenRecords, queue: QueueIndex, position: int, request: ColdPull) -> None:
         """Take the records wanted by the pull from the span at `position` of its queue."""
         span = await self._span_at(queue, position)
         key = (request.group, request.topic, span.segment.incarnation, request.queue_id)
@@ -111,7 +111,7 @@ class SpanTaker:
                 ahead = self._of_small_part(reader, footer, info)
             frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
             if matches is None:
-                taken.take(frame, min(frame.end_offset, end_offset))
+                taken.add_visible(frame, min(frame.end_offset, end_offset))
                 continue
             await take_wanted(taken, frame, min(frame.end_offset, end_offset), matches)
             frame_count += 1
@@ -144,7 +144,7 @@ class SpanTaker:
                 ahead = self._of_small_part(reader, footer, info)
                 frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
             taken.next_offset = queue_offset
-            taken.take(frame, queue_offset + 1)
+            taken.add_visible(frame, queue_offset + 1)
         if taken.has_room:
             taken.next_offset = scan_end
 

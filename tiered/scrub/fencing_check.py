@@ -8,8 +8,8 @@
                  be a valid entry
                  for a later version: impossible, a finding
 
-A missing proposal counts as settled: the two cannot be told apart. Nor can a reader of the bucket tell a missing
-highest ballot from one that was never written.
+A missing proposal counts as settled: both look the same. A missing highest ballot looks to a reader of the bucket like
+one that was never written.
 """
 
 from __future__ import annotations

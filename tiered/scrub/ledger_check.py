@@ -2,7 +2,7 @@
 
     each object by itself   there, decodable, its checksum right, under its own name
     the chain               each entry names the nonce of the one before it
-    the sum                 entries applied one after another give what each checkpoint saved, and what the writer has
+    the sum                 entries applied one after another give the catalog of each checkpoint, and the writer's
 
 The given catalog decides what is needed. Objects of versions below `readable_from` are not checked: they may be about
 to be deleted.
@@ -219,7 +219,7 @@ class LedgerCheck:
             return
         existing = {0, *self._checkpoint_versions}
         if not hint.checkpoint <= hint.version <= self._catalog.version or hint.checkpoint not in existing:
-            self._find(ObjectKind.HEAD_HINT, Problem.CONTRADICTORY, key, f"it names what is not there: {hint}")
+            self._find(ObjectKind.HEAD_HINT, Problem.CONTRADICTORY, key, f"it names a missing checkpoint: {hint}")
 
     async def _check_pins(self) -> None:
         pins = [key for key in self._listed if key.startswith(self._keys.pins_prefix) and key.endswith(".json")]

@@ -95,11 +95,11 @@ class DueChanges:
         return Sweeps(segments=self._segment_sweep.state, packs=self._pack_sweep.state)
 
     def committed(self) -> None:
-        """The changes that `take` returned last are committed, or were empty."""
+        """The changes that `take_changes` returned last are committed, or were empty."""
         self._segment_sweep.committed()
         self._pack_sweep.committed()
 
-    def take(
+    def take_changes(
         self,
         segments: Sequence[SegmentEntry] = (),
         packs: Sequence[PackEntry] = (),
@@ -153,13 +153,13 @@ class DueChanges:
         cuts_ms, is_made = self.cuts_ms(catalog), bool(live or packs or changes or deletes)
         swept = LedgerChanges()
         if self._segment_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
-            self._segment_sweep.look(cuts_ms, now_ms=now_ms)
+            self._segment_sweep.begin(cuts_ms, now_ms=now_ms)
             swept = sweep(catalog, cuts_ms)
         ending = frozenset(delete.topic for delete in deletes)
         is_made = is_made or bool(swept.segments_out)
         packs_out: tuple[str, ...] = ()
         if self._pack_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
-            self._pack_sweep.look(cuts_ms, now_ms=now_ms)
+            self._pack_sweep.begin(cuts_ms, now_ms=now_ms)
             packs_out = expired_packs(catalog, cuts_ms, ending=ending)
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
@@ -196,7 +196,7 @@ class DueChanges:
             ):
                 yield each.queue_id, each.start_offset, each.end_offset
 
-        return self._holes.take(topic, incarnation, held())
+        return self._holes.take_declared(topic, incarnation, held())
 
     def cuts_ms(self, catalog: Catalog) -> dict[str, int]:
         """Topic -> cut, of the topics that the hot process and the catalog have under the same incarnation."""

@@ -31,7 +31,7 @@ class GateLag:
 
     @property
     def is_long(self) -> bool:
-        """Whether `take` may return any topics."""
+        """Whether `take_topics` may return any topics."""
         return 0 < self._records_max <= self._record_count
 
     def sealed(self, segments: Iterable[SegmentEntry]) -> None:
@@ -45,7 +45,7 @@ class GateLag:
         """All waiting records of small topics have been sealed."""
         self._record_count = 0
 
-    def take(self) -> list[str]:
+    def take_topics(self) -> list[str]:
         """Return the small topics to seal now, and count them as sealed."""
         found = [
             topic

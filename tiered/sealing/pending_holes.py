@@ -37,7 +37,7 @@ class PendingHoles:
         for key in [key for key in self._holes if key[0] == topic and key[1] < incarnation]:
             del self._holes[key]
 
-    def take(
+    def take_declared(
         self, topic: str, incarnation: int, held: Iterable[tuple[int, QueueOffset, QueueOffset]]
     ) -> tuple[QueueHole, ...]:
         """Remove and return the holes that the next entry declares for a topic.

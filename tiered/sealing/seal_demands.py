@@ -64,7 +64,7 @@ class SealDemands:
         self._wake()
         return await demand.done
 
-    def take(self) -> "TakenDemands":
+    def take_waiting(self) -> "TakenDemands":
         """Remove and return the waiting demands, for one round."""
         taken, self._waiting = self._waiting, []
         return TakenDemands(self._backlog, taken)

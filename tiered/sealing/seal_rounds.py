@@ -128,7 +128,7 @@ class SealRounds:
             self._lag.caught_up()
             return topics + self._backlog.waiting()  # all waiting topics go along: no additional request
         if topics and self._lag.is_long and self._can_pay(admitted.cost + self._costs.packs_of_small()):
-            return topics + self._lag.take()
+            return topics + self._lag.take_topics()
         return topics
 
     async def _seal_and_commit(
@@ -216,7 +216,7 @@ class SealRounds:
             for group in entries_of(packs):
                 before = self._commits.catalog
                 segments = [entry for _, entry in sealed]
-                changes = self._due.take(
+                changes = self._due.take_changes(
                     segments,
                     [each.pack for each in group],
                     now_ms=now_ms,

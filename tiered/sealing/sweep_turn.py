@@ -39,7 +39,7 @@ class Sweeps:
 
 
 class SweepTurn:
-    """One kind of sweep. The caller reports the start of each sweep (`look`) and its commit (`committed`)."""
+    """One kind of sweep. The caller reports the start of each sweep (`begin`) and its commit (`committed`)."""
 
     def __init__(self, *, interval_ms: int, waited_max_ms: int, now_ms: int) -> None:
         """`waited_max_ms`: how long a due sweep waits for a commit made for another reason."""
@@ -49,7 +49,7 @@ class SweepTurn:
         self._is_owed = False
         self._waits_for_budget = False
         self._started_ms = now_ms
-        self._looked: Sweep | None = None
+        self._begun: Sweep | None = None
         self._last: Sweep | None = None
 
     def hasten(self) -> None:
@@ -65,13 +65,13 @@ class SweepTurn:
         self._is_owed = self._waits_for_budget
         return is_on
 
-    def look(self, cuts_ms: Mapping[str, int], *, now_ms: int) -> None:
+    def begin(self, cuts_ms: Mapping[str, int], *, now_ms: int) -> None:
         """Remember the cuts of this sweep until `committed()`."""
-        self._looked = Sweep(at_ms=now_ms, cuts_ms=cuts_ms)
+        self._begun = Sweep(at_ms=now_ms, cuts_ms=cuts_ms)
 
     def committed(self) -> None:
         """The last sweep's changes are in the catalog."""
-        self._last = self._looked
+        self._last = self._begun
 
     @property
     def state(self) -> SweepState:

@@ -97,9 +97,9 @@ class Indexing:
                 if await self.run_once():
                     continue
                 if self._is_due():
-                    pause_ms = RETRY_MS  # in debt: time is what it waits for
+                    pause_ms = RETRY_MS  # the budget is negative: wait for time to pass
             except FencedError:
-                return  # sealing meets it, too, and says so
+                return  # sealing fails likewise, and logs it
             except ObjectStoreUnavailableError as error:
                 logger.debug("nothing indexed: %s retry_ms=%d", error, RETRY_MS)
                 await asyncio.sleep(RETRY_MS / 1_000)
@@ -206,12 +206,12 @@ class Indexing:
         return await self._commit(result, change, what="index objects merged")
 
     async def _commit(self, result: IndexResult, change: Change, *, what: str) -> bool:
-        self._budget.take(result.written_bytes)
-        self._held.close()  # else what the entry waits for might be refused
+        self._budget.charge(result.written_bytes)
+        self._held.close()  # else the budget might refuse the round whose entry this change waits for
         try:
             is_in = await self._amend(change)
         except MQError:
-            # It says that nothing was begun. What is cancelled may be in all the same, and is left as under way.
+            # The commit never began. (A cancelled one may have landed: its objects stay as uploads under way.)
             self._builder.give_up(result)
             raise
         if not is_in:

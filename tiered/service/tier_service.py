@@ -245,7 +245,7 @@ class TierService:
     async def sweep_now(self) -> None:
         """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
         self._due.hasten_sweep()
-        await self.amend(lambda _: self._due.take(now_ms=self._clock()))
+        await self.amend(lambda _: self._due.take_changes(now_ms=self._clock()))
         self._due.committed()
 
     async def collect_now(self) -> GarbageReport:
@@ -324,7 +324,7 @@ class TierService:
         self._backlog.account()
         # Fixed for the round, so that it ends however fast messages come in.
         flush_offset = self._flush_offset()
-        demands = self._demands.take()
+        demands = self._demands.take_waiting()
         try:
             await self._rounds.run(demands, flush_offset=flush_offset, now_ms=now_ms, pressure=lambda: self._pressure)
         except BaseException:

@@ -47,7 +47,7 @@ class _Direction:
         self.ms_per_byte = 1_000 / bytes_per_second if bytes_per_second else 0.0
         self.ms_per_request = 1_000 / requests_per_second if requests_per_second else 0.0
 
-    def take(self, size_bytes: int, *, now_ms: float, burst_ms: int) -> float:
+    def reserve(self, size_bytes: int, *, now_ms: float, burst_ms: int) -> float:
         """Take a share of both lines; how long to wait for it, in ms."""
         earliest_ms = now_ms - burst_ms
         # A line without a limit delays no call.
@@ -113,7 +113,7 @@ class ThrottlingObjectStore(WrappingObjectStore):
             yield info
 
     async def _pass(self, direction: _Direction, size_bytes: int) -> None:
-        wait_ms = direction.take(size_bytes, now_ms=self._clock_ms(), burst_ms=self._burst_ms)
+        wait_ms = direction.reserve(size_bytes, now_ms=self._clock_ms(), burst_ms=self._burst_ms)
         if wait_ms > 0:
             await self._sleep(wait_ms / 1_000)
 

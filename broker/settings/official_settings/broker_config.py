@@ -182,7 +182,7 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
             "useServerSideResetOffset": "true",
         }
     ),
-    *without_effect("members of a group are told at once", {"realTimeNotifyConsumerChange": "true"}),
+    *without_effect("members of a group are notified at once", {"realTimeNotifyConsumerChange": "true"}),
     *without_effect("producers are always registered", {"enableRegisterProducer": "true"}),
     *without_effect(
         "a group without members has no subscriptions; its offsets stay",

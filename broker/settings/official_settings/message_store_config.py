@@ -265,7 +265,7 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
         {"accessMessageInMemoryHotRatio": "26", "coldDataScanEnable": "false", "timerColdDataCheckIntervalMs": "60000"},
     ),
     *without_effect("how the kernel reads ahead", {"dataReadAheadEnable": "true"}),
-    *without_effect("lag is told in messages, not in bytes on disk", {"diskFallRecorded": "true"}),
+    *without_effect("lag is reported in messages, not in bytes on disk", {"diskFallRecorded": "true"}),
     *without_effect(
         "how many queue entries one look takes: a filtered pull goes on from there",
         {"maxFilterMessageSize": "16000", "travelCqFileNumWhenGetMessage": "1"},

@@ -119,7 +119,7 @@ class ThreadRunner:
         return job.call()
 
     def _report(self) -> None:
-        self._wake_up_due = False  # first: whoever appends from here on is seen below, or wakes us again
+        self._wake_up_due = False  # first: a later append is seen below, or wakes the loop again
         for _ in range(len(self._outcomes)):
             job, outcome = self._outcomes.popleft()
             self._finished_count += 1

@@ -128,8 +128,8 @@ class ProcessQueue:
         """Put pulled messages in line for the orderly listener."""
         self._ready.extend(messages)
 
-    def take(self, count_max: int) -> list[ReceivedMessage]:
-        """Take the next messages in order; they stay taken until `commit_taken` or `return_taken`."""
+    def take_batch(self, count_max: int) -> list[ReceivedMessage]:
+        """Hand the next messages to the listener; they stay taken until `commit_taken` or `return_taken`."""
         assert not self._taken, "one batch of a queue at a time"
         while self._ready and len(self._taken) < count_max:
             self._taken.append(self._ready.popleft())

@@ -31,7 +31,7 @@ def table(sequence: int, *states: TopicState | QueueState) -> QueueTable:
 
 
 def test_nothing_is_none() -> None:
-    assert PendingTables().take() is None
+    assert PendingTables().take_merged() is None
 
 
 def test_the_last_word_on_each_counts_and_is_taken_once() -> None:
@@ -39,14 +39,16 @@ def test_the_last_word_on_each_counts_and_is_taken_once() -> None:
     pending.add(table(1, topic_state("a", 1), queue_state("a", 0, 5), queue_state("a", 1, 7)))
     pending.add(table(2, topic_state("a", 1, cut_ms=9), queue_state("a", 0, 6)))
     expected = table(2, topic_state("a", 1, cut_ms=9), queue_state("a", 0, 6), queue_state("a", 1, 7))
-    assert pending.take() == expected
-    assert pending.take() is None
+    assert pending.take_merged() == expected
+    assert pending.take_merged() is None
     pending.add(table(3, queue_state("b", 0, 1)))
-    assert pending.take() == table(3, queue_state("b", 0, 1))
+    assert pending.take_merged() == table(3, queue_state("b", 0, 1))
 
 
 def test_queues_of_an_earlier_life_are_not_the_next_ones() -> None:
     pending = PendingTables()
     pending.add(table(1, topic_state("a", 1), queue_state("a", 0, 5), topic_state("b", 2), queue_state("b", 0, 3)))
     pending.add(table(2, topic_state("a", 3), queue_state("a", 1, 1), topic_state("b", 2, deleted=True)))
-    assert pending.take() == table(2, topic_state("a", 3), queue_state("a", 1, 1), topic_state("b", 2, deleted=True))
+    assert pending.take_merged() == table(
+        2, topic_state("a", 3), queue_state("a", 1, 1), topic_state("b", 2, deleted=True)
+    )

@@ -100,7 +100,7 @@ async def test_expired_messages_in_a_kept_pack_are_listed_until_a_purge(
     assert row.due_ms == pack.max_store_ms + 5 * HOUR_MS + PACK_SWEEP_MS + GRACE_MS
 
     report = await tier.purger.purge("alpha")
-    assert (report.packs_rewritten, report.left) == (1, ())
+    assert (report.packs_rewritten, report.remaining) == (1, ())
     assert pack.key not in store.objects
     proof = await proof_of(tier)
     assert (proof.hidden, proof.named, proof.visible_objects) == ([], [], 0)

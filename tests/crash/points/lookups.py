@@ -152,7 +152,7 @@ async def _named_places(bucket: ObjectStore, catalog: Catalog) -> dict[int, tupl
                 place = int(rows.places[at])
                 assert place not in found, "a place is named twice"
                 assert index.start <= place < index.end
-                found[place] = rows.lives[int(rows.life[at])], int(rows.queue_ids[at]), int(rows.offsets[at])
+                found[place] = rows.incarnations[int(rows.life[at])], int(rows.queue_ids[at]), int(rows.offsets[at])
     return found
 
 

@@ -256,7 +256,7 @@ class SmallBroker:
             timeout_ms=ASK_TIMEOUT_MS,
             on_connected=lambda: self.feed.restart(),
             on_fenced=self._fence,
-            on_state=lambda code, body: self._state.told(code, body),
+            on_state=lambda code, body: self._state.handle(code, body),
         )
         settings = BrokerSettings(broker=BROKER_CONFIG, store=config, tier=tier, clock=world.now_ms)
         parts = self.parts = await make_parts(

@@ -61,7 +61,7 @@ def read_all(windows: PullWindows, puller: Puller) -> tuple[list[int], list[int]
     missing: list[int] = []
     while not windows.is_done:
         puller.fill(windows, windows.waiting())
-        taken = windows.take()
+        taken = windows.drain()
         assert taken
         for pulled in taken:
             missing += [offset for span in pulled.missing for offset in range(*span)]
@@ -130,7 +130,7 @@ def test_missing_offsets_are_reported_in_their_place() -> None:
 
 def test_other_offsets_than_requested_are_refused() -> None:
     window = PullWindow(position=5, end=9)
-    with pytest.raises(CorruptDataError, match=r"other offsets than were asked for offset=5 found=\[4\]"):
+    with pytest.raises(CorruptDataError, match=r"other offsets than requested offset=5 found=\[4\]"):
         window.add(record(4))
     with pytest.raises(CorruptDataError, match="other offsets"):
         window.add(b"")

@@ -257,7 +257,7 @@ def test_invalid_arguments_are_refused_before_a_send(spark_session: SparkSession
         (table, {}, "name the topic to write to"),
         (table, {"topic": topic, "batchBytes": "much"}, "'much' is no size"),
         (table, {"topic": topic, "deduplciate": "true"}, "there is no option 'deduplciate'; is it deduplicate?"),
-        (table.selectExpr("value AS body"), {"topic": topic}, "a write knows no column 'body'"),
+        (table.selectExpr("value AS body"), {"topic": topic}, "a write has no column 'body'"),
         (table.selectExpr("1 AS value"), {"topic": topic}, "the column 'value' must be binary or string type=int"),
         (table.selectExpr("value", "map('a', 1) AS properties"), {"topic": topic}, "map<string,string>"),
     ]

@@ -42,7 +42,7 @@ class Spender:
 def test_a_burst_at_once_and_the_rest_evenly() -> None:
     spender = Spender(1_600)
     budget = spender.budget
-    assert budget.left == budget.burst == 200
+    assert budget.available == budget.burst == 200
     assert budget.allows(200)
     spender.spend(200)
     assert not budget.allows(1)
@@ -50,15 +50,15 @@ def test_a_burst_at_once_and_the_rest_evenly() -> None:
     assert budget.allows(1)
     assert not budget.allows(2)
     spender.now_ms += HOUR_MS
-    assert budget.left == 200, "no more is saved up than a burst"
+    assert budget.available == 200, "no more is saved up than a burst"
 
 
 def test_requests_over_the_budget_are_compensated() -> None:
     spender = Spender(1_600)
     spender.spend(900)
-    assert spender.budget.left == -700
+    assert spender.budget.available == -700
     spender.now_ms += HOUR_MS // 2
-    assert spender.budget.left == pytest.approx(0, abs=1e-6)
+    assert spender.budget.available == pytest.approx(0, abs=1e-6)
     spender.now_ms += HOUR_MS // 14 + 1
     assert spender.budget.allows(100)
     assert not spender.budget.allows(101)

@@ -133,7 +133,7 @@ def test_chapters_hold_runs_with_holes_of_many_queues() -> None:
         place += size + random.choice((0, 0, 100))
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     before = PlaceRows(
-        lives=incarnations,
+        incarnations=incarnations,
         places=columns[0],
         sizes=columns[1],
         life=columns[2],
@@ -144,7 +144,7 @@ def test_chapters_hold_runs_with_holes_of_many_queues() -> None:
     after = decode_chapter(stored)
     for name in ("places", "sizes", "queue_ids", "offsets"):
         assert getattr(after, name).tolist() == getattr(before, name).tolist()
-    assert [after.lives[i] for i in after.life] == [incarnations[i] for i in columns[2]]
+    assert [after.incarnations[i] for i in after.life] == [incarnations[i] for i in columns[2]]
     assert len(stored) < 5 * len(rows)
     assert len(before) <= CHAPTER_RECORDS
     for damaged in (stored[:-1], stored[:40] + bytes([stored[40] ^ 1]) + stored[41:], b"", stored[1:]):

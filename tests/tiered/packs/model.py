@@ -167,7 +167,7 @@ class Model:
         name = self.random.choice(NAMES)
         self.tier.report()
         report = await self.tier.purger.purge(name)
-        assert (report.left, report.left_segments) == ((), ())
+        assert (report.remaining, report.left_segments) == ((), ())
         self.purged_segments += report.segments_rewritten
 
     async def index(self) -> None:

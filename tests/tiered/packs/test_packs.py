@@ -498,7 +498,7 @@ async def test_purge_leaves_nothing_of_a_deleted_topic(rig: Rig) -> None:
     await tier.service.run_once()
     report = await tier.purger.purge("alpha")
     assert report.packs_rewritten == 2
-    assert report.left == ()
+    assert report.remaining == ()
     assert before.isdisjoint(store.objects), "the packs that held it are gone, grace period or not"
     assert all("alpha" not in pack.topics for pack in tier.catalog.packs.values())
     for name in [name for name in rig.sent if name[0] == "alpha"]:
@@ -516,7 +516,7 @@ async def test_purge_of_a_live_topic_takes_what_has_expired_and_nothing_else(rig
     tier.report()
     report = await tier.purger.purge("alpha")
     assert report.packs_rewritten >= 1
-    assert report.left == ()
+    assert report.remaining == ()
     pieces = PackPieces(tier.writer.store)
     for pack in tier.catalog.packs.values():
         if "alpha" in pack.topics:

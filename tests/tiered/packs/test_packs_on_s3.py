@@ -27,7 +27,7 @@ async def test_packs_live_and_die_on_a_bucket(any_s3_bucket: S3Bucket) -> None:
             tier.report()
             await tier.service.run_once()
             report = await tier.purger.purge("alpha")
-            assert report.left == ()
+            assert report.remaining == ()
             stored = {info.key async for info in store.list(KEYS.packs_prefix)}
             assert stored == {pack.key for pack in tier.catalog.packs.values()}
             rig.sent = {place: sent for place, sent in rig.sent.items() if place[0] != "alpha"}

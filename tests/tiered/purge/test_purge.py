@@ -174,7 +174,7 @@ async def test_no_byte_of_what_has_expired_is_left(form: str, spools: bool, tmp_
         report = await rig.tier.purger.purge(TOPIC)
 
         assert report.segments_rewritten >= 1
-        assert (report.left, report.left_segments, report.is_held_by_pin) == ((), (), False)
+        assert (report.remaining, report.left_segments, report.is_held_by_pin) == ((), (), False)
         assert not set(old.keys) & store.objects.keys()
         assert report.written_bytes >= sum(each.stored_bytes for each in rig.segments if len(each.keys) == 1) / 2
         await rig.check_purged(store, cut_ms)
@@ -287,7 +287,7 @@ async def test_a_rewrite_that_is_overtaken_is_given_up(what: str) -> None:
         await rig.tier.service.sweep_now()
         gate.opened.set()
         report = await purge
-        assert (report.segments_rewritten, report.left, report.left_segments) == (0, (), ())
+        assert (report.segments_rewritten, report.remaining, report.left_segments) == (0, (), ())
         assert rig.segments == ()
         assert found_in(store.objects, traces_of(rig.records())) == set()
 
@@ -320,7 +320,7 @@ async def test_a_clock_that_was_set_back_holds_nothing() -> None:
         cut_ms = rig.expire_half(rig.segments[0])
         rig.tier.hot.now_ms -= 100_000
         report = await rig.tier.purger.purge(TOPIC)
-        assert (report.segments_rewritten, report.is_held_by_pin, report.left) == (1, False, ())
+        assert (report.segments_rewritten, report.is_held_by_pin, report.remaining) == (1, False, ())
         await rig.check_purged(store, cut_ms)
 
 
@@ -337,12 +337,12 @@ async def test_a_pin_keeps_what_its_version_names() -> None:
         cut_ms = rig.expire_half(old)
         report = await rig.tier.purger.purge(TOPIC)
         assert (report.segments_rewritten, report.is_held_by_pin) == (1, True)
-        assert old.log.key in {held.key for held in report.left}
+        assert old.log.key in {held.key for held in report.remaining}
         assert set(old.keys) <= store.objects.keys()
         await rig.check_reads(cut_ms)
         await delete_pin(store, KEYS, pin.pin_id)
         report = await rig.tier.purger.purge(TOPIC)
-        assert (report.segments_rewritten, report.is_held_by_pin, report.left) == (0, False, ())
+        assert (report.segments_rewritten, report.is_held_by_pin, report.remaining) == (0, False, ())
         await rig.check_purged(store, cut_ms)
 
 
@@ -383,7 +383,7 @@ async def test_wherever_the_store_does_not_answer_the_same_again_does_what_is_le
                     await rig.tier.purger.purge(TOPIC)
                 is_through, failing = faulty.step_count <= failing, -1
                 report = await rig.tier.purger.purge(TOPIC)
-                assert (report.left, report.left_segments) == ((), ())
+                assert (report.remaining, report.left_segments) == ((), ())
                 await rig.check_purged(store, cut_ms)
                 named = rig.tier.catalog.live_keys()
                 assert {key for key in store.objects if key.startswith(KEYS.topics_prefix)} <= named
@@ -425,7 +425,7 @@ async def test_own_segments_are_purged_on_a_bucket(any_s3_bucket: S3Bucket) -> N
             await rig.seal_own()
             cut_ms = rig.expire_half(rig.segments[0])
             report = await rig.tier.purger.purge(TOPIC)
-            assert (report.segments_rewritten, report.left, report.left_segments) == (1, (), ())
+            assert (report.segments_rewritten, report.remaining, report.left_segments) == (1, (), ())
             await rig.check_purged(store, cut_ms)
     finally:
         await store.close()

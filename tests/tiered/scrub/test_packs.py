@@ -303,7 +303,7 @@ async def test_a_purge_names_a_broken_pack_that_is_kept(rig: ScrubRig) -> None:
     rig.report()
     report = await rig.purger.purge(other)
     assert rig.catalog.topics[piece.topic].quarantine == kept
-    assert [held.key for held in report.left] == [pack.key]
+    assert [held.key for held in report.remaining] == [pack.key]
 
 
 async def test_some_pieces_are_hot_and_some_are_lost(rig: ScrubRig) -> None:

@@ -25,13 +25,13 @@ def test_declared_ranges_were_dropped_and_no_object_holds_them(
     pending = PendingHoles()
     for queue_id, start, end in dropped:
         pending.add("T", 3, QueueHole(queue_id, start, end))
-    holes = pending.take("T", 3, held)
+    holes = pending.take_declared("T", 3, held)
     assert offsets([(hole.queue_id, hole.start_offset, hole.end_offset) for hole in holes]) == (
         offsets(dropped) - offsets(held)
     )
     assert all(hole.start_offset < hole.end_offset for hole in holes)
     assert len(pending) == 0
-    assert pending.take("T", 3, ()) == ()
+    assert pending.take_declared("T", 3, ()) == ()
 
 
 def test_incarnations_of_a_topic_are_apart() -> None:
@@ -40,8 +40,8 @@ def test_incarnations_of_a_topic_are_apart() -> None:
     pending.add("T", 4, QueueHole(0, 7, 9))
     pending.add("U", 1, QueueHole(0, 1, 2))
     pending.forget_before("T", 4)
-    assert pending.take("T", 3, ()) == ()
-    assert pending.take("T", 4, ()) == (QueueHole(0, 7, 9),)
+    assert pending.take_declared("T", 3, ()) == ()
+    assert pending.take_declared("T", 4, ()) == (QueueHole(0, 7, 9),)
     assert len(pending) == 1
 
 
@@ -51,4 +51,4 @@ def test_adjacent_drops_are_one_hole() -> None:
         pending.add("T", 3, QueueHole(0, start, start + 10))
         pending.add("T", 3, QueueHole(1, start, start + 4))
     assert len(pending) == 1 + 10
-    assert pending.take("T", 3, ((0, 0, 95), (1, 0, 94)))[:1] == (QueueHole(0, 95, 100),)
+    assert pending.take_declared("T", 3, ((0, 0, 95), (1, 0, 94)))[:1] == (QueueHole(0, 95, 100),)

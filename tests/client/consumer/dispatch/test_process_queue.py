@@ -95,10 +95,10 @@ def test_an_orderly_batch_is_committed_or_returned_to_the_head() -> None:
     messages = [message(offset) for offset in range(10, 15)]
     queue.put(messages, next_offset=15)
     queue.queue_up(messages)
-    assert [one.queue_offset for one in queue.take(2)] == [10, 11]
+    assert [one.queue_offset for one in queue.take_batch(2)] == [10, 11]
     assert (queue.taken_count, queue.taken_offsets) == (2, (10, 11))
     queue.return_taken()
-    assert [one.queue_offset for one in queue.take(3)] == [10, 11, 12]
+    assert [one.queue_offset for one in queue.take_batch(3)] == [10, 11, 12]
     queue.commit_taken()
     assert queue.commit_offset == 13
     assert queue.cached_offsets == (13, 14)
