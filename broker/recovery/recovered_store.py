@@ -123,7 +123,7 @@ def write_recovered_store(
             file_bytes=config.log_file_bytes,
             executor=executor,
         )
-        allocator.take(plan.log_offset).close()
+        allocator.take_file(plan.log_offset).close()
     replace_file(disk, config.log_ceiling_path, encode_ceiling(log_ceiling), keep_backup=False)
     replace_file(disk, f"{config.own_path}/{REPORT_NAME}", report.encode(), keep_backup=False)
     save_origin(disk, config.origin_path, origin)

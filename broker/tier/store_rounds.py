@@ -224,7 +224,7 @@ class StoreRounds:
             try:
                 await self._in_thread(lambda: maker.make(orders), thread=self._maker_thread)
             finally:
-                maker.take(orders)
+                maker.take_orders(orders)
 
     async def _in_thread(self, job: Callable[[], None], *, thread: ThreadPoolExecutor | None = None) -> None:
         """Run a job and wait for it even when cancelled: its outcome decides what is durable."""

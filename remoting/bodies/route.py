@@ -115,14 +115,14 @@ class RegisterBrokerBody(Body, kw_only=True):
             parts = _Parts(decompress(data, CompressionType.ZLIB, size_bytes_max=_REGISTRATION_BYTES_MAX))
         except CorruptDataError as error:
             raise InvalidRequestError("the registration cannot be decompressed") from error
-        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(parts.take()))
+        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(parts.next_part()))
         for _ in range(parts.take_count()):
-            config = TopicConfig.decode_line(parts.take().decode("utf-8", "replace"))
+            config = TopicConfig.decode_line(parts.next_part().decode("utf-8", "replace"))
             wrapper.topic_config_table[config.topic_name] = config
-        filter_server_list = loads_as(parts.take(), list[str])
+        filter_server_list = loads_as(parts.next_part(), list[str])
         if not parts.is_empty:
             for _ in range(parts.take_count()):
-                info = TopicQueueMappingInfo.decode(parts.take())
+                info = TopicQueueMappingInfo.decode(parts.next_part())
                 wrapper.topic_queue_mapping_info_map[info.topic or ""] = info
         return cls(filter_server_list=filter_server_list, topic_config_serialize_wrapper=wrapper)
 
@@ -147,7 +147,7 @@ class _Parts:
             raise InvalidRequestError("impossible size in a registration", size=count)
         return int(count)
 
-    def take(self) -> bytes:
+    def next_part(self) -> bytes:
         size_bytes = self.take_count()
         start = self._position
         self._position += size_bytes

@@ -56,7 +56,7 @@ class FileAllocator:
         if self._prepared is None:
             self._prepared = base_offset, self._executor.submit(self._make, base_offset)
 
-    def take(self, base_offset: PhysicalOffset) -> MappedFile:
+    def take_file(self, base_offset: PhysicalOffset) -> MappedFile:
         """The file, waited for when it is being made, made now when it is not.
 
         Raises:

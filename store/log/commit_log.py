@@ -87,7 +87,7 @@ class CommitLog:
         assert self._refusal is not None
         if append_offset >= self.files.end_offset:
             assert append_offset % self.file_bytes == 0
-            self.files.add(self._allocator.take(append_offset))
+            self.files.add(self._allocator.take_file(append_offset))
         self._tail = self.files.last
         self._tail_base_offset = self._tail.base_offset
         assert self._tail_base_offset <= append_offset < self._tail.end_offset
@@ -214,7 +214,7 @@ class CommitLog:
         tail = self._tail
         if self._refusal is not None or tail is None:
             raise self._refused()
-        following = self._allocator.take(tail.end_offset)
+        following = self._allocator.take_file(tail.end_offset)
         assert following.base_offset == tail.end_offset, "files have no gap between them"
         blank = BLANK.pack(tail.end_offset - self.append_offset, MAGIC_BLANK)
         try:

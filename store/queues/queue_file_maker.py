@@ -71,7 +71,7 @@ class QueueFileMaker:
             except (OSError, DiskFullError):
                 return  # the write meets it too, and the log is paused or fails by it
 
-    def take(self, orders: Sequence[UnmadeFile]) -> None:
+    def take_orders(self, orders: Sequence[UnmadeFile]) -> None:
         """What was made is open; whatever became of `make`."""
         for order in orders:
             queue = order.queue

@@ -121,7 +121,7 @@ class TopicIncarnations:
         self._table[topic] = incarnation
         return incarnation
 
-    def take(self, topic: str, incarnation: Incarnation) -> None:
+    def adopt(self, topic: str, incarnation: Incarnation) -> None:
         """A life of this name that began after the file was written; see topic_births.py."""
         self._last_id = max(self._last_id, incarnation.id)
         self._table[topic] = incarnation

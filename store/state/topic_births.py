@@ -72,7 +72,7 @@ def take_births(births: Iterable[TopicBirth], incarnations: TopicIncarnations) -
     for birth in births:
         topic, present = birth.topic, incarnations.find(birth.topic)
         if birth.incarnation.id > present.id:
-            incarnations.take(topic, birth.incarnation)
+            incarnations.adopt(topic, birth.incarnation)
             born[topic] = BornTopic(bytes(birth.config), is_newer=True)
         elif birth.incarnation.id == present.id and not present.deleted:
             earlier = born.get(topic)

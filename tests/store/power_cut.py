@@ -292,7 +292,7 @@ class Trial:
         maker.make(orders)
         if orders and self.random.random() < 0.3:
             self.sync_derived(store)
-        maker.take(orders)
+        maker.take_orders(orders)
         store.tick()
 
     def sync_derived(self, store: MessageStore) -> None:

@@ -32,7 +32,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._times_ms: dict[str, int] = {}
-        """By body: the time asked for."""
+        """By body: the requested time."""
 
     def write(self, cluster: Cluster, *, delay_ms: int) -> None:
         """Send and recall at the first broker; the first is due after `delay_ms`."""

@@ -1,4 +1,4 @@
-"""Transactions: what was decided stays so at the other broker, what was open is asked about there."""
+"""Transactions: the other broker keeps each decision, and checks the open transactions."""
 
 from __future__ import annotations
 

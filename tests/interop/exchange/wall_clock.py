@@ -1,4 +1,4 @@
-"""The time by which brokers decide what is due, and what a test raises that came too late for it."""
+"""The clock by which brokers deliver, and the error of a test that reached a step too late for its times."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def test_a_real_thread_makes_files(tmp_path: Path) -> None:
             executor=executor,
         )
         allocator.prepare(0)
-        first = allocator.take(0)
-        second = allocator.take(1 << 20)
+        first = allocator.take_file(0)
+        second = allocator.take_file(1 << 20)
         allocator.prepare(2 << 20)
         allocator.close()
         allocator.close()
@@ -53,7 +53,7 @@ def test_the_folder_never_shows_a_short_file() -> None:
         allocator = allocator_on(disk)
         disk.cut_at_step = disk.step_count + step
         try:
-            allocator.take(0)
+            allocator.take_file(0)
         except PowerCut:
             disk.revive()
             assert all(disk.size_bytes(f"/log/{name}") == 512 for name in disk.list_directory("/log"))
@@ -67,10 +67,10 @@ def test_a_failed_preparation_is_repeated_on_demand() -> None:
     disk.is_full = True
     allocator.prepare(0)
     with pytest.raises(DiskFullError):
-        allocator.take(0)
+        allocator.take_file(0)
     allocator.prepare(0)
     disk.is_full = False
-    assert allocator.take(0).base_offset == 0
+    assert allocator.take_file(0).base_offset == 0
 
 
 def test_a_staged_file_of_a_crash_is_made_anew() -> None:
@@ -78,5 +78,5 @@ def test_a_staged_file_of_a_crash_is_made_anew() -> None:
     allocator = allocator_on(disk)
     stale = disk.open("/staging/00000000000000000000", create=True)
     stale.write_at(b"stale" * 200, 0)
-    file = allocator.take(0)
+    file = allocator.take_file(0)
     assert bytes(file.view) == bytes(512)

@@ -33,7 +33,7 @@ def test_a_file_is_ordered_once_and_written_by_the_tick(store: MessageStore, dis
     assert [order.queue.queue_id for order in orders] == [0, 1]
     assert [order.queue.queue_id for order in maker.order(9)] == [2], "two are being made already"
     maker.make(orders)
-    maker.take(orders)
+    maker.take_orders(orders)
     assert maker.order(2) == []
     (name,) = disk.list_directory(path_of(TOPIC, 0))
     file = disk.open(f"{path_of(TOPIC, 0)}/{name}")
@@ -48,7 +48,7 @@ def test_a_write_between_making_and_taking_is_kept(store: MessageStore) -> None:
     orders = maker.order(1)
     store.tick()
     maker.make(orders)
-    maker.take(orders)
+    maker.take_orders(orders)
     store.put(draft(body=b"second"))
     store.tick()
     assert bodies_of(store) == [b"hello", b"second"]
@@ -66,7 +66,7 @@ def test_a_topic_that_goes_meanwhile_leaves_no_file(
     delete_topic(store, TOPIC)
     if not is_made_before:
         maker.make(orders)
-    maker.take(orders)
+    maker.take_orders(orders)
     assert not disk.exists(path_of(TOPIC, 0))
     add_topic(store, TOPIC)
     store.put(draft(body=b"anew"))
@@ -80,7 +80,7 @@ def test_no_room_is_met_by_the_write(store: MessageStore, disk: SimulatedDisk) -
     disk.is_full = True
     orders = maker.order(1)
     maker.make(orders)
-    maker.take(orders)
+    maker.take_orders(orders)
     store.tick()
     assert store.commit_log.refusal is not None
     disk.is_full = False
