@@ -2,6 +2,8 @@
 
 A field, parameter or variable called `..._offset` whose annotation is `int` would let any number through again, so this
 test reads the annotations of all folders but the SDK's and the commands', where users give and get plain numbers.
+
+Covers `remoting/offsets.py`, `tiered/objects/segment_offset.py`.
 """
 
 from __future__ import annotations

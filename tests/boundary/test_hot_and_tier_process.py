@@ -1,6 +1,11 @@
 """What the hot process and the tier process tell each other about the bucket: limits, losses, and whether it answers.
 
 Over the real socket between them, also to a tier process that is started again.
+
+Covers `broker/cold/cold_state.py`, `broker/helpers/helper_protocol.py`, `broker/tier_process/hot_state.py`,
+`broker/tier_process/ledger_opening.py`, `broker/tier_process/tier_account.py`,
+`broker/tier_process/tier_indexing.py`, `broker/tier_process/tier_process.py`, `broker/tier_process/tier_reads.py`,
+`broker/tier_process/tier_work.py`.
 """
 
 from __future__ import annotations

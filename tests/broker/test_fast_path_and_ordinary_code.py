@@ -1,4 +1,7 @@
-"""The fast path against ordinary code: the same frames leave the same bytes in the log, queues and answers."""
+"""The fast path against ordinary code: the same frames leave the same bytes in the log, queues and answers.
+
+Covers `remoting/answer_template.py`.
+"""
 
 from __future__ import annotations
 

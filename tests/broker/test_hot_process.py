@@ -1,4 +1,13 @@
-"""The hot process stops its parts in the order in which no acknowledged message is lost (broker/hot_process.py)."""
+"""The hot process stops its parts in the order in which no acknowledged message is lost (broker/hot_process.py).
+
+Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/helper_links.py`,
+`broker/assembly/helper_set.py`, `broker/assembly/late_handler.py`, `broker/assembly/listener.py`,
+`broker/assembly/local_store.py`, `broker/assembly/parts.py`, `broker/assembly/state.py`, `broker/assembly/tables.py`,
+`broker/helpers/helper_hub.py`, `broker/helpers/helper_process.py`, `broker/helpers/index_link.py`,
+`broker/helpers/index_process.py`, `broker/process/build_id.py`, `broker/processors/tier/cost.py`,
+`broker/processors/tier/scrub.py`, `broker/processors/tier/tier.py`, `broker/state/state_link.py`,
+`broker/tier/deletion_gate.py`, `broker/tier/fence.py`, `broker/tier/hidden_messages.py`, `broker/tier/tier_feed.py`.
+"""
 
 from __future__ import annotations
 

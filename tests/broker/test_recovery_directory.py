@@ -1,4 +1,7 @@
-"""A directory of an interrupted recovery: started again wherever it stopped; files of other programs stay untouched."""
+"""A directory of an interrupted recovery: started again wherever it stopped; files of other programs stay untouched.
+
+Covers `broker/recovery/directory.py`.
+"""
 
 from __future__ import annotations
 

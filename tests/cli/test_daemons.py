@@ -1,5 +1,7 @@
 """The daemons as processes: the line that says they serve, what they refuse, how they stop; and the commands that
 only a Thermocline broker serves.
+
+Covers `broker/process/freed_memory.py`, `broker/process/log_format.py`.
 """
 
 from __future__ import annotations

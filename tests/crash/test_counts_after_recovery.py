@@ -1,4 +1,7 @@
-"""After a recovery from the bucket: a lag counts messages that exist, and the report those that readers get."""
+"""After a recovery from the bucket: a lag counts messages that exist, and the report those that readers get.
+
+Covers `broker/recovery/readable_counts.py`.
+"""
 
 from __future__ import annotations
 

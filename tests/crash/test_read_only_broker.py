@@ -1,4 +1,7 @@
-"""A read-only broker beside the one that writes: it follows the ledger, serves history, and takes nothing."""
+"""A read-only broker beside the one that writes: it follows the ledger, serves history, and takes nothing.
+
+Covers `broker/follower/follower_process.py`, `broker/follower/read_only_processor.py`, `broker/follower/source.py`.
+"""
 
 from __future__ import annotations
 

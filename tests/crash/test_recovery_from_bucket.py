@@ -1,4 +1,7 @@
-"""A broker that loses its disk comes back from its bucket: with all that was committed, and no offset given twice."""
+"""A broker that loses its disk comes back from its bucket: with all that was committed, and no offset given twice.
+
+Covers `broker/recovery/bucket_recovery.py`, `broker/recovery/recovery_report.py`, `store/state/origin.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compiled filters and the independent model agree on every expression, valid or not, and on every message."""
+"""Compiled filters and the independent model agree on every expression, valid or not, and on every message.
+
+Covers `filters/expression_nodes.py`.
+"""
 
 from __future__ import annotations
 

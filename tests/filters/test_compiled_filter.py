@@ -1,4 +1,7 @@
-"""Which messages a filter takes: RocketMQ's documented examples, from property maps and from property texts."""
+"""Which messages a filter takes: RocketMQ's documented examples, from property maps and from property texts.
+
+Covers `filters/expression_error.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a NameServer keeps over a restart: changed settings and the KV configuration."""
+"""What a NameServer keeps over a restart: changed settings and the KV configuration.
+
+Covers `namesrv/kv_config.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is popped, acknowledged, kept longer and given out again, through restarts."""
+"""What is popped, acknowledged, kept longer and given out again, through restarts.
+
+Covers `pop/order_record.py`, `pop/order_saves.py`, `pop/revival.py`, `pop/revive_log.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bodies: recorded ones decode and encode to the same bytes; the registration in both of its forms."""
+"""Bodies: recorded ones decode and encode to the same bytes; the registration in both of its forms.
+
+Covers `remoting/bodies/body.py`.
+"""
 
 import base64
 import zlib

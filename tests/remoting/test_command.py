@@ -1,4 +1,7 @@
-"""Commands in both header serialisations: recorded ones, any ones, and those that are none."""
+"""Commands in both header serialisations: recorded ones, any ones, and those that are none.
+
+Covers `remoting/language_code.py`.
+"""
 
 import struct
 from typing import Any

@@ -1,4 +1,7 @@
-"""Errors say what was seen, and become response codes in one place."""
+"""Errors say what was seen, and become response codes in one place.
+
+Covers `remoting/error_table.py`, `remoting/response_code.py`.
+"""
 
 import pickle
 

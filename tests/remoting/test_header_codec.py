@@ -1,4 +1,7 @@
-"""Typed headers: text to types and back, for every header there is and for what official clients sent."""
+"""Typed headers: text to types and back, for every header there is and for what official clients sent.
+
+Covers `remoting/headers/broker.py`, `remoting/headers/read.py`.
+"""
 
 from typing import Any
 

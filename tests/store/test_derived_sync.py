@@ -1,4 +1,7 @@
-"""DerivedSync: what is promised is true, whatever goes on between the slices."""
+"""DerivedSync: what is promised is true, whatever goes on between the slices.
+
+Covers `store/files/sync_site.py`, `store/queues/queue_ends.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""MessageStore: put, get, lookups by time, limits, topics; and the whole beside a plain list."""
+"""MessageStore: put, get, lookups by time, limits, topics; and the whole beside a plain list.
+
+Covers `store/log/message_draft.py`.
+"""
 
 from __future__ import annotations
 

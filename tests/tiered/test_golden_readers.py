@@ -1,5 +1,9 @@
 """Spark's reader and `thermocline cold read` read every golden bucket, whatever release wrote it, as the cold reader of
-a broker does; that one is held against what was written, and against the reader in examples/, beside this file."""
+a broker does; that one is held against what was written, and against the reader in examples/, beside this file.
+
+Covers `tiered/bucket/bucket_contents.py`, `tiered/bucket/bucket_messages.py`, `tiered/bucket/bucket_verify.py`,
+`tiered/bucket/opened_bucket.py`, `tiered/reading/history_reader.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The stand-alone reader in examples/, written from docs/cold-format.md alone, and ours agree on every golden bucket.
 
 Where it and the page disagree, the page is wrong.
+
+Covers `tiered/catalog/pack_pieces.py`, `tiered/catalog/pack_search.py`, `tiered/reading/cold_query.py`,
+`tiered/reading/record_lookups.py`, `tiered/segments/segment_readers.py`.
 """
 
 from __future__ import annotations

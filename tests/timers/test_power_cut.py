@@ -2,6 +2,8 @@
 
 `make test` tries some hundred cuts, the soak run thousands, or as many as TEST_SOAK says. The trial itself is in
 power_cut.py. Each sync site of the timers is then taken away, and the trial has to notice.
+
+Covers `timers/sync_site.py`.
 """
 
 from __future__ import annotations

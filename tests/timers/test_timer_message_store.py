@@ -1,4 +1,7 @@
-"""Messages with a time of delivery, from being sent to being delivered: on time, once, and to the right place."""
+"""Messages with a time of delivery, from being sent to being delivered: on time, once, and to the right place.
+
+Covers `timers/due_message.py`, `timers/timer_dequeue.py`, `timers/timer_enqueue.py`, `timers/timer_round.py`.
+"""
 
 from __future__ import annotations
 

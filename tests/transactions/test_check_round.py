@@ -1,4 +1,7 @@
-"""Check rounds: which producers are checked when, the content of a check, and half messages without an answer."""
+"""Check rounds: which producers are checked when, the content of a check, and half messages without an answer.
+
+Covers `transactions/transaction_config.py`.
+"""
 
 from __future__ import annotations
 

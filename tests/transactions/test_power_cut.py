@@ -6,6 +6,8 @@ durable the moment it may be. In the end
   - A transaction whose half message the disk has kept is visible once if its truth is to commit, and never else.
   - One whose half message is lost is not visible.
   - A half message that was flushed is not lost.
+
+Covers `transactions/queue_records.py`, `transactions/settlement.py`, `transactions/transaction_recovery.py`.
 """
 
 from __future__ import annotations

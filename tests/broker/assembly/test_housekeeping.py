@@ -1,4 +1,8 @@
-"""Periodic tasks of a broker beside its requests, and the files that a clean stop writes."""
+"""Periodic tasks of a broker beside its requests, and the files that a clean stop writes.
+
+Covers `broker/assembly/base.py`, `broker/assembly/due.py`, `broker/assembly/recurring.py`,
+`broker/pops/pop_setup.py`.
+"""
 
 import asyncio
 import threading

@@ -1,4 +1,7 @@
-"""The broker's list of NameServers while it runs: changed by a setting, a name, an address server; real NameServers."""
+"""The broker's list of NameServers while it runs: changed by a setting, a name, an address server; real NameServers.
+
+Covers `broker/cluster/name_server_watch.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Log files that open half messages hold: retention stops there, asks for them back, and goes on once they are free."""
+"""Log files that open half messages hold: retention stops there, asks for them back, and goes on once they are free.
+
+Covers `broker/due/transaction_counts.py`, `broker/due/transaction_settings.py`.
+"""
 
 from __future__ import annotations
 

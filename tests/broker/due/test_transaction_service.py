@@ -1,4 +1,7 @@
-"""What transactions need beside requests: who is asked, when notes are written, where progress and counts are kept."""
+"""What transactions need beside requests: who is asked, when notes are written, where progress and counts are kept.
+
+Covers `broker/due/timer_opening.py`, `broker/due/transaction_opening.py`.
+"""
 
 from __future__ import annotations
 

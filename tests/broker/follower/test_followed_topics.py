@@ -1,4 +1,7 @@
-"""Topics of another broker, as a read-only one shows them."""
+"""Topics of another broker, as a read-only one shows them.
+
+Covers `broker/process/machine_memory.py`, `broker/tier/tier_link.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The text of GET /metrics, which topics have a label in it, and that the alert rules speak of what is there."""
+"""The text of GET /metrics, which topics have a label in it, and that the alert rules speak of what is there.
+
+Covers `broker/metrics/families.py`, `broker/metrics/labelled_topics.py`, `broker/metrics/tier_figures.py`.
+"""
 
 from __future__ import annotations
 

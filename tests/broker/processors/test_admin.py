@@ -1,4 +1,7 @@
-"""Runtime information and cleaning up over real sockets; settings: test_broker_settings.py."""
+"""Runtime information and cleaning up over real sockets; settings: test_broker_settings.py.
+
+Covers `broker/processors/runtime_info.py`.
+"""
 
 import struct
 from collections.abc import AsyncIterator

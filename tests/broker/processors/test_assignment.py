@@ -1,4 +1,8 @@
-"""Request modes and assignments."""
+"""Request modes and assignments.
+
+Covers `broker/assembly/processors.py`, `broker/cluster/cluster_queues.py`, `broker/tables/message_request_modes.py`,
+`broker/tables/queue_assignment.py`.
+"""
 
 from __future__ import annotations
 

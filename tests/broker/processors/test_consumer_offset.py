@@ -1,4 +1,7 @@
-"""Consumer offsets over real sockets: where groups continue, where a new group starts, and resets."""
+"""Consumer offsets over real sockets: where groups continue, where a new group starts, and resets.
+
+Covers `broker/queues/first_message.py`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,7 @@
-"""Consumer group requests over real sockets: refusals, and durability of changes at the time of the answer."""
+"""Consumer group requests over real sockets: refusals, and durability of changes at the time of the answer.
+
+Covers `broker/tables/group_table.py`.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Waiting pulls: who is asked when, deadlines, bounds, and clients that leave."""
+"""Waiting pulls: who is asked when, deadlines, bounds, and clients that leave.
+
+Covers `broker/sends/send_targets.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A lag counts messages that exist: not expired ones, nor offsets that a hole, a recovery or a full disk skipped."""
+"""A lag counts messages that exist: not expired ones, nor offsets that a hole, a recovery or a full disk skipped.
+
+Covers `broker/stats/metrics_page.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings: read from everywhere, shown and changed under RocketMQ's names, refused with clear errors."""
+"""Settings: read from everywhere, shown and changed under RocketMQ's names, refused with clear errors.
+
+Covers `broker/settings/broker_config.py`, `broker/settings/setting_sources.py`, `broker/settings/store_places.py`.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

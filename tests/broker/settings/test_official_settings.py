@@ -1,4 +1,7 @@
-"""Every setting of RocketMQ's daemons has its treatment, and none is accepted that promises what is not built."""
+"""Every setting of RocketMQ's daemons has its treatment, and none is accepted that promises what is not built.
+
+Covers `remoting/settings/official_network_settings.py`.
+"""
 
 from __future__ import annotations
 

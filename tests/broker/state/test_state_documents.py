@@ -1,4 +1,7 @@
-"""State documents: the broker's state files as plain values, and files again that the broker reads."""
+"""State documents: the broker's state files as plain values, and files again that the broker reads.
+
+Covers `broker/state_files/version_counter.py`.
+"""
 
 from __future__ import annotations
 

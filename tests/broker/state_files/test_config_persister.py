@@ -1,4 +1,7 @@
-"""State files are written durably, by one thread, and shared by those who wait."""
+"""State files are written durably, by one thread, and shared by those who wait.
+
+Covers `store/state/table_changes.py`.
+"""
 
 import asyncio
 import threading

@@ -1,4 +1,7 @@
-"""What is taken out of mappings: parts that hold nothing any more, and what is outdated."""
+"""What is taken out of mappings: parts that hold nothing any more, and what is outdated.
+
+Covers `broker/tables/static_topic_table.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A static topic whose messages have left the local log: its logic queues reach them in the cold tier."""
+"""A static topic whose messages have left the local log: its logic queues reach them in the cold tier.
+
+Covers `broker/assembly/reads.py`, `broker/pulls/cold_pull_limits.py`, `broker/pulls/pull_reply.py`,
+`broker/pulls/remote_pull.py`, `broker/pulls/static_pull.py`, `broker/static_topics/physical_queues.py`,
+`broker/static_topics/static_offsets.py`.
+"""
 
 from __future__ import annotations
 

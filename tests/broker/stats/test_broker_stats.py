@@ -1,4 +1,7 @@
-"""Statistics: sums and rates over windows, and what is shown before a window has passed."""
+"""Statistics: sums and rates over windows, and what is shown before a window has passed.
+
+Covers `broker/stats/stats_meter.py`, `broker/stats/store_rates.py`.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Consumers of a group that is held: pulls and POPs are refused, those that wait too, until it is let go."""
+"""Consumers of a group that is held: pulls and POPs are refused, those that wait too, until it is let go.
+
+Covers `broker/pops/pop_admission.py`.
+"""
 
 from __future__ import annotations
 

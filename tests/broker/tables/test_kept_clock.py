@@ -1,4 +1,7 @@
-"""What has expired stays so over a restart, also when the wall clock was set back meanwhile."""
+"""What has expired stays so over a restart, also when the wall clock was set back meanwhile.
+
+Covers `broker/tables/system_topics.py`.
+"""
 
 from __future__ import annotations
 

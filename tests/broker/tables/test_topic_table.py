@@ -1,4 +1,7 @@
-"""The topic table: durable before use, shared writes, deletion, and what a time to live makes invisible."""
+"""The topic table: durable before use, shared writes, deletion, and what a time to live makes invisible.
+
+Covers `broker/tables/topic_journal.py`, `store/state/topic_births.py`.
+"""
 
 import asyncio
 import json

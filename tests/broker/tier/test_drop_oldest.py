@@ -1,4 +1,7 @@
-"""Drops on a full disk: none unless the policy allows it, oldest messages first, each recorded before its deletion."""
+"""Drops on a full disk: none unless the policy allows it, oldest messages first, each recorded before its deletion.
+
+Covers `broker/cold/tiered_topics.py`.
+"""
 
 from __future__ import annotations
 

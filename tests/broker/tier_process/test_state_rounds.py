@@ -1,4 +1,7 @@
-"""State rounds: saved when something changed, no request when nothing did, and the ceiling always ahead."""
+"""State rounds: saved when something changed, no request when nothing did, and the ceiling always ahead.
+
+Covers `broker/tier_process/state_capture.py`.
+"""
 
 from __future__ import annotations
 

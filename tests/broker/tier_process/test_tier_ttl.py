@@ -1,4 +1,7 @@
-"""What the tier process says of expired messages in packs: of a cut before it is made, and as evidence after it."""
+"""What the tier process says of expired messages in packs: of a cut before it is made, and as evidence after it.
+
+Covers `tiered/catalog/pack_ttl.py`, `tiered/garbage/garbage_rounds.py`, `tiered/service/tier_service.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`thermocline tier scrub` on a running broker and on its bucket, with a real object store."""
+"""`thermocline tier scrub` on a running broker and on its bucket, with a real object store.
+
+Covers `tiered/scrub/bucket_scrub.py`.
+"""
 
 from __future__ import annotations
 

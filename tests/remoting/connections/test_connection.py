@@ -1,4 +1,7 @@
-"""One connection, both ends of it, on both event loops: framing, answers, calls, bounds, closing."""
+"""One connection, both ends of it, on both event loops: framing, answers, calls, bounds, closing.
+
+Covers `remoting/connections/pending_calls.py`.
+"""
 
 import asyncio
 import functools

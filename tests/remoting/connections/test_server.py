@@ -1,4 +1,7 @@
-"""The server: addresses it listens on, idle connections, limits, shutdown."""
+"""The server: addresses it listens on, idle connections, limits, shutdown.
+
+Covers `remoting/connections/request_handler.py`.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""Stop signals: each process stops at the first one with exit status 0, whatever signals come while it ends."""
+"""Stop signals: each process stops at the first one with exit status 0, whatever signals come while it ends.
+
+Covers `broker/process/event_loop.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Message records: the official broker's bytes, any record, and damage at every byte."""
+"""Message records: the official broker's bytes, any record, and damage at every byte.
+
+Covers `remoting/records/crc32.py`.
+"""
 
 import base64
 import struct

@@ -1,4 +1,7 @@
-"""The head of a record: laid out once, and every form that is made from it has Apache RocketMQ's bytes."""
+"""The head of a record: laid out once, and every form that is made from it has Apache RocketMQ's bytes.
+
+Covers `store/sends/record_head.py`.
+"""
 
 import struct
 

@@ -1,4 +1,7 @@
-"""Disk: one contract for the file system itself and for the simulated one."""
+"""Disk: one contract for the file system itself and for the simulated one.
+
+Covers `store/files/page_loader.py`.
+"""
 
 from __future__ import annotations
 

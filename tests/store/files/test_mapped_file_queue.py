@@ -1,4 +1,7 @@
-"""MappedFileQueue: the files of a log and the file of an offset."""
+"""MappedFileQueue: the files of a log and the file of an offset.
+
+Covers `store/files/mapped_file.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ConsumeQueue, its files, and the table of all: units by offset, from memory and from files."""
+"""ConsumeQueue, its files, and the table of all: units by offset, from memory and from files.
+
+Covers `store/queues/consume_queue_files.py`.
+"""
 
 from __future__ import annotations
 

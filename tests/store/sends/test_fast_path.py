@@ -1,4 +1,7 @@
-"""The fast path by itself: sends that it handles, sends that it leaves to the ordinary code, and a log that refuses."""
+"""The fast path by itself: sends that it handles, sends that it leaves to the ordinary code, and a log that refuses.
+
+Covers `store/sends/fast_batch.py`, `store/sends/send_header.py`.
+"""
 
 from __future__ import annotations
 

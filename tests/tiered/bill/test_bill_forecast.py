@@ -1,4 +1,9 @@
-"""The forecast of requests against those that are counted, for settings that were not in force while it was made."""
+"""The forecast of requests against those that are counted, for settings that were not in force while it was made.
+
+Covers `tiered/bill/arrivals.py`, `tiered/bill/index_forecast.py`, `tiered/bill/merge_forecast.py`,
+`tiered/bill/seal_forecast.py`, `tiered/bill/service_forecast.py`, `tiered/budgets/tier_config.py`,
+`tiered/catalog/stored_bytes.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests of each topic: its own, its share, and no request without a topic."""
+"""Requests of each topic: its own, its share, and no request without a topic.
+
+Covers `tiered/catalog/ledger_entry.py`.
+"""
 
 from __future__ import annotations
 

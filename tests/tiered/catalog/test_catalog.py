@@ -1,4 +1,7 @@
-"""The catalog is the sum of its entries, and an entry that does not follow is refused."""
+"""The catalog is the sum of its entries, and an entry that does not follow is refused.
+
+Covers `tiered/catalog/topic_index.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """A year of history, made small: the catalog that benchmarks/growth.py measures is one that the writer takes over, and
-what the first lookups in it ask for is bounded, with nothing in memory but that catalog."""
+what the first lookups in it ask for is bounded, with nothing in memory but that catalog.
+
+Covers `tiered/catalog/pack_check.py`.
+"""
 
 from __future__ import annotations
 

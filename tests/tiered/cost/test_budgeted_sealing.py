@@ -1,4 +1,7 @@
-"""A request budget on a whole cold tier: it holds, nothing is lost for it, and what has to be sealed is sealed."""
+"""A request budget on a whole cold tier: it holds, nothing is lost for it, and what has to be sealed is sealed.
+
+Covers `tiered/merging/merging.py`, `tiered/sealing/round_costs.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The price table: required entries of a file, and costs computed from it."""
+"""The price table: required entries of a file, and costs computed from it.
+
+Covers `tiered/cost/request_kind.py`.
+"""
 
 from __future__ import annotations
 

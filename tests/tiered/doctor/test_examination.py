@@ -1,4 +1,7 @@
-"""The store doctor on real servers: passes those that are fit, and names the defects of those that are not."""
+"""The store doctor on real servers: passes those that are fit, and names the defects of those that are not.
+
+Covers `tiered/doctor/store_probes.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Each way in which a store fails two racing writers is seen, and none that does not is blamed."""
+"""Each way in which a store fails two racing writers is seen, and none that does not is blamed.
+
+Covers `tiered/doctor/bench.py`, `tiered/doctor/fencing_check.py`, `tiered/doctor/finding.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""State snapshots that a sweep finds: superseded ones go, and none that a recovery may have to fall back to."""
+"""State snapshots that a sweep finds: superseded ones go, and none that a recovery may have to fall back to.
+
+Covers `tiered/catalog/live_names.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What lookups keep in memory of the newest segments and packs: the same answers as their parts, within its bounds."""
+"""What lookups keep in memory of the newest segments and packs: the same answers as their parts, within its bounds.
+
+Covers `tiered/indexes/fresh_records.py`.
+"""
 
 from __future__ import annotations
 

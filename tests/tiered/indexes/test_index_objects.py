@@ -1,4 +1,9 @@
-"""Index objects by themselves: pages, chapters, merges, policy, blooms and windows of time."""
+"""Index objects by themselves: pages, chapters, merges, policy, blooms and windows of time.
+
+Covers `tiered/index_format/chapters.py`, `tiered/index_format/index_directory.py`,
+`tiered/index_format/index_entry.py`, `tiered/index_format/index_object.py`, `tiered/index_format/index_writer.py`,
+`tiered/index_format/key_pages.py`, `tiered/indexes/bloom_cache.py`, `tiered/indexes/index_merger.py`.
+"""
 
 from __future__ import annotations
 

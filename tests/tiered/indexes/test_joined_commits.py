@@ -1,4 +1,8 @@
-"""Index objects are committed with a round's entry, which costs no request of their own; alone when no round comes."""
+"""Index objects are committed with a round's entry, which costs no request of their own; alone when no round comes.
+
+Covers `tiered/indexes/index_builder.py`, `tiered/indexes/index_policy.py`, `tiered/indexes/indexed_parts.py`,
+`tiered/indexes/range_cut.py`.
+"""
 
 from __future__ import annotations
 

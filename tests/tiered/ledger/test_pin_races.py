@@ -2,6 +2,8 @@
 
 Every request waits a random number of the loop's turns before and after it is carried out (`SlowStore`), so the others
 go on between any two of them. One seed replays one race.
+
+Covers `tiered/ledger/ledger_reader.py`, `tiered/ledger/pins.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Blooms of everything that is live stay in a cache that has just room for them, whatever is merged meanwhile."""
+"""Blooms of everything that is live stay in a cache that has just room for them, whatever is merged meanwhile.
+
+Covers `tiered/service/indexing.py`.
+"""
 
 from __future__ import annotations
 

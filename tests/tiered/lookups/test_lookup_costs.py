@@ -4,6 +4,9 @@ or not, for readers that open the catalog later and for the tier that has writte
 Cold: in memory are the catalog and what lookups load at the start, which is counted apart. Warm: the same once more.
 A bloom is false once in a while, and costs a request then: which ones are is found out beside, and they are all that is
 added. Design: docs/adr/0037-lookups.md.
+
+Covers `tiered/lookups/birth_windows.py`, `tiered/lookups/key_search.py`, `tiered/lookups/key_sources.py`,
+`tiered/lookups/lookup_memory.py`, `tiered/lookups/place_search.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The promises of an object store, held by every provider and every wrapper."""
+"""The promises of an object store, held by every provider and every wrapper.
+
+Covers `tiered/wrappers/throttling.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """What docs/cold-format.md says of packs holds for the golden buckets, as read by the reader in examples/, which is
 written from that page alone, and by ours; our writer writes them still. Where they disagree, the page is wrong.
+
+Covers `tiered/packs/packed_catalog.py`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ minute to a year.
 The real tier service, packs and merges run on a clock that is moved. Each class has a topic at either end, and both
 share packs: that is the worst case. Times to live that are long beside the seal age would take as many rounds, so
 there the age grows with them; merges span up to an eighth of the longest time to live all the same.
+
+Covers `tiered/packs/ttl_classes.py`.
 """
 
 from __future__ import annotations

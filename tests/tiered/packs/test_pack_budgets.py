@@ -1,4 +1,8 @@
-"""Packs and merges hold their shares of the byte budgets; a disk without room stops no sealing, and merging waits."""
+"""Packs and merges hold their shares of the byte budgets; a disk without room stops no sealing, and merging waits.
+
+Covers `tiered/merging/merge_policy.py`, `tiered/merging/pack_merger.py`, `tiered/packs/pack_entry.py`,
+`tiered/packs/pack_writer.py`, `tiered/packs/piece_rewriter.py`, `tiered/packs/piece_stream.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Packs end to end on a synthetic hot tier: sealed, read, expired, collected, merged, purged."""
+"""Packs end to end on a synthetic hot tier: sealed, read, expired, collected, merged, purged.
+
+Covers `tiered/packs/piece_logs.py`, `tiered/packs/piece_times.py`, `tiered/packs/segment_upload.py`.
+"""
 
 from __future__ import annotations
 

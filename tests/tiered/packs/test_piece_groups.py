@@ -1,4 +1,7 @@
-"""Where the frames of large pieces lie: by docs/cold-format.md alone, and by our own reader."""
+"""Where the frames of large pieces lie: by docs/cold-format.md alone, and by our own reader.
+
+Covers `tiered/packs/pack_format.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Purge of a topic's own segments: no object holds an expired record afterwards, all other records are unchanged."""
+"""Purge of a topic's own segments: no object holds an expired record afterwards, all other records are unchanged.
+
+Covers `tiered/purge/purger.py`, `tiered/purge/segment_rewriter.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ranges that a full disk dropped, beside packs: only offsets are declared lost that no object holds or will hold."""
+"""Ranges that a full disk dropped, beside packs: only offsets are declared lost that no object holds or will hold.
+
+Covers `tiered/sealing/due_changes.py`, `tiered/sealing/sweep_turn.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A frame is fetched once, whichever readers wait or are cancelled; the cache stays within its bytes."""
+"""A frame is fetched once, whichever readers wait or are cancelled; the cache stays within its bytes.
+
+Covers `tiered/wrappers/bounding.py`.
+"""
 
 from __future__ import annotations
 

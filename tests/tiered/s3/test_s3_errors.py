@@ -1,4 +1,7 @@
-"""What S3 may answer, from a stub that answers it: no test server ever sends a 409 or is overloaded."""
+"""What S3 may answer, from a stub that answers it: no test server ever sends a 409 or is overloaded.
+
+Covers `tiered/s3/s3_object_store.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How objects are to be kept, as the requests say it; and what is refused before there is a request."""
+"""How objects are to be kept, as the requests say it; and what is refused before there is a request.
+
+Covers `tiered/doctor/s3_probes.py`.
+"""
 
 from __future__ import annotations
 

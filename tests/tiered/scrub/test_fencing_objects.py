@@ -4,6 +4,9 @@
 
 No code reads the content of a ballot, so only that of the highest is compared byte by byte. A proposal that is missing
 was settled.
+
+Covers `tiered/findings/findings.py`, `tiered/healing/fencing_healer.py`, `tiered/scrub/fencing_check.py`,
+`tiered/scrub/segment_check.py`, `tiered/scrub/state_check.py`.
 """
 
 from __future__ import annotations

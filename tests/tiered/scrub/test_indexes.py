@@ -1,6 +1,8 @@
 """Index objects under damage: a scrub finds it, the writer rebuilds the object, and no answer needs it.
 
 missing, truncated, bit-flipped, exchanged, extra   x   objects of keys, objects of places
+
+Covers `tiered/healing/index_healer.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What is known to be broken, over scrubs that do not read everything: true for as long as it is so."""
+"""What is known to be broken, over scrubs that do not read everything: true for as long as it is so.
+
+Covers `tiered/healing/healer.py`, `tiered/healing/hot_records.py`.
+"""
 
 from __future__ import annotations
 

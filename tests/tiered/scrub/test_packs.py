@@ -3,6 +3,8 @@
 pack            missing, truncated, bit-flipped, swapped, extra; in logs, columns, indexes, sections, trailer
 its catalog     the checkpoints' object of packs, as every object of the ledger
 merged object   a segment of its own whose three parts are one object
+
+Covers `tiered/healing/log_parts.py`, `tiered/healing/pack_healer.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Damaged ranges without a local copy: their readers get an error that names them; other readers are not affected."""
+"""Damaged ranges without a local copy: their readers get an error that names them; other readers are not affected.
+
+Covers `tiered/healing/frame_salvage.py`, `tiered/healing/segment_recovery.py`.
+"""
 
 from __future__ import annotations
 

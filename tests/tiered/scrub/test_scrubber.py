@@ -6,6 +6,9 @@
 A pin that is missing was removed by its owner: no check can tell. An extra one was made by another reader.
 Packs, and the checkpoints' objects that name them: test_packs.py; index objects: test_indexes.py; ballots and
 proposals: test_fencing_objects.py.
+
+Covers `tiered/healing/ledger_healer.py`, `tiered/healing/state_healer.py`, `tiered/scrub/ledger_check.py`,
+`tiered/scrub/listing_check.py`, `tiered/wrappers/ledger_copy.py`.
 """
 
 from __future__ import annotations

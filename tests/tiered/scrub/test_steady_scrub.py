@@ -1,6 +1,9 @@
 """The scrub that a broker runs by itself: every byte within 30 days and a budget, over restarts; damage is reported.
 
 Objects are real files; the clock is the test's.
+
+Covers `broker/cold/steady_report.py`, `tiered/scrub/index_check.py`, `tiered/scrub/object_check.py`,
+`tiered/scrub/pack_check.py`, `tiered/wrappers/spooled_object.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What waits of a topic at its seal age, half a segment or more, is sealed as one object, which no merge rewrites."""
+"""What waits of a topic at its seal age, half a segment or more, is sealed as one object, which no merge rewrites.
+
+Covers `tiered/sealing/catalog_commits.py`, `tiered/sealing/seal_demands.py`.
+"""
 
 from __future__ import annotations
 

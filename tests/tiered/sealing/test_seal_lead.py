@@ -1,4 +1,7 @@
-"""Rounds that take long begin earlier, so that what waits is committed at about its age all the same."""
+"""Rounds that take long begin earlier, so that what waits is committed at about its age all the same.
+
+Covers `tiered/sealing/pack_sealer.py`, `tiered/sealing/round_uploads.py`, `tiered/sealing/seal_rounds.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The sealer keeps within its budgets, and goes on in memory when the disk has no room to spool."""
+"""The sealer keeps within its budgets, and goes on in memory when the disk has no room to spool.
+
+Covers `tiered/budgets/tier_budgets.py`.
+"""
 
 from __future__ import annotations
 

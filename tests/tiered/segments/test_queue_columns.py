@@ -1,4 +1,7 @@
-"""Columns come back as they were, block by block, and take few bytes."""
+"""Columns come back as they were, block by block, and take few bytes.
+
+Covers `tiered/objects/spool.py`, `tiered/segments/part_kind.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A topic's segments packed: they are what a tuple of them would be, at an eighth of its memory."""
+"""A topic's segments packed: they are what a tuple of them would be, at an eighth of its memory.
+
+Covers `tiered/segments/segment_block.py`.
+"""
 
 from __future__ import annotations
 

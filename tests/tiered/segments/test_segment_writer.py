@@ -1,4 +1,7 @@
-"""A written segment holds every record byte for byte, and its footer, columns and keys speak of the same records."""
+"""A written segment holds every record byte for byte, and its footer, columns and keys speak of the same records.
+
+Covers `tiered/segments/segment_format.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""State snapshots: what they reserve, how they are written, found and deleted, and who is fenced."""
+"""State snapshots: what they reserve, how they are written, found and deleted, and who is fenced.
+
+Covers `tiered/state/newest_state.py`, `tiered/state/state_log.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is logged of an object store that goes away: a line when it does, one now and then, one when it is back."""
+"""What is logged of an object store that goes away: a line when it does, one now and then, one when it is back.
+
+Covers `tiered/wrappers/wrapping.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Each wrapper's effect: counts, retries within bounds, spacing, and faults where the test requests them."""
+"""Each wrapper's effect: counts, retries within bounds, spacing, and faults where the test requests them.
+
+Covers `tiered/stores/memory/memory_object_store.py`, `tiered/wrappers/fault_injection.py`,
+`tiered/wrappers/metering.py`, `tiered/wrappers/retrying.py`, `tiered/wrappers/store_history.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What operators ask about cold reads: codes 2001 to 2004."""
+"""What operators ask about cold reads: codes 2001 to 2004.
+
+Covers `broker/assembly/messages.py`.
+"""
 
 from __future__ import annotations
 

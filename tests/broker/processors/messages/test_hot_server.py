@@ -1,4 +1,7 @@
-"""The hot server on a real socket: send, wait, pull, and a mixture of everything in one stream."""
+"""The hot server on a real socket: send, wait, pull, and a mixture of everything in one stream.
+
+Covers `broker/sends/acknowledgements.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Offset lookup: the answers of one endless queue, wherever its messages are."""
+"""Offset lookup: the answers of one endless queue, wherever its messages are.
+
+Covers `broker/assembly/pops.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pull: every rule of what an offset finds, limits, filters, refusals, waiting, and the way into the cold tier."""
+"""Pull: every rule of what an offset finds, limits, filters, refusals, waiting, and the way into the cold tier.
+
+Covers `broker/pulls/pull_admission.py`, `broker/pulls/pull_finder.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Send-back: messages that could not be consumed try again later, or end among the dead letters."""
+"""Send-back: messages that could not be consumed try again later, or end among the dead letters.
+
+Covers `broker/sends/message_appender.py`.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

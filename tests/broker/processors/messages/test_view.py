@@ -1,4 +1,7 @@
-"""View by id: one record by its place in the log, from either tier."""
+"""View by id: one record by its place in the log, from either tier.
+
+Covers `broker/queues/local_records.py`.
+"""
 
 from __future__ import annotations
 

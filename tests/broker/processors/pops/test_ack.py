@@ -1,4 +1,7 @@
-"""Acknowledging what was popped, in order and not, and keeping it longer."""
+"""Acknowledging what was popped, in order and not, and keeping it longer.
+
+Covers `broker/pops/pop_finder.py`, `broker/sends/flushed_answer.py`.
+"""
 
 from __future__ import annotations
 

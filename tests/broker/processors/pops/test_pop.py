@@ -1,4 +1,7 @@
-"""POP: messages found, their format, refusals, and long polling."""
+"""POP: messages found, their format, refusals, and long polling.
+
+Covers `broker/cold/cold_reads.py`.
+"""
 
 from __future__ import annotations
 

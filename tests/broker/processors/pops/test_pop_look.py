@@ -1,4 +1,7 @@
-"""Looking without taking: peeks, notifications, polling information."""
+"""Looking without taking: peeks, notifications, polling information.
+
+Covers `broker/pops/pop_request.py`, `broker/pops/pop_reviver.py`, `broker/queues/message_reader.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Flushed ranges: what may be read of a topic and stays, whatever becomes of the power."""
+"""Flushed ranges: what may be read of a topic and stays, whatever becomes of the power.
+
+Covers `broker/pulls/pull_request.py`, `broker/pulls/request_expressions.py`.
+"""
 
 from __future__ import annotations
 
