@@ -5,9 +5,10 @@ aligned 64-bit words is at its start:
 
     sequence, boot generation, build id, append offset, flush offset, minimum offset, check word
 
-The hot process writes the whole record with one store of 56 bytes; a reader copies it with one load and believes it
-only when the check word is the XOR of the words before it, mixed with a constant, so that a value torn between two
-writes (or a page of zeroes) is never acted on.
+The hot process copies the whole record into the page in one assignment of 56 bytes; a reader copies it out in one slice
+and accepts it only when the check word is the CRC of the words before it, mixed with a constant, so that a record torn
+between two writes (or a page of zeroes) has no effect. An XOR of the words is not enough: the sequence and an offset
+can change by the same bits.
 
 Rules
   - Only the hot process writes. The generation is new at every boot: a helper that sees another one stops.
@@ -23,20 +24,21 @@ from typing import Self
 
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.records.crc32 import crc32
 
 PAGE_BYTES = 4096
-RECORD = struct.Struct(
+WORDS = struct.Struct(
     "=Q"  # sequence: number of writes so far
     "Q"  # boot generation
     "Q"  # build id
     "q"  # append offset of the log, bytes
     "q"  # flush offset of the log, bytes
     "q"  # minimum offset of the log, bytes
-    "Q"  # check word
 )
-assert RECORD.size == 56, "one cache line, so that a reader meets few torn copies"
+CHECK = struct.Struct("=Q")
+RECORD_BYTES = WORDS.size + CHECK.size
+assert RECORD_BYTES == 56, "one cache line, so that a reader meets few torn copies"
 CHECK_SALT = 0x5448_4552_4D4F_434C
-WORD_MASK = (1 << 64) - 1
 READ_ATTEMPTS_MAX = 1_000
 
 
@@ -105,19 +107,8 @@ class SharedPage:
         assert min_offset <= append_offset
         assert flush_offset <= append_offset
         self._sequence += 1
-        check = CHECK_SALT ^ self._sequence ^ self._generation ^ self._build_id
-        check ^= append_offset ^ flush_offset ^ min_offset
-        RECORD.pack_into(
-            self._mapping,
-            0,
-            self._sequence,
-            self._generation,
-            self._build_id,
-            append_offset,
-            flush_offset,
-            min_offset,
-            check & WORD_MASK,
-        )
+        words = WORDS.pack(self._sequence, self._generation, self._build_id, append_offset, flush_offset, min_offset)
+        self._mapping[:RECORD_BYTES] = words + CHECK.pack(CHECK_SALT ^ crc32(words))
 
     def read(self) -> Watermarks:
         """Return one consistent copy.
@@ -126,10 +117,11 @@ class SharedPage:
             UnavailableError: The page holds no whole record (nothing published yet, or not our page).
         """
         for _ in range(READ_ATTEMPTS_MAX):
-            words = RECORD.unpack(self._mapping[: RECORD.size])
-            sequence, generation, build_id, append_offset, flush_offset, min_offset, check = words
-            expected = CHECK_SALT ^ sequence ^ generation ^ build_id ^ append_offset ^ flush_offset ^ min_offset
-            if sequence > 0 and check == expected & WORD_MASK:
+            record = self._mapping[:RECORD_BYTES]
+            words = record[: WORDS.size]
+            (check,) = CHECK.unpack_from(record, WORDS.size)
+            sequence, generation, build_id, append_offset, flush_offset, min_offset = WORDS.unpack(words)
+            if sequence > 0 and check == CHECK_SALT ^ crc32(words):
                 return Watermarks(
                     generation=generation,
                     build_id=build_id,

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from thermocline.broker.helpers.shared_page import PAGE_BYTES, RECORD, SharedPage, Watermarks
+from thermocline.broker.helpers.shared_page import PAGE_BYTES, RECORD_BYTES, SharedPage, Watermarks
 from thermocline.remoting.errors import UnavailableError
 
 
@@ -32,8 +32,9 @@ def test_a_missing_page_is_unavailable(tmp_path: Path) -> None:
 @given(
     old=st.tuples(*[st.integers(0, 2**40)] * 3).map(sorted),
     grown=st.tuples(*[st.integers(1, 2**30)] * 3),
-    torn_at=st.integers(1, RECORD.size - 1),
+    torn_at=st.integers(1, RECORD_BYTES - 1),
 )
+@example(old=[0, 0, 3], grown=(1, 1, 251), torn_at=25)  # sequence and append offset change by the same bits
 def test_a_torn_record_is_never_believed(
     tmp_path_factory: pytest.TempPathFactory, old: list[int], grown: tuple[int, int, int], torn_at: int
 ) -> None:
