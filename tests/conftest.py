@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.unit_tests import ProgramGuard, is_unit
+from tests.unit_tests import ProgramGuard, is_unit, is_without_unit_tests
 from thermocline.store.files.disk import RealDisk
 
 pytest_plugins = [
@@ -46,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run tests marked `full` too, and `case_count` at its middle")
     parser.addoption("--unit", action="store_true", help="run only tests of `make test-unit` (tests/unit_tests.py)")
     parser.addoption("--soak", action="store_true", help="run tests that use `case_count` at their largest counts")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under `make test-unit`, files of folders without unit tests are not even imported."""
+    return True if config.getoption("--unit") and is_without_unit_tests(collection_path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

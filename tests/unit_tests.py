@@ -35,11 +35,18 @@ FOLDERS = (
 """Folders of `tests/` whose tests need whole brokers, servers, clients or Spark."""
 
 
+TESTS = Path(__file__).parent
+
+
+def is_without_unit_tests(path: Path) -> bool:
+    """Whether a file or folder is in one of `FOLDERS`."""
+    return any(path.is_relative_to(TESTS / folder) for folder in FOLDERS)
+
+
 def is_unit(item: pytest.Item) -> bool:
     """Whether `make test-unit` runs a test."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
     return (
-        folder not in FOLDERS
+        not is_without_unit_tests(item.path)
         and not any(item.get_closest_marker(name) for name in MARKERS)
         and FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
     )
