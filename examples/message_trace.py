@@ -1,10 +1,10 @@
-"""What became of a message: who sent it, who consumed it, and how that went.
+"""Message trace: which groups sent and consumed a message, and with which result.
 
     thermocline dev --set traceTopicEnable=true
     python examples/message_trace.py [NAMESERVER]
 
-Clients with `enable_trace` send these records to a topic of their own, in the background. `thermocline message
-trace` shows them too, and so does `mqadmin queryMsgTraceById`.
+Producers and consumers with `enable_trace` send trace records to the broker's trace topic, in the background.
+`thermocline message trace` and `mqadmin queryMsgTraceById` show the same records.
 """
 
 import sys
@@ -29,7 +29,7 @@ GROUPS = ("billing", "shipping")
 
 
 def consume(namesrv: str, group: str) -> None:
-    """Consume one message; the trace of it is on its way when the consumer is closed."""
+    """Consume one message. Closing the consumer sends its waiting trace records."""
     done = threading.Event()
 
     def listener(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:

@@ -1,10 +1,10 @@
-"""Orders that are ordered, packed and sent: what happens to one order is consumed in that order, many orders at once.
+"""Ordered messages: the steps of each purchase are consumed in the sequence of their sends, purchases in parallel.
 
     thermocline dev
     python examples/ordered_messages.py [NAMESERVER]
 
-Messages with one sharding key go to one queue, and an orderly listener gets a queue's messages one after another,
-different queues at the same time. However many consumers share the queues, each queue has one of them.
+Messages with the same sharding key go to the same queue. An orderly listener gets the messages of one queue one after
+another, and different queues in parallel. The consumers of a group share the queues: each queue has one consumer.
 """
 
 import sys
@@ -28,8 +28,8 @@ ORDERS = ("order 1", "order 2", "order 3")
 STEPS = ("ordered", "paid", "packed", "sent")
 
 
-class Log:
-    """What has happened to each order, as it was consumed."""
+class StepRecorder:
+    """The steps of each order, in the sequence in which they were consumed."""
 
     def __init__(self) -> None:
         self.steps: defaultdict[str, list[str]] = defaultdict(list)
@@ -37,7 +37,10 @@ class Log:
         self.is_complete = threading.Event()
 
     def listen(self, messages: Sequence[ReceivedMessage], context: OrderlyContext) -> OrderlyResult:
-        """Note a batch; an exception, or SUSPEND_CURRENT_QUEUE_A_MOMENT, would have it come again before the next."""
+        """Record a batch.
+
+        After an exception or SUSPEND_CURRENT_QUEUE_A_MOMENT the consumer delivers the batch again before the next one.
+        """
         with self._lock:
             for message in messages:
                 self.steps[message.sharding_key].append(message.body.decode())
@@ -47,25 +50,25 @@ class Log:
 
 
 def main(namesrv: str) -> None:
-    """Send the steps of all orders by turns, and have a consumer note them."""
+    """Send the first step of every order, then the second, and so on; consume and print them."""
     with AdminClient(namesrv=namesrv) as admin:
         admin.create_topic(TOPIC, queue_nums=4, order=True, attributes={"message.type": "FIFO"})
     with Producer(group="shop", namesrv=namesrv) as producer:
         for step in STEPS:
             for order in ORDERS:
                 producer.send(Message(TOPIC, step.encode(), sharding_key=order))
-    log = Log()
+    recorder = StepRecorder()
     consumer = PushConsumer(
         group="tracking",
         namesrv=namesrv,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     )
     consumer.subscribe(TOPIC)
-    consumer.register_orderly_listener(log.listen)
+    consumer.register_orderly_listener(recorder.listen)
     with consumer:
-        log.is_complete.wait(timeout=60)
+        recorder.is_complete.wait(timeout=60)
     for order in ORDERS:
-        print(f"{order}: {', '.join(log.steps[order])}")
+        print(f"{order}: {', '.join(recorder.steps[order])}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Building one pinned Rust program into the cache.
+"""Rust toolchain: builds a Rust program of a pinned version into the cache.
 
-The crate registry serves the source, and the lock file that the crate itself carries (`--locked`) vouches for all that
-it needs.
+cargo downloads the crate from the crate registry. The lock file in the crate pins the version and the checksum of every
+dependency (`--locked`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RUST_VERSION_MIN = (1, 92)
 
 
 def machine_cargo() -> Compiler:
-    """The `cargo` command that the machine may have."""
+    """Describe the compiler `cargo`; `find` of the result searches the machine for it."""
     minimum = ".".join(map(str, RUST_VERSION_MIN))
     return Compiler(
         command="cargo",
@@ -28,18 +28,18 @@ def machine_cargo() -> Compiler:
 
 
 def build_rust_program(crate: str, version: str, target: Path, *, features: str) -> None:
-    """Build the program of `crate` and put it at `target`, atomically.
+    """Build the program of `crate` and put it at `target`, atomically. If `target` exists, do nothing.
 
     Raises:
-        ToolMissingError: There is no Rust.
-        LocalStackError: The build failed; the message ends with what cargo said.
+        ToolMissingError: `cargo` is missing, or older than RUST_VERSION_MIN.
+        LocalStackError: The build failed; the message ends with cargo's output.
     """
     if target.is_file():
         return
     cargo = machine_cargo().find()
     with build_directory(target) as directory:
         root = Path(directory) / "root"
-        # Not optimised: that takes a third of the time, and a test server has little to do.
+        # A build without optimisation takes a third of the time, and is fast enough for a test server.
         command = [str(cargo), "install", crate, "--version", version, "--locked", "--debug", "--features", features]
         environment = {"CARGO_TARGET_DIR": str(Path(directory) / "target"), "CARGO_PROFILE_DEV_DEBUG": "0"}
         compile_program(

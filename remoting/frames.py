@@ -1,4 +1,4 @@
-"""Frames: how one TCP stream becomes commands.
+"""Frames: how a TCP stream is split into the frames of commands.
 
     int32  size: bytes that follow, not counting these four
     int32  header word: high byte = serialisation of the header, low 24 bits = size of the header
@@ -6,11 +6,12 @@
     bytes  body: the rest
 
 Rules
-  - A frame is judged by its length word alone, before any of its bytes are waited for: above the limit or too small to
-    hold a header word, the connection is closed. A TLS handshake or an HTTP request read as a length is far above it.
-  - Bytes in, positions out; both ends of every connection split so (remoting/connections/connection.py). The broker's
-    fast path (store/sends/fast_path.py) reads the length words and header words of its frames together, and leaves all
-    others, whatever their length, to `frame_end`.
+  - The length word (`size`) is checked before the rest of the frame has arrived. If it is negative, above the limit or
+    too small for a header word, the connection is closed. The first four bytes of a TLS handshake or of an HTTP request
+    are, as a length, far above the limit.
+  - `frame_end` reads bytes and returns a position. Connections of clients and of brokers use it
+    (remoting/connections/connection.py). The broker's fast path (store/sends/fast_path.py) reads length word and header
+    word of a frame in one step; `frame_end` checks every frame that the fast path does not take.
 Source: NettyDecoder.java, Apache RocketMQ 5.3.
 """
 
@@ -26,7 +27,7 @@ FRAME_HEAD = struct.Struct(">iI")  # both
 assert FRAME_HEAD.size == LENGTH.size + HEADER_WORD.size == 8, "wire format shared with Apache RocketMQ"
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""Default limit, RocketMQ's own (com.rocketmq.remoting.frameMaxLength)."""
+"""Default limit; the default of RocketMQ, too (com.rocketmq.remoting.frameMaxLength)."""
 
 
 NOT_WHOLE = -1
@@ -38,17 +39,17 @@ _unpack_length = LENGTH.unpack_from
 
 
 def frame_end(buffer: bytes | bytearray | memoryview, start: int = 0, frame_bytes_max: int = FRAME_BYTES_MAX) -> int:
-    """Return the position behind the frame whose length word is at `start`, or NOT_WHOLE.
+    """Return the position after the frame whose length word is at `start`, or NOT_WHOLE.
 
-    The frame itself, as `decode_command` reads it, begins `LENGTH.size` behind `start`.
+    `decode_command` reads the frame without its length word: from `start + LENGTH.size` to the returned position.
 
     Raises:
-        FrameTooLargeError: Its length is negative or above the limit; the connection is to be closed.
-        ProtocolError: A frame of this length has no room for a header word; as above.
+        FrameTooLargeError: The length is negative or above the limit; close the connection.
+        ProtocolError: The length is too small for a header word; close the connection.
     """
     try:
         (size_bytes,) = _unpack_length(buffer, start)
-    except struct.error:  # the length word is not whole
+    except struct.error:  # the length word is incomplete
         return NOT_WHOLE
     if _FRAME_BYTES_MIN <= size_bytes <= frame_bytes_max:
         end: int = start + _LENGTH_BYTES + size_bytes
@@ -59,25 +60,26 @@ def frame_end(buffer: bytes | bytearray | memoryview, start: int = 0, frame_byte
 
 
 class FrameSplitter:
-    """Keeps what one connection has received and not handled: the start of a frame, or whole frames that wait.
+    """Keeps the bytes that one connection has received and not handled: an incomplete frame, or frames during a pause.
 
-        received chunk -> join(chunk) -> None: the frame at the front is not whole yet
-                                      -> bytes: handle the frames at their front (`frame_end`), then keep(the rest)
+        received chunk -> join(chunk) -> None: the first frame is incomplete
+                                      -> bytes: handle their whole frames (`frame_end`), then keep(unhandled bytes)
 
-    A chunk is copied only where a frame crosses its end. No bytes are reserved for what a length word announces.
+    A chunk of whole frames is not copied if all of them are handled at once. Memory is allocated for received bytes
+    only, never for the size in a length word.
     """
 
-    __slots__ = ("_kept", "_whole_bytes", "frame_bytes_max")
+    __slots__ = ("_first_frame_bytes", "_kept", "frame_bytes_max")
 
     def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._kept = bytearray()
-        self._whole_bytes = 0  # with fewer bytes kept, the frame at the front is not whole
+        self._first_frame_bytes = 0  # of the kept bytes, with its length word; 0: unknown, or the length is invalid
 
     def join(self, chunk: memoryview) -> memoryview | None:
-        """Return `chunk` behind the bytes kept; None, and keep them all, while the frame at the front is not whole.
+        """Return the kept bytes followed by `chunk`, and keep nothing. Without kept bytes, return `chunk` itself.
 
-        What is returned is no longer kept. It may be `chunk` itself.
+        If the first frame is known to be incomplete, keep all these bytes and return None.
         """
         if not self._kept:
             return chunk
@@ -85,27 +87,30 @@ class FrameSplitter:
         return self.take_kept()
 
     def join_before(self, frames: bytes) -> memoryview | None:
-        """Return whole `frames` with the bytes kept behind them. Those are no longer kept."""
+        """Return `frames`, which are whole, followed by the kept bytes, and keep nothing."""
         kept, self._kept = self._kept, bytearray()
         return memoryview(frames + kept) if kept else memoryview(frames)
 
     def take_kept(self) -> memoryview | None:
-        """Return the bytes kept, which are no longer kept then; None while the frame at the front is not whole."""
+        """Return the kept bytes, and keep nothing.
+
+        None without kept bytes; also None, and still keep them, if the first frame is known to be incomplete.
+        """
         kept = self._kept
-        if not kept or len(kept) < self._whole_bytes:
+        if not kept or len(kept) < self._first_frame_bytes:
             return None
         self._kept = bytearray()
         return memoryview(kept)
 
-    def keep(self, rest: memoryview) -> None:
-        """Keep a copy of what was not handled of the bytes that the last call returned."""
+    def keep(self, unhandled: memoryview) -> None:
+        """Keep a copy of `unhandled`, the end of the bytes that the last call returned."""
         assert not self._kept, "bytes are handled before further ones are kept"
-        self._kept = bytearray(rest)
-        size_bytes = _unpack_length(rest)[0] if len(rest) >= _LENGTH_BYTES else 0
-        # A length that is refused is not waited for: the next bytes are handed on, and `frame_end` raises.
-        is_length = _FRAME_BYTES_MIN <= size_bytes <= self.frame_bytes_max
-        self._whole_bytes = _LENGTH_BYTES + size_bytes if is_length else 0
+        self._kept = bytearray(unhandled)
+        size_bytes = _unpack_length(unhandled)[0] if len(unhandled) >= _LENGTH_BYTES else 0
+        # With an invalid length the next call returns the bytes, and `frame_end` raises.
+        is_valid_length = _FRAME_BYTES_MIN <= size_bytes <= self.frame_bytes_max
+        self._first_frame_bytes = _LENGTH_BYTES + size_bytes if is_valid_length else 0
 
     def clear(self) -> None:
-        """Forget the bytes kept: the connection is closed."""
+        """Drop the kept bytes: the connection is closed."""
         self._kept = bytearray()

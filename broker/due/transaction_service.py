@@ -1,17 +1,17 @@
-"""Transaction service: the recurring work of transactions beside requests, on the event loop.
+"""Transaction service: the periodic work for transactions.
 
-    every transactionCheckInterval   a round of checks, in slices; its questions go to one living producer of the group,
-                                     each in its turn
-    transactionOpBatchInterval       after the first note of an ended transaction, or as soon as a message of them is
-                                     full: the notes go into the log
-    every second                     progress that is durable by now joins the consumer offsets, which are written along
-                                     with those of all groups
-    transactionMetricFlushInterval   the counts of open transactions are written, if they changed
+    every transactionCheckInterval         Runs a check round, in slices (check_round.py). Sends each of its questions
+                                           (CHECK_TRANSACTION_STATE) to a connected producer of the group, in turn.
+    transactionOpBatchInterval after the   Writes the waiting notes of ended transactions to the log, as op messages
+    first waiting note                     (op_message.py). Earlier if the notes fill an op message.
+    every second                           Commits the durable progress to the consumer offsets of the group
+                                           CID_RMQ_SYS_TRANS. Housekeeping writes these to their file.
+    every transactionMetricFlushInterval   Saves the counts of open transactions, if they changed.
 
-While no transaction is open this costs nothing: a round compares two numbers.
+Without open transactions a check round costs almost nothing: it compares two offsets.
 
-Bounds: a round gives up after a minute; it waits a second for a producer whose connection accepts no data. A round that
-fails, because the log takes no writes, is tried again as the next one.
+Bounds: a round ends after ROUND_S_MAX. If the connection of a producer is full, the round waits up to WRITABLE_S_MAX.
+If a round fails because the log accepts no writes, the next round tries again.
 Owner: the hot process's event loop.
 Source: TransactionalMessageCheckService.java, TransactionalOpBatchService.java,
 AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.
@@ -50,7 +50,7 @@ PARKING_QUEUES = 1
 
 
 class TransactionService:
-    """`run` is its task; `step` is to be called every second; `close` once, before the log is closed."""
+    """Start `run` as a task, call `step` every second, and call `close` once before the log is closed."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class TransactionService:
         self._persister = persister
         self._clock = clock
         self._coordinator = transactions
-        self._coordinator.ops_waiting = self._ops_waiting
+        self._coordinator.ops_waiting = self._schedule_ops
         self._loop = asyncio.get_running_loop()
         self._ops_timer: asyncio.TimerHandle | None = None
         self._counts_due_ms = 0
         if self._coordinator.table.buffer:
-            self._ops_waiting()
+            self._schedule_ops()
 
     async def run(self) -> None:
-        """Hold rounds until cancelled."""
+        """Run check rounds until cancelled."""
         while True:
             await asyncio.sleep(self._settings.broker.transaction_check_interval_ms / 1_000)
             try:
@@ -94,10 +94,10 @@ class TransactionService:
                 logger.exception("check of transactions failed")
 
     async def check(self) -> int:
-        """One round; how many questions were asked.
+        """Run one check round. Return its number of questions, with those for which no producer was connected.
 
         Raises:
-            MQError: The log takes no writes, or the parking topic could not be made.
+            MQError: The log accepts no writes, or the parking topic could not be created.
         """
         check_round = CheckRound(self._coordinator, self._store, now_ms=self._clock())
         check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in self._topics
@@ -108,20 +108,20 @@ class TransactionService:
             if check_round.needs_parking_topic and not check_round.has_parking_topic:
                 await self._topics.ensure(TRANSACTION_CHECK_MAX_TIME_TOPIC, queue_count=PARKING_QUEUES)
                 check_round.has_parking_topic = True
-            await asyncio.sleep(0)  # lets requests in between two slices
+            await asyncio.sleep(0)  # the loop handles requests between two slices
         if check_round.asked_count:
             logger.info("producers asked how transactions ended questions=%d", check_round.asked_count)
         return check_round.asked_count
 
     def step(self, now_ms: int) -> None:
-        """Write progress to the consumer offsets; have the counts written when they are due."""
+        """Commit the durable progress. Request a save of the counts if they changed and their interval is over."""
         self.publish()
         if self._transaction_counts.changes.is_unsaved and now_ms >= self._counts_due_ms:
             self._counts_due_ms = now_ms + self._settings.broker.transaction_counts_interval_ms
             self._persister.request(transaction_counts.FILE_NAME)
 
     def publish(self) -> None:
-        """Write durable progress to the consumer offsets."""
+        """Commit the durable progress to the consumer offsets."""
         if self._coordinator.publish():
             half_offset, op_offset = self._coordinator.progress
             offsets = self._offsets
@@ -129,7 +129,7 @@ class TransactionService:
             offsets.commit(TRANSACTION_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_offset)
 
     def close(self) -> None:
-        """Write all notes. No request may be served any more."""
+        """Write all waiting notes to the log. Call this after the last request was handled."""
         if self._ops_timer is not None:
             self._ops_timer.cancel()
             self._ops_timer = None
@@ -167,8 +167,8 @@ class TransactionService:
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
-    def _ops_waiting(self) -> None:
-        """A first note waits, or a message of them is full."""
+    def _schedule_ops(self) -> None:
+        """Write the waiting notes now if they fill an op message; else start the timer that writes them."""
         config = self._settings.broker
         if self._coordinator.table.buffer.size_bytes >= config.transaction_op_bytes_max:
             self._write_ops()

@@ -1,10 +1,12 @@
-"""Where a consumer begins in a queue: at the group's offset, or, when it has none, where its options say.
+"""Start offset: where a consumer begins in a queue.
+
+It begins at the group's committed offset. If the group has none, the option `consume_from_where` decides:
 
 | option | queue of a topic | queue of the retry topic |
 |---|---|---|
-| CONSUME_FROM_LAST_OFFSET | its end | 0 |
-| CONSUME_FROM_FIRST_OFFSET | 0; the broker corrects that to what it still holds | 0 |
-| CONSUME_FROM_TIMESTAMP | the first message stored since | its end |
+| CONSUME_FROM_LAST_OFFSET | the queue's end | 0 |
+| CONSUME_FROM_FIRST_OFFSET | 0; if that message is deleted, the broker answers with its minimum offset | 0 |
+| CONSUME_FROM_TIMESTAMP | the first message stored at or after `consume_timestamp_ms` | the queue's end |
 Source: client/impl/consumer/RebalancePushImpl.java (computePullFromWhere), Apache RocketMQ 5.3.
 """
 
@@ -27,10 +29,11 @@ async def find_start_offset(
     consume_from_where: ConsumeFromWhere,
     consume_timestamp_ms: int,
 ) -> int:
-    """Return the offset to begin at.
+    """Return the offset of the first pull.
 
     Raises:
-        UnavailableError: No broker returns the group's offset or the queue's bounds now. A guess would skip or repeat.
+        UnavailableError: No broker returns the group's offset, or the offset by option, now. A guessed offset would
+            skip or repeat messages.
     """
     offset = await store.read(queue)
     if offset is not None:

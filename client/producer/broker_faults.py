@@ -1,12 +1,15 @@
-"""BrokerFaults: which brokers a producer had better leave alone, and until when.
+"""BrokerFaults: which brokers a producer avoids after slow or failed sends, and for how long.
 
-    a send took at least, ms         50   100    550   1800   3000    5000   15000
-    left alone after it for, ms       0     0   2000   5000   6000   10000   30000
+    latency of the send, at least, ms     50   100    550   1800   3000    5000   15000
+    broker is not available for, ms        0     0   2000   5000   6000   10000   30000
 
-(the defaults). A send that failed counts as one of ten seconds. A broker that failed is also *unreachable* until a send
-or a probe succeeds: when every broker is to be left alone, one that is not unreachable is taken first. A later, faster
-send does not shorten the time. Sources: client/latency/MQFaultStrategy.java, LatencyFaultToleranceImpl.java, Apache
-RocketMQ 5.3.
+Rules
+  - The table shows the defaults of `latency_max_ms` and `not_available_duration_ms`. A failed send counts as a latency
+    of FAILURE_LATENCY_MS.
+  - A later, faster send does not shorten this time.
+  - A failure can also make the broker unreachable, until a send succeeds or a probe is answered. If no broker is
+    available, the producer prefers a reachable one (fault_tolerant_pipeline.py).
+Sources: client/latency/MQFaultStrategy.java, LatencyFaultToleranceImpl.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class _Fault:
 
 
 class BrokerFaults:
-    """One producer's experience with brokers, by name. At most one entry for each that was ever slow or failed."""
+    """The slow and failing brokers of one producer: at most one entry per broker name."""
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class BrokerFaults:
         not_available_duration_ms: Sequence[int],
         clock: Callable[[], float],
     ) -> None:
-        """`clock`: seconds, rising."""
+        """`clock` returns monotonic time in seconds."""
         assert len(latency_max_ms) == len(not_available_duration_ms)
         self._latency_max_ms = latency_max_ms
         self._duration_ms = not_available_duration_ms
@@ -44,38 +47,38 @@ class BrokerFaults:
         self._faults: dict[str, _Fault] = {}
 
     def __bool__(self) -> bool:
-        """Whether any broker was ever slow or failed."""
+        """Whether any broker has an entry."""
         return bool(self._faults)
 
     def succeeded(self, broker_name: str, *, latency_ms: float) -> None:
-        """A send was answered after this time."""
-        duration_ms = self._duration_of(latency_ms)
+        """Record a successful send; `latency_ms` is the time from the request to its answer."""
+        duration_ms = self._not_available_ms(latency_ms)
         fault = self._faults.get(broker_name)
         if fault is None and not duration_ms:
             return
         self._note(broker_name, duration_ms, is_reachable=True)
 
     def failed(self, broker_name: str, *, is_reachable: bool) -> None:
-        """A send was refused, or not answered; or the connection broke."""
-        self._note(broker_name, self._duration_of(FAILURE_LATENCY_MS), is_reachable=is_reachable)
+        """Record a send that was refused or not answered, or whose connection was lost."""
+        self._note(broker_name, self._not_available_ms(FAILURE_LATENCY_MS), is_reachable=is_reachable)
 
     def reached(self, broker_name: str) -> None:
-        """A probe was answered. The time to leave the broker alone goes on."""
+        """Record an answered probe: the broker is reachable. The time for which it is not available does not change."""
         fault = self._faults.get(broker_name)
         if fault is not None:
             fault.is_reachable = True
 
     def forget(self, broker_name: str) -> None:
-        """The broker is in no route any more."""
+        """Remove the entry of a broker that no route contains any more."""
         self._faults.pop(broker_name, None)
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether it need not be left alone."""
+        """Whether the broker has no entry, or its unavailable time is over."""
         fault = self._faults.get(broker_name)
         return fault is None or self._clock() >= fault.available_at
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether the last that was heard of it was no failure."""
+        """Whether the broker has no entry, or its last recorded send or probe left it reachable."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.is_reachable
 
@@ -89,6 +92,6 @@ class BrokerFaults:
         if duration_ms:
             fault.available_at = max(fault.available_at, until)
 
-    def _duration_of(self, latency_ms: float) -> int:
+    def _not_available_ms(self, latency_ms: float) -> int:
         step = bisect_right(self._latency_max_ms, latency_ms)
         return self._duration_ms[step - 1] if step else 0

@@ -1,7 +1,7 @@
-"""DecodeObjects: the tasks' side of `engine="s3a"`: whole objects in, as the JVM fetched them, rows of slices out.
+"""DecodeObjects: the part of `engine="s3a"` that runs in the Spark tasks. It decodes whole objects to message rows.
 
-Runs in `mapInArrow` over `binaryFile` rows (path, content), one an object. The slices that the plan has in an object
-are read by the same FrameReader as in the data source, over the bytes at hand.
+The JVM fetches the objects: a `binaryFile` row (path, content) is one object. `mapInArrow` calls DecodeObjects with
+these rows. It reads the plan's slices of each object with FrameReader, as the data source does, but from memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from thermocline.tiered.objects import Data, ObjectInfo, ObjectSuffix, SegmentOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeObjects:
-    """The function of `mapInArrow`; pickled into every task. `slices`: those of each object, by its path."""
+    """The function for `mapInArrow`, pickled into every task. `slices` maps an object's path to its slices."""
 
     options: ReadOptions
     slices: Mapping[str, tuple[SegmentSlice, ...]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of the wanted rows; raises as FrameReader.read does."""
+        """Yield batches of the plan's rows in these objects. Raises the errors of FrameReader.read."""
         counts = TaskCounts()
         with plain_errors(), task_reported(self.options.metrics_address, lambda: counts, engine="s3a"):
             for batch in batches:
@@ -51,7 +51,7 @@ class DecodeObjects:
 
 
 class _OneObject:
-    """A store that holds one object, and is only read."""
+    """A read-only store with one object, in memory."""
 
     __slots__ = ("_content", "_key")
 
@@ -61,23 +61,23 @@ class _OneObject:
 
     async def get(self, key: str) -> bytes:
         """See ObjectStore."""
-        return bytes(self._held(key))
+        return bytes(self._content_of(key))
 
     async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
-        """See ObjectStore; a view instead of bytes, which saves a copy."""
-        content = self._held(key)
+        """See ObjectStore. Returns a view instead of bytes, to save a copy."""
+        content = self._content_of(key)
         if end > len(content):
             raise SegmentSizeError("the object ends before the range", key=key, start=start, end=end)
         return content[start:end]  # type: ignore[return-value]
 
     async def get_suffix(self, key: str, *, size_bytes: int) -> ObjectSuffix:
         """See ObjectStore."""
-        content = self._held(key)
+        content = self._content_of(key)
         return ObjectSuffix(data=bytes(content[-size_bytes:]), size_bytes=len(content))
 
     async def head(self, key: str) -> ObjectInfo:
         """See ObjectStore."""
-        return ObjectInfo(key=key, size_bytes=len(self._held(key)), etag="", modified_ms=0)
+        return ObjectInfo(key=key, size_bytes=len(self._content_of(key)), etag="", modified_ms=0)
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore."""
@@ -85,32 +85,32 @@ class _OneObject:
             yield await self.head(self._key)
 
     async def put(self, key: str, data: Data) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         self._refuse(key)
 
     async def create_if_absent(self, key: str, data: Data) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         self._refuse(key)
 
     async def delete(self, key: str) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         self._refuse(key)
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         self._refuse(" ".join(keys))
 
     async def remove_incomplete(self, prefix: str) -> int:
-        """Never."""
+        """Raise: the store is read-only."""
         self._refuse(prefix)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the store has no connection."""
 
-    def _held(self, key: str) -> memoryview:
+    def _content_of(self, key: str) -> memoryview:
         if key != self._key:
-            raise ObjectNotFoundError("only the objects with frames are at hand", key=key)
+            raise ObjectNotFoundError("a task has only its objects with frames", key=key)
         return self._content
 
     def _refuse(self, key: str) -> NoReturn:
-        raise UnsupportedRequestError("an object at hand is only read", key=key)
+        raise UnsupportedRequestError("the objects of a task are read-only", key=key)
