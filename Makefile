@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
-WORKERS ?= 2
+# Tests wait for a third of their time: three workers keep two cores busy.
+WORKERS ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
