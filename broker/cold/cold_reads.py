@@ -173,45 +173,45 @@ class ColdReads(Protocol):
 
 
 class NoColdTier:
-    """A broker without a cold tier: what is below the local minimum is gone."""
+    """A broker without a cold tier: messages below the local minimum are deleted. Every read returns at once."""
 
     def health(self) -> ColdHealth:
-        """There is none."""
+        """Return the state NONE."""
         return ColdHealth(state=ColdState.NONE)
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds:
-        """Nothing, and that is known."""
+        """Return an empty range: the cold tier has no message of the queue."""
         return ColdBounds(min_offset=QUEUE_START, end_offset=QUEUE_START)
 
     def held(self, pull: ColdPull) -> ColdPullResult | None:
-        """Nothing."""
+        """Return None: no records are held in memory."""
         return None
 
     async def pull(self, pull: ColdPull) -> ColdPullResult:
-        """Nothing."""
+        """Return no records; the next offset is that of the pull."""
         return ColdPullResult(records=(), message_count=0, next_offset=pull.offset)
 
     def reader_left(self, reader: str) -> None:
-        """Nothing is kept."""
+        """Do nothing: no state is kept for readers."""
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> QueueOffset | None:
-        """Nothing."""
+        """Return None: the queue has no cold message."""
         return None
 
     async def earliest_time_ms(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
-        """Nothing."""
+        """Return None: the queue has no cold message."""
         return None
 
     async def offset_by_time(self, search: ColdTimeSearch) -> QueueOffset | None:
-        """Nothing."""
+        """Return None: the queue has no cold message."""
         return None
 
     async def query_keys(self, query: ColdKeyQuery) -> list[ColdRecord]:
-        """Nothing."""
+        """Return no records."""
         return []
 
     async def view(self, physical_offset: PhysicalOffset) -> ColdRecord | None:
-        """Nothing."""
+        """Return None: no cold record starts there."""
         return None
 
 

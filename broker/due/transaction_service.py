@@ -94,7 +94,7 @@ class TransactionService:
                 logger.exception("check of transactions failed")
 
     async def check(self) -> int:
-        """Run one check round. Return its number of questions, with those for which no producer was connected.
+        """Run one check round. Return its number of questions, including those without a connected producer.
 
         Raises:
             MQError: The log accepts no writes, or the parking topic could not be created.

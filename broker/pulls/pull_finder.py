@@ -310,7 +310,7 @@ class PullFinder:
         return self._known_limits
 
     def _stepped(self, queue: ConsumeQueue, next_offset: QueueOffset) -> PullAnswer:
-        """Nothing up to `next_offset` is for this reader."""
+        """The answer of a pull that found no matching message below `next_offset`: the client pulls on from there."""
         return PullAnswer(
             ResponseCode.PULL_RETRY_IMMEDIATELY,
             GetStatus.NO_MATCHED_MESSAGE.value,

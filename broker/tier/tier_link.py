@@ -190,7 +190,7 @@ class TierLink:
         return await self._runs.pull(pull, self._incarnation_of(pull.topic))
 
     def reader_left(self, reader: str) -> None:
-        """Nothing more for this reader; see ColdReads."""
+        """Forget the runs of a reader that has left, and tell the tier process; see ColdReads."""
         self._runs.forget(reader)
         self._hub.tell(TIER_ROLE, HelperRequestCode.READER_LEFT, ReaderLeft(reader=reader))
 

@@ -32,8 +32,8 @@ async def find_start_offset(
     """Return the offset of the first pull.
 
     Raises:
-        UnavailableError: No broker returns the group's offset, or the offset by option, now. A guessed offset would
-            skip or repeat messages.
+        UnavailableError: No broker returns the group's offset now, or the offset that the option asks for. A guessed
+            offset would skip or repeat messages.
     """
     offset = await store.read(queue)
     if offset is not None:

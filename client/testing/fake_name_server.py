@@ -88,10 +88,10 @@ class FakeNameServer:
         return serve(command)
 
     def connection_opened(self, connection: Connection) -> None:
-        """Nothing to keep."""
+        """Do nothing: the fake keeps no state for connections."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """Nothing to keep."""
+        """Do nothing: the fake keeps no state for connections."""
 
     def _live_nodes(self) -> list[FakeNode]:
         return [node for node in self._nodes if node.name not in self.hidden_brokers]

@@ -112,23 +112,23 @@ class HadoopObjectStore:
             waiting += sorted(inside, reverse=True)
 
     async def put(self, key: str, data: Data) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         _refuse_to_write(key)
 
     async def create_if_absent(self, key: str, data: Data) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         _refuse_to_write(key)
 
     async def delete(self, key: str) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         _refuse_to_write(key)
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        """Never."""
+        """Raise: the store is read-only."""
         _refuse_to_write(" ".join(keys))
 
     async def remove_incomplete(self, prefix: str) -> int:
-        """Never."""
+        """Raise: the store is read-only."""
         _refuse_to_write(prefix)
 
     async def close(self) -> None:

@@ -110,7 +110,9 @@ def test_offsets_of_what_is_not_read_are_refused(tier: ColdTier) -> None:
     """They would be read over, and everything from its beginning."""
     tier.seal(flights("orders", 100, queue_count=1))
     for option in ("startingOffsets", "endingOffsets"):
-        with pytest.raises(InvalidRequestError, match=f"the offsets are of payments, which is not read option={option}"):
+        with pytest.raises(
+            InvalidRequestError, match=f"the offsets are of payments, which is not read option={option}"
+        ):
             plan(tier.url, **{option: '{"payments": {"0": 5}}'})
         other = {option: '{"orders": {"broker-b:0": 5}}'}
         with pytest.raises(InvalidRequestError, match=rf"queue broker-b:0, .* option={option} .*brokers=broker-a"):
