@@ -1,6 +1,7 @@
 """The fast inner loop, `make test-unit`: tests that start no program, chosen by what they use and where they are.
 
-A test belongs to it unless it has a marker of `MARKERS`, uses a fixture of `FIXTURES` or is in a folder of `FOLDERS`.
+A test belongs to it unless it has a marker of `MARKERS`, uses a fixture of `FIXTURES`, or is in a place of `FOLDERS` or
+`LONG`.
 While it runs, a test that starts a program other than this Python fails (`ProgramGuard`).
 """
 
@@ -34,13 +35,28 @@ FOLDERS = (
 )
 """Folders of `tests/` whose tests need whole brokers, servers, clients or Spark."""
 
+LONG = (
+    "broker/settings/test_official_settings.py",
+    "filters/test_official_filter.py",
+    "remoting/connections/test_stop_signals.py",
+    "tiered/bill",
+    "tiered/cost/test_budgeted_sealing.py",
+    "tiered/doctor",
+    "tiered/lookups/test_lookup_costs.py",
+    "tiered/packs/test_dead_bytes.py",
+    "tiered/purge",
+    "tiered/reading/test_first_byte_costs.py",
+    "tiered/scrub",
+    "tiered/sealing/test_local_files.py",
+)
+"""Folders and files whose tests compute for seconds each: whole tiers in memory, worked through time and damage."""
 
 TESTS = Path(__file__).parent
 
 
 def is_without_unit_tests(path: Path) -> bool:
-    """Whether a file or folder is in one of `FOLDERS`."""
-    return any(path.is_relative_to(TESTS / folder) for folder in FOLDERS)
+    """Whether a file or folder is in one of `FOLDERS` or `LONG`."""
+    return any(path.is_relative_to(TESTS / place) for place in (*FOLDERS, *LONG))
 
 
 def is_unit(item: pytest.Item) -> bool:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.unit_tests import ProgramGuard
+from tests.unit_tests import FOLDERS, LONG, TESTS, ProgramGuard
 
 
 def test_a_program_is_refused_during_a_test_and_a_python_is_not() -> None:
@@ -17,3 +17,7 @@ def test_a_program_is_refused_during_a_test_and_a_python_is_not() -> None:
             subprocess.run(["/bin/true"], check=True)
         subprocess.run([sys.executable, "-c", ""], check=True)
     subprocess.run(["/bin/true"], check=True)
+
+
+def test_the_places_that_are_left_out_exist() -> None:
+    assert [place for place in (*FOLDERS, *LONG) if not (TESTS / place).exists()] == []
