@@ -39,17 +39,23 @@ LONG = (
     "broker/settings/test_official_settings.py",
     "filters/test_official_filter.py",
     "remoting/connections/test_stop_signals.py",
+    "test_folders.py",
+    "test_layers.py",
+    "test_offset_types.py",
     "tiered/bill",
     "tiered/cost/test_budgeted_sealing.py",
     "tiered/doctor",
+    "tiered/indexes/test_birth_lookups.py",
     "tiered/lookups/test_lookup_costs.py",
     "tiered/packs/test_dead_bytes.py",
     "tiered/purge",
     "tiered/reading/test_first_byte_costs.py",
     "tiered/scrub",
     "tiered/sealing/test_local_files.py",
+    "tiered/test_golden_readers.py",
 )
-"""Folders and files whose tests compute for seconds each: whole tiers in memory, worked through time and damage."""
+"""Folders and files whose tests compute for seconds each: checks of the whole source, and whole tiers in memory that go
+through months or damage."""
 
 TESTS = Path(__file__).parent
 
