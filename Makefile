@@ -4,8 +4,7 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
-# Tests wait for a third of their time: three workers keep two cores busy.
-WORKERS ?= 3
+WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
