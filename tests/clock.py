@@ -1,6 +1,8 @@
-"""Clock: the wall clock of a test, which stands still until the test moves it."""
+"""Clock: the wall clock of a test, which stands still until the test moves it; and the real one."""
 
 from __future__ import annotations
+
+import time
 
 
 class Clock:
@@ -11,3 +13,8 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_ms
+
+
+def now_ms() -> int:
+    """The real wall clock, in ms since 1970: for tests with other processes."""
+    return time.time_ns() // 1_000_000

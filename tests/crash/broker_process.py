@@ -39,11 +39,6 @@ def cold_settings(files: str, folder: Path) -> dict[str, str]:
     return {"coldUrl": f"file://{folder}/cold", **FILES_GO_AT_ONCE} if files == GONE_AT_ONCE else {}
 
 
-def now_ms() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1_000_000
-
-
 class BrokerProcess:
     """`thermocline broker` on a free port, over one store directory. Later starts take the same port again."""
 

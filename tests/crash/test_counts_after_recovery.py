@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import now_ms
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from tests.waiting import until
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket

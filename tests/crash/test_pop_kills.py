@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.broker.popping import GROUP, TOPIC, Popped, batch_ack_body, changed_receipt, popped, receipt_fields
+from tests.clock import now_ms
 from tests.crash import wire
-from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
+from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
 from tests.waiting import until
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand

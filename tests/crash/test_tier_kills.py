@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import now_ms
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
 from tests.crash.mixed_load import KEYED, QUEUES, SMALL, MixedLoad
 from tests.crash.test_kill_nine import check_from_both_tiers, move_to_cold, write_log_files

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import now_ms
 from tests.crash import wire
-from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
+from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_record import MessageRecord

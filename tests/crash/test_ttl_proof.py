@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clock import now_ms
 from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, listed_keys
@@ -71,10 +71,6 @@ async def bucket(broker: BrokerProcess) -> AsyncIterator[ObjectStore]:
     store = await open_object_store(broker.properties["coldUrl"])
     yield store
     await store.close()
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 async def send(connection: ClientConnection, *numbers: int) -> None:

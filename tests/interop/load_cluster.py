@@ -8,7 +8,6 @@ survivors    one process of each language with another member of each, and the o
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,10 +55,6 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "transactionTimeOut": "3000",
     "transactionCheckInterval": "2000",
 }
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class LoadCluster:

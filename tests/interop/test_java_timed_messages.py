@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.clock import now_ms
 from tests.interop.cluster import Cluster
 from tests.interop.java_agent import JavaAgentError, SendAnswer, message_body
 from thermocline.remoting.handles.recall_handle import decode_recall_handle
@@ -55,10 +56,6 @@ def _set_recall(cluster: Cluster, value: str) -> None:
         "updateBrokerConfig", "-b", cluster.broker_address, "-k", "recallMessageEnable", "-v", value
     )
     assert "success" in printed, printed
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def produce(cluster: Cluster, topic: str, *, count: int, start: int = 0, **more: object) -> list[SendAnswer]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import now_ms
 from tests.fixtures_tools import have
 from tests.interop.go_agent import built_agent
-from tests.interop.load_cluster import LoadCluster, load_cluster, now_ms
+from tests.interop.load_cluster import LoadCluster, load_cluster
 from tests.interop.load_journal import JournalTail, Received
 from tests.interop.load_mix import GROUPS, POP_INVISIBLE_MS, TOPICS
 from tests.interop.load_progress import LoadProgress

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from tests.clock import now_ms
 from thermocline.client import AsyncProducer, Message, Producer
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.errors import IllegalOperationError, InvalidRequestError, MQError, UnavailableError
@@ -29,10 +29,6 @@ def broker() -> Iterator[FakeBroker]:
 def producer(broker: FakeBroker) -> Iterator[Producer]:
     with Producer(group="shop", namesrv=broker.namesrv_address) as producer:
         yield producer
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @pytest.mark.parametrize("kind", ["delay_ms", "deliver_at_ms"])

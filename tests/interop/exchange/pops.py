@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.clock import now_ms
 from tests.interop.cluster import OFFICIAL, Cluster
 from tests.interop.exchange.saved_offsets import saved_offsets
-from tests.interop.exchange.wall_clock import TooSlowError, wall_clock_ms
+from tests.interop.exchange.too_slow import TooSlowError
 from tests.interop.java_agent import ReceivedMessage
 from tests.interop.popping import OK, Popping, indexes, produce
 from tests.waiting import wait_until
@@ -45,14 +46,14 @@ class Pops:
         Raises:
             TooSlowError: The messages were visible again before that was done.
         """
-        self._visible_ms = wall_clock_ms() + invisible_ms
+        self._visible_ms = now_ms() + invisible_ms
         for topic, group, in_order in ((TOPIC, GROUP, False), (ORDERED_TOPIC, ORDERED_GROUP, True)):
             popping = Popping(cluster, topic, group)
             count = IN_ORDER if in_order else SENT
             for message in popping.pop_all(count, invisible_ms=invisible_ms, order=in_order):
                 if int(message.properties["index"]) % 2 == 0:
                     answer = popping.ack(message)
-                    if wall_clock_ms() >= self._visible_ms:
+                    if now_ms() >= self._visible_ms:
                         raise TooSlowError
                     assert answer == OK
 
@@ -71,7 +72,7 @@ class Pops:
         self._early = Popping(cluster, TOPIC, GROUP).pop() + Popping(cluster, ORDERED_TOPIC, ORDERED_GROUP).pop(
             order=True
         )
-        if wall_clock_ms() >= self._visible_ms:
+        if now_ms() >= self._visible_ms:
             raise TooSlowError
 
     def check(self, cluster: Cluster) -> None:

@@ -26,8 +26,8 @@ from tests.interop.exchange import pops, timers, transactions
 from tests.interop.exchange.messages import Messages
 from tests.interop.exchange.pops import Pops
 from tests.interop.exchange.timers import Timers
+from tests.interop.exchange.too_slow import TooSlowError
 from tests.interop.exchange.transactions import Transactions
-from tests.interop.exchange.wall_clock import TooSlowError
 from tests.interop.java_agent import JavaAgent
 from tooling.official_rocketmq import OfficialSoftware, RunningDaemon, official_broker, official_namesrv
 

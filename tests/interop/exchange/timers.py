@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.clock import now_ms
 from tests.interop.cluster import OFFICIAL, Cluster
-from tests.interop.exchange.wall_clock import wall_clock_ms
 from tests.waiting import wait_until
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.store.files.disk import RealDisk
@@ -43,7 +43,7 @@ class Timers:
         names = {"name": PRODUCER, "group": "timed-producers", "namesrv": cluster.namesrv, "topic": TOPIC}
         handle = None
         for number, each_ms in enumerate(delays_ms):
-            deliver_at_ms = wall_clock_ms() + each_ms
+            deliver_at_ms = now_ms() + each_ms
             (answer,) = cluster.agent.produce(
                 kind="sync", count=1, start=number, prefix=TOPIC, deliver_at_ms=deliver_at_ms, **names
             )
