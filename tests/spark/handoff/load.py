@@ -10,6 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from tests.clock import now_ms
 from tests.spark.handoff.cluster import Cluster
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.consumer.options import ConsumeFromWhere
@@ -22,11 +23,6 @@ Place = tuple[str, int, int]
 """Broker name, queue id, queue offset."""
 BODY_BYTES = 300
 DRAIN_TIMEOUT_S = 300
-
-
-def now_ms() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
