@@ -187,17 +187,20 @@ def _git(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def run_stage(tree: Path, name: str, tests: list[str]) -> bool:
-    """Whether a test notices the mutation in `tree`: one fails, or none ends in its time."""
+def run_stage(tree: Path, name: str, tests: list[str]) -> str | None:
+    """The first test that notices the mutation in `tree`; None if all pass."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", *tests]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=TIMEOUT_S[name], check=False
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S[name], check=False
         )
     except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+        return f"a test of {', '.join(tests)} does not end"
+    if done.returncode == 0:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return failed.group(1) if failed else f"pytest ended with {done.returncode}"
 
 
 def main() -> None:
@@ -228,11 +231,13 @@ def _try(tree: Path, number: int, mutation: Mutation) -> bool:
     path.write_text(mutation.apply(source))
     started = time.monotonic()
     try:
-        noticed = next((name for name, tests in stages(mutation.path) if run_stage(tree, name, tests)), None)
+        runs = ((name, run_stage(tree, name, tests)) for name, tests in stages(mutation.path))
+        noticed = next(((name, test) for name, test in runs if test), None)
     finally:
         path.write_text(source)
     place = f"{mutation.path}:{mutation.line}"
-    print(f"{number:3} {place:60} {noticed or 'SURVIVED':8} {time.monotonic() - started:6.0f} s", flush=True)
+    stage, test = noticed or ("SURVIVED", "")
+    print(f"{number:3} {place:60} {stage:8} {time.monotonic() - started:6.0f} s  {test}", flush=True)
     if noticed is None:
         before = source.splitlines()[mutation.line - 1]
         print(f"    - {before}\n    + {mutation.apply(source).splitlines()[mutation.line - 1]}", flush=True)
