@@ -70,7 +70,7 @@ def run_once(spark: SparkSession, cluster: Cluster, seed: int, folder: Path, *, 
     """One random hand-off; see the module's header."""
     random = Random(seed)
     topic, group = f"orders-{seed}", f"billing-{seed}"
-    ttl_ms = random.choice([None, None, 3_000, 8_000])
+    ttl_ms = random.choice([None, None, 1_000, 8_000])
     with AdminClient(namesrv=cluster.namesrv) as admin:
         queues = make_topic(admin, topic, random, ttl_ms=ttl_ms)
         if random.random() < 0.3:
