@@ -182,6 +182,7 @@ async def replay_through(
                 await asyncio.sleep(0.1)
                 minimums = await local_minimums(connection)
                 cold_count = sum(offset < minimums.get((TOPIC, queue_id), 0) for queue_id, offset in history.bodies)
+        connection.close()  # many outages last longer than the broker leaves a connection idle
         outage = make_outage(broker)
         async with make_replay("replay", name_server_address) as replay:
             for number in range(outages):
@@ -194,9 +195,10 @@ async def replay_through(
         async with contextlib.AsyncExitStack() as stack:
             async with outage_of(outage):
                 await stack.enter_async_context(newcomer)
+            connection = await ClientConnection.open(broker.address)
             await history.send(connection, BATCH)  # the log goes on behind history
+            connection.close()
             await check_whole(newcomer, history)
-        connection.close()
         assert await broker.stop() == 0
         broker.check_log()
     finally:
