@@ -1,11 +1,11 @@
 """Mutation check: whether the tests notice single changes of the code, chosen by a seed.
 
-    python -m tooling.mutation_check --seed 7 --count 40 [--only store tiered]
+    python -m tooling.mutation_check --seed 7 --count 40 [--only store tiered] [--until folder]
 
 Each mutation changes one operator, one literal or one call on one line of a function in FOLDERS. It is made in a
 worktree of its own, so the tree that is worked on stays as it is. Then tests run until one fails:
 
-    near     test files that are named after the module, and those that import it
+    near     test files that are named after the module or name it in their header, and those that import it
     folder   tests of the module's top-level folder
     broad    tests of all layers without servers: BROAD
 
@@ -39,6 +39,7 @@ BROAD = (
 NEAR_MAX = 12
 """Of the test files that import a module."""
 TIMEOUT_S = {"near": 300, "folder": 900, "broad": 2_400}
+STAGES = tuple(TIMEOUT_S)
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -171,7 +172,8 @@ def stages(path: str) -> Iterator[tuple[str, list[str]]]:
     module = path.removesuffix(".py").replace("/", ".")
     folder, _, name = module.rpartition(".")
     tests = [test for test in _git("ls-files", "tests") if Path(test).name.startswith("test_") and test.endswith(".py")]
-    named = [test for test in tests if Path(test).name == f"test_{name}.py"]
+    naming = _git("grep", "-l", "-F", f"`{path}`", "tests")
+    named = [test for test in tests if Path(test).name == f"test_{name}.py" or test in naming]
     importing = _git("grep", "-l", "-E", rf"thermocline\.({re.escape(module)}|{re.escape(folder)}) import", "tests")
     near = [*named, *(test for test in importing if test in tests and test not in named)][:NEAR_MAX]
     if near:
@@ -209,6 +211,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--only", nargs="*", default=list(FOLDERS), metavar="FOLDER", help="top-level folders")
+    parser.add_argument(
+        "--until", choices=STAGES, default=STAGES[-1], help="the last stage to try; default: %(default)s"
+    )
     arguments = parser.parse_args()
     tree = Path(tempfile.mkdtemp(prefix="mutations-")) / "tree"
     subprocess.run(["git", "worktree", "add", "--detach", str(tree)], cwd=ROOT, check=True, capture_output=True)
@@ -217,21 +222,22 @@ def main() -> None:
     survivors = 0
     try:
         for number, mutation in enumerate(choose(arguments.seed, arguments.count, arguments.only), start=1):
-            survivors += not _try(tree, number, mutation)
+            survivors += not _try(tree, number, mutation, arguments.until)
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True, capture_output=True)
         shutil.rmtree(tree.parent, ignore_errors=True)
     print(f"{arguments.count - survivors} of {arguments.count} noticed")
 
 
-def _try(tree: Path, number: int, mutation: Mutation) -> bool:
-    """Whether the mutation is noticed; prints what notices it."""
+def _try(tree: Path, number: int, mutation: Mutation, last_stage: str) -> bool:
+    """Whether the mutation is noticed by a stage up to `last_stage`; prints what notices it."""
     path = tree / mutation.path
     source = path.read_text()
     path.write_text(mutation.apply(source))
     started = time.monotonic()
     try:
-        runs = ((name, run_stage(tree, name, tests)) for name, tests in stages(mutation.path))
+        allowed = STAGES[: STAGES.index(last_stage) + 1]
+        runs = ((name, run_stage(tree, name, tests)) for name, tests in stages(mutation.path) if name in allowed)
         noticed = next(((name, test) for name, test in runs if test), None)
     finally:
         path.write_text(source)
