@@ -68,6 +68,16 @@ async def test_a_deleted_group_loses_its_offsets_when_asked_to(broker: ControlBr
     assert parts.tables.offsets.query("T", "H", 0) == 1
 
 
+async def test_a_deleted_group_loses_its_statistics(broker: ControlBroker) -> None:
+    stats = broker.parts.base.stats
+    for group in ("G", "H"):
+        broker.parts.tables.groups.find_or_create(group)
+        stats.add_get("T", group, 10, 100)
+    assert (await broker.ask(207, {"groupName": "G", "cleanOffset": "false"})).code == 0
+    assert stats.view("GROUP_GET_NUMS", "T@G") is None
+    assert stats.view("GROUP_GET_NUMS", "T@H") is not None
+
+
 async def test_a_group_can_be_kept_from_reading_a_topic(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
         fields = {"group": "G", "topic": "T"}
