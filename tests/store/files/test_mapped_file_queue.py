@@ -93,13 +93,15 @@ def test_refresh_follows_another_process() -> None:
     disk = make_files(0, 100)
     queue = queue_of(disk)
     queue.refresh()
-    held = queue.find(100)
+    removed, held = queue.find(0), queue.find(100)
     disk.remove(f"/log/{file_name(0)}")
     other = disk.open(f"/log/{file_name(200)}", create=True)
     other.allocate(FILE_BYTES)
     queue.refresh()
     assert (queue.start_offset, queue.end_offset) == (100, 300)
     assert queue.find(100) is held
+    with pytest.raises(AssertionError, match="is closed"):
+        removed.file.write_at(b"x", 0)  # no descriptor of it stays open
 
 
 def test_a_write_stays_within_its_file() -> None:
