@@ -228,6 +228,19 @@ async def test_index_objects_stay_true_and_hold_nothing_of_a_message() -> None:
             assert {bytes(each) for each in found} == wanted
 
 
+async def test_merges_wait_until_their_budget_has_paid_for_a_purge() -> None:
+    async with purging(MemoryObjectStore(), merge_bytes_per_second=10, merge_fan_in=2) as rig:
+        rig.send(120)
+        await rig.seal_own()
+        rig.expire_half(rig.segments[0])
+        report = await rig.tier.purger.purge(TOPIC)
+        for _ in range(4):
+            await rig.send_and_pack(10, topics=("beta",))
+        assert await rig.tier.merging.run_once() is None
+        rig.tier.hot.now_ms += report.written_bytes * 1_000 // 10
+        assert await rig.tier.merging.run_once() is not None
+
+
 async def test_readers_get_every_message_while_it_is_rewritten() -> None:
     """Some have begun to read a segment when it goes."""
     store, random = MemoryObjectStore(), Random(3)

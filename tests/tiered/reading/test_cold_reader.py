@@ -1,6 +1,6 @@
 """Cold reads give the answers of one endless list from which what is older than the cut was removed.
 
-Covers `tiered/reading/cold_pull.py`, `tiered/reading/read_ahead.py`, `tiered/reading/span_taker.py`,
+Covers `tiered/reading/cold_pull.py`, `tiered/reading/span_taker.py`,
 `tiered/segments/frame.py`, `tiered/segments/known_frames.py`, `tiered/segments/segment_entry.py`.
 """
 
