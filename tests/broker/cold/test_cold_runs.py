@@ -135,7 +135,10 @@ async def test_groups_and_filters_do_not_share() -> None:
     for offset in (0, 32):
         await pull(runs, pull_at(offset))
     assert runs.held(pull_at(64, group="other"), INCARNATION) is None
-    assert runs.held(replace(pull_at(64), codes=frozenset({1})), INCARNATION) is None
+    for filtered in (replace(pull_at(64), codes=frozenset({1})), replace(pull_at(64), expression="a = 1")):
+        assert runs.held(filtered, INCARNATION) is None
+        await runs.pull(filtered, INCARNATION)
+        assert tier.asked[-1] == filtered
     assert runs.held(pull_at(64), INCARNATION + 1) is None
     assert runs.held(pull_at(64), INCARNATION) is not None
 

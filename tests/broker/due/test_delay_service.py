@@ -177,6 +177,14 @@ async def test_progress_survives_a_restart(tmp_path: Path) -> None:
         assert b'"offsetTable":{1:1,2:1}' in data
 
 
+async def test_an_offset_that_its_queue_lacks_is_corrected(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"x")
+    delays = broker.parts.due.delays
+    delays.load(b'{"dataVersion":{"counter":20},"offsetTable":{1:64,2:0}}')
+    deliver_all(broker)
+    assert loads(delays.encode())["offsetTable"] == {1: 1, 2: 0}
+
+
 async def test_the_task_delivers_by_itself(broker: ControlBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thermocline.broker.due.delay_service.FIRST_PAUSE_MS", 1)
     monkeypatch.setattr("thermocline.broker.due.delay_service.PAUSE_MS", 1)

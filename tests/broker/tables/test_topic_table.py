@@ -1,6 +1,6 @@
 """The topic table: durable before use, shared writes, deletion, and what a time to live makes invisible.
 
-Covers `broker/tables/topic_journal.py`, `store/state/topic_births.py`.
+Covers `broker/tables/topic_journal.py`.
 """
 
 import asyncio

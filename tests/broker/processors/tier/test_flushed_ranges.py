@@ -5,6 +5,7 @@ Covers `broker/pulls/pull_request.py`, `broker/pulls/request_expressions.py`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,16 +29,13 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
         yield broker
 
 
+def processor_of(broker: DataBroker) -> FlushedRangesProcessor:
+    parts = broker.parts
+    return FlushedRangesProcessor(store=broker.store, topics=parts.tables.topics, visible=parts.reads.visible)
+
+
 async def ask(broker: DataBroker, topic: str = TOPIC) -> RemotingCommand:
-    wire = Wire(
-        Dispatcher(
-            [
-                FlushedRangesProcessor(
-                    store=broker.store, topics=broker.parts.tables.topics, visible=broker.parts.reads.visible
-                )
-            ]
-        )
-    )
+    wire = Wire(Dispatcher([processor_of(broker)]))
     command = RemotingCommand(code=PrivateRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": topic})
     wire.receive(command.encode())
     (answer,) = await wire.wait_commands()
@@ -97,6 +95,30 @@ async def test_queues_that_pulls_are_refused_are_left_out(broker: DataBroker) ->
         consumer.send(queue_id=queue_id)
     await broker.make_topic(TOPIC, queues=2)
     assert sorted(await ranges(broker)) == [0, 1]
+
+
+async def test_other_requests_are_served_between_many_queues(
+    broker: DataBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thermocline.broker.processors.tier.flushed_ranges.QUEUES_A_TURN", 2)
+    consumer = Consumer(broker)
+    await broker.make_topic(TOPIC, queues=8)
+    for queue_id in range(8):
+        consumer.send(queue_id=queue_id)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    command = RemotingCommand(code=PrivateRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": TOPIC})
+    counting = asyncio.create_task(count_turns())
+    answer = await processor_of(broker).flushed_ranges(Wire(Dispatcher([])).connection, command)
+    counting.cancel()
+    assert len(json.loads(bytes(answer.body))["queues"]) == 8
+    assert turns >= 4
 
 
 async def test_a_topic_that_is_not_there(broker: DataBroker) -> None:
