@@ -90,7 +90,7 @@ async def test_a_message_ends_among_the_dead_letters(broker: ControlBroker, more
     assert dead.properties["RETRY_TOPIC"] == "T"
     config = broker.parts.tables.topics.get("%DLQ%G")
     assert config is not None
-    assert (config.write_queue_nums, config.perm) == (1, 6)
+    assert (config.write_queue_nums, config.perm, config.topic_sys_flag) == (1, 6, 0)
     assert [queue.topic for queue in broker.arrived] == ["%DLQ%G"]
     assert broker.parts.base.stats.view("DLQ_PUT_NUMS", "T@G") is not None
 
