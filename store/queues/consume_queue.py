@@ -108,6 +108,8 @@ class ConsumeQueue:
         if tail:
             assert len(tail) % _UNIT_BYTES == 0
             assert self.tail_offset >= 0
+            first, last = UNIT.unpack_from(tail), UNIT.unpack_from(tail, len(tail) - _UNIT_BYTES)
+            assert len(tail) == _UNIT_BYTES or first[0] < last[0], "physical offsets rise with the queue offset"
             self._files.write(self, self.tail_offset, bytes(tail))
             tail.clear()
 
@@ -117,6 +119,12 @@ class ConsumeQueue:
     def tail_offset(self) -> QueueOffset:
         """The queue offset of the first unit that no file has yet."""
         return self.next_offset - len(self.tail) // _UNIT_BYTES
+
+    @property
+    def tail_log_end(self) -> PhysicalOffset:
+        """Where the record of the tail's last unit ends in the log. The tail is not empty, and has no filler."""
+        physical_offset, size_bytes, _ = UNIT.unpack_from(self.tail, len(self.tail) - _UNIT_BYTES)
+        return PhysicalOffset(physical_offset + size_bytes)
 
     @property
     def min_offset(self) -> QueueOffset:
@@ -201,4 +209,5 @@ class ConsumeQueue:
                 self._files.dirty.discard(self)
         self.next_offset = next_offset
         self._min_offset = min(self._min_offset, next_offset) if min_offset is None else min_offset
+        assert 0 <= self._min_offset <= next_offset
         self._min_log_offset = -1

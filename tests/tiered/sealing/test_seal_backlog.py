@@ -203,3 +203,15 @@ def test_plans_cover_each_record_once_and_hold_the_gate(
         backlog.account()
     assert covered == {queue_id: len(units) // UNIT.itemsize for (_, queue_id), units in store.units.items()}
     assert backlog.committed_offset() == len(store.log)
+
+
+def test_a_plan_is_not_committed_twice(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put("topic", 0, store_ms=1)
+    backlog = store.backlog(SealPolicy())
+    plan = backlog.plan("topic", flush_offset=len(store.log))
+    assert plan is not None
+    backlog.check_waits(plan)
+    backlog.committed(plan)
+    with pytest.raises(AssertionError, match="twice"):
+        backlog.check_waits(plan)
