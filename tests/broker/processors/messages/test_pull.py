@@ -27,7 +27,6 @@ from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.config.store_config import FlushDiskType
-from thermocline.store.queues.consume_queue import UNIT
 
 
 @pytest.fixture
@@ -144,12 +143,9 @@ async def test_tags_are_filtered_by_their_hash(broker: DataBroker) -> None:
 
 async def test_a_filter_looks_at_a_bounded_number_of_messages(broker: DataBroker) -> None:
     """Then it says how far it has come, and the client asks again from there."""
-    queue = broker.store.queues.find_or_create(TOPIC, 0)
     consumer = Consumer(broker)
-    consumer.send()
-    unit = UNIT.unpack(queue.tail)
-    for _ in range(2_000):
-        queue.append_unit(*unit)
+    for _ in range(2_001):
+        consumer.send()
     assert outcome(consumer.pull(0, subscription="Other")) == (20, "NO_MATCHED_MESSAGE", 800, 0, 2_001)
 
 
