@@ -74,7 +74,7 @@ def test_a_failed_flush_promises_nothing() -> None:
     assert store.recovery_offset == 0
 
 
-def test_no_room_for_units_promises_only_what_is_written() -> None:
+def test_no_room_for_units_promises_only_written_units() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     store.put(draft(queue_id=0))

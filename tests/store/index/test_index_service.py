@@ -96,7 +96,7 @@ def test_names_are_times_and_rise(disk: SimulatedDisk, store: MessageStore) -> N
     assert names == sorted(set(names))
 
 
-def test_only_what_is_flushed_is_filed(disk: SimulatedDisk, store: MessageStore) -> None:
+def test_only_flushed_records_are_indexed(disk: SimulatedDisk, store: MessageStore) -> None:
     put(store, 3)
     store.put(draft(properties=b"UNIQ_KEY\x01unflushed\x02"))
     index = open_index(store, disk)

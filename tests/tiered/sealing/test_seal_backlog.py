@@ -120,7 +120,7 @@ def test_expired_records_are_stepped_over(tmp_path: Path) -> None:
     assert backlog.committed_offset() == len(store.log)
 
 
-def test_a_queue_starts_at_what_is_left_of_its_files(tmp_path: Path) -> None:
+def test_a_queue_starts_at_its_first_remaining_file(tmp_path: Path) -> None:
     """Records that an earlier tier process stepped over as expired are in no catalog; their files may be gone."""
     store = LocalStore(tmp_path)
     for number in range(20):

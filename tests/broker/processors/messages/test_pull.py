@@ -330,7 +330,7 @@ async def test_the_wait_ends_with_its_time(broker: DataBroker) -> None:
     assert offsets(await other.answer_to(waiting)) == [1]
 
 
-async def test_a_filtered_wait_goes_on_behind_what_it_has_seen(broker: DataBroker) -> None:
+async def test_a_filtered_wait_goes_on_after_the_last_message_examined(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send()
     opaque = consumer.ask(1, sysFlag=6, suspendTimeoutMillis=1_000, subscription="Mine")
@@ -391,7 +391,7 @@ async def test_commit_counts_once_when_a_pull_waits(broker: DataBroker) -> None:
     assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 9
 
 
-async def test_sync_flush_shows_only_what_is_durable(tmp_path: Path) -> None:
+async def test_sync_flush_shows_only_durable_messages(tmp_path: Path) -> None:
     """Neither a pull nor one that waits sees a message before its sender may rely on it."""
     async with data_broker(tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         consumer = Consumer(broker)
