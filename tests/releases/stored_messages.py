@@ -11,8 +11,11 @@ from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 
 PLAIN, KEPT, FLEETING, AGAIN = "ReleasePlain", "ReleaseKept", "ReleaseFleeting", "ReleaseAgain"
-QUEUES = {PLAIN: 3, KEPT: 1, FLEETING: 1, AGAIN: 2}
-TTLS_MS = {KEPT: 3_600_000, FLEETING: 2_000}
+EXTENDED = "ReleaseExtended"
+"""Its first messages expired before its time to live was extended."""
+QUEUES = {PLAIN: 3, KEPT: 1, FLEETING: 1, AGAIN: 2, EXTENDED: 1}
+TTLS_MS = {KEPT: 3_600_000, FLEETING: 2_000, EXTENDED: 3_600_000}
+DELETED_KEY = "deleted"
 GROUP = "release-group"
 SENT, BODY_BYTES = 90, 1_500
 LOOKUPS = 25
@@ -38,9 +41,14 @@ class StoredMessages:
             await wire.make_topic(connection, topic, queues=queues, ttl_ms=TTLS_MS.get(topic))
         await wire.make_group(connection, GROUP)
         for number in range(5):
-            await wire.send(connection, AGAIN, number % 2, b"deleted")
+            await wire.send(connection, AGAIN, number % 2, b"deleted", properties=f"KEYS\x01{DELETED_KEY}\x02")
         await wire.delete_topic(connection, AGAIN)
         await wire.make_topic(connection, AGAIN, queues=QUEUES[AGAIN])
+        await wire.set_ttl(connection, EXTENDED, TTLS_MS[FLEETING])
+        for _ in range(3):
+            await wire.send(connection, EXTENDED, 0, b"expired")
+        await _until_all_expired(connection, EXTENDED, 3)
+        await wire.set_ttl(connection, EXTENDED, TTLS_MS[EXTENDED])
 
     async def leave(self, connection: ClientConnection, life: int) -> None:
         """Send messages of each kind, read them, and move the group."""
@@ -73,6 +81,7 @@ class StoredMessages:
             assert await read_encoded(connection, topic, queue_id) == expected, (topic, queue_id)
             assert await wire.min_offset(connection, topic, queue_id) == min(expected), (topic, queue_id)
             assert await wire.consumer_offset(connection, GROUP, topic, queue_id) == self.group_offsets[topic, queue_id]
+        assert await wire.patiently(lambda: wire.query_key_body(connection, AGAIN, DELETED_KEY)) == b""
         status = {
             topic["topic"]: topic.get("ttlMs") or None for topic in (await wire.tier_status(connection))["topics"]
         }
@@ -82,10 +91,7 @@ class StoredMessages:
             await self._check_lookups(connection, place)
 
     async def _check_expired(self, connection: ClientConnection, queue_id: int, end: int) -> None:
-        async def is_empty() -> bool:
-            return await wire.min_offset(connection, FLEETING, queue_id) == end
-
-        await wire.until_true(is_empty)
+        await _until_all_expired(connection, FLEETING, end)
         assert await read_encoded(connection, FLEETING, queue_id) == {}
 
     async def _check_lookups(self, connection: ClientConnection, place: Place) -> None:
@@ -105,6 +111,13 @@ class StoredMessages:
             lambda: wire.offset_by_time(connection, topic, queue_id, record.store_timestamp_ms, "lower")
         )
         assert found == first, f"{place} by time"
+
+
+async def _until_all_expired(connection: ClientConnection, topic: str, end: int) -> None:
+    async def is_empty() -> bool:
+        return await wire.min_offset(connection, topic, 0) == end
+
+    await wire.until_true(is_empty)
 
 
 def _decoded(encoded: bytes) -> MessageRecord:
