@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator
 
-from thermocline.remoting.frames import NOT_WHOLE, frame_end
+from thermocline.remoting.frames import INCOMPLETE_FRAME, frame_end
 from thermocline.remoting.socket_address import parse_address
 
 WINDOW = 64
@@ -57,7 +57,7 @@ async def _send(address: str, frames: Iterator[bytes], window: int, deadline_s: 
                 raise SendFailedError("the broker has closed the connection")
             buffer += data
             start = 0
-            while (end := frame_end(buffer, start)) != NOT_WHOLE:
+            while (end := frame_end(buffer, start)) != INCOMPLETE_FRAME:
                 if SUCCESS not in buffer[start:end]:
                     raise SendFailedError(f"a send failed: {bytes(buffer[start:end])!r}")
                 start, in_flight, answered = end, in_flight - 1, answered + 1

@@ -30,8 +30,8 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Default limit; the default of RocketMQ, too (com.rocketmq.remoting.frameMaxLength)."""
 
 
-NOT_WHOLE = -1
-"""The result of `frame_end` while bytes of the frame are missing."""
+INCOMPLETE_FRAME = -1
+"""Returned by `frame_end` if the buffer ends before the frame does."""
 
 _LENGTH_BYTES = LENGTH.size
 _FRAME_BYTES_MIN = HEADER_WORD.size
@@ -39,7 +39,7 @@ _unpack_length = LENGTH.unpack_from
 
 
 def frame_end(buffer: bytes | bytearray | memoryview, start: int = 0, frame_bytes_max: int = FRAME_BYTES_MAX) -> int:
-    """Return the position after the frame whose length word is at `start`, or NOT_WHOLE.
+    """Return the position after the frame whose length word is at `start`, or INCOMPLETE_FRAME.
 
     `decode_command` reads the frame without its length word: from `start + LENGTH.size` to the returned position.
 
@@ -50,10 +50,10 @@ def frame_end(buffer: bytes | bytearray | memoryview, start: int = 0, frame_byte
     try:
         (size_bytes,) = _unpack_length(buffer, start)
     except struct.error:  # the length word is incomplete
-        return NOT_WHOLE
+        return INCOMPLETE_FRAME
     if _FRAME_BYTES_MIN <= size_bytes <= frame_bytes_max:
         end: int = start + _LENGTH_BYTES + size_bytes
-        return end if end <= len(buffer) else NOT_WHOLE
+        return end if end <= len(buffer) else INCOMPLETE_FRAME
     if 0 <= size_bytes < _FRAME_BYTES_MIN:
         raise ProtocolError("the frame is too small for a header", size_bytes=size_bytes)
     raise FrameTooLargeError(size_bytes=size_bytes, size_bytes_max=frame_bytes_max)

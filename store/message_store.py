@@ -498,6 +498,7 @@ class MessageStore:
     def end_derived_sync(self, sync: DerivedSync, *, committed: bool) -> None:
         """Take notice of a round's end."""
         if committed:
+            assert sync.recovery_offset >= self.derived_rounds.recovery_offset, "a promise is not taken back"
             self.derived_rounds.recovery_offset = sync.recovery_offset
             self.derived_rounds.committed = sync.number
         else:

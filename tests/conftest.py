@@ -49,6 +49,9 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run tests marked `full` too, and `case_count` at its middle")
     parser.addoption("--unit", action="store_true", help="run only tests of `make test-unit` (tests/unit_tests.py)")
+    parser.addoption(
+        "--release", metavar="COMMIT", help="the earlier release that tests/releases/ takes for its partner"
+    )
     parser.addoption("--soak", action="store_true", help="run tests that use `case_count` at their largest counts")
 
 

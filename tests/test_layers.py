@@ -569,6 +569,6 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("localstack.minio", "tiered.s3", False),
     ],
 )
-def test_the_tables_mean_what_they_say(importer: str, imported: str, expected: bool) -> None:
+def test_the_tables_allow_and_forbid_imports(importer: str, imported: str, expected: bool) -> None:
     assert {importer, imported} - modules().keys() <= {"os.path"}
     assert may_import(importer, imported) is expected

@@ -51,7 +51,7 @@ def test_sectors_survive_one_by_one() -> None:
     }
 
 
-def test_an_older_content_may_be_what_survives() -> None:
+def test_an_older_content_may_survive() -> None:
     disk = new_disk()
     file = disk.open("/d/a", create=True)
     file.write_at(b"1", 0)

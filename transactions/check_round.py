@@ -1,22 +1,24 @@
-"""Check round: look at every open half message once, in their order, and have the producers of those asked who waited.
+"""Check round: examines every open half message once, in queue order, and makes the questions to producers.
 
-    younger than its immunity time   left as it is; one with a time of its own is put again once it holds back too much
-    asked `check_max` times          parked
-    else                             put again with one check more, and its producers are asked about that copy
+    younger than its immunity time   stays as it is; if the time is the message's own, a copy replaces the message once
+                                     it keeps too many log files or half messages (`_holds_back`)
+    checked `check_max` times        is parked
+    else                             a copy with one more check replaces it, and producers are asked about the copy
 
-An immunity time is the message's own (CHECK_IMMUNITY_TIME_IN_SECONDS), else the broker's (transactionTimeOut).
-A round sees what was stored before it began, so none of its own copies.
+The immunity time is the message's own (CHECK_IMMUNITY_TIME_IN_SECONDS), else the broker's (transactionTimeOut).
+A round examines the half messages that were stored before it began, so none of its own copies.
 
-Work is done in slices: so many messages or bytes, then the loop serves others. What a slice ended is noted in the log
-before it returns: a copy can only be decided after the one before it is known to be finished.
+A round is cut into slices, bounded by messages and bytes, so that the loop can serve requests in between. A slice
+writes its notes into the log before it returns: a copy may be decided only after the log has the end of the message
+that it replaces.
 
 Differences from Apache RocketMQ
-  - There a message that waits for its own immunity time is put again in every round, and each counts as a check, so one
-    that waits for longer than transactionCheckMax rounds is parked unasked. Here it stays where it is until
-    HELD_MESSAGES_MAX half messages, or a log file's length, have come behind it, or its file is wanted back; and only
-    questions count.
-  - There a half message older than the log's retention is parked. Here its log file is held, so it need not be.
-  - There the producer's clock says how old a message is, and one that is ahead of the broker's has it asked at once.
+  - RocketMQ puts a message that waits for its own immunity time again in every round, and counts that as a check, so a
+    message that waits for more than transactionCheckMax rounds is parked without a question. This broker leaves it
+    until HELD_MESSAGES_MAX half messages, or the bytes of a log file, were stored after it, or retention wants its
+    file; and it counts questions only.
+  - RocketMQ parks a half message that is older than the log's retention. This broker keeps its log file instead.
+  - RocketMQ computes a message's age from the producer's clock, so it asks at once if that clock is ahead.
 Source: TransactionalMessageServiceImpl.java (check), Apache RocketMQ 5.3.
 """
 
@@ -42,11 +44,11 @@ logger = logging.getLogger(__name__)
 SLICE_MESSAGES_MAX = 64
 SLICE_BYTES_MAX = 1 << 20
 HELD_MESSAGES_MAX = 100_000
-"""How many half messages may lie behind one that waits for its own immunity time: a restart looks at all of them."""
+"""How many half messages may follow one that waits for its own immunity time: a restart reads all of them."""
 
 
 class CheckBack(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the producers of a group: how did this transaction end? Named after the copy that was put."""
+    """A question to the producers of a group: how did this transaction end? Offsets are those of the newest copy."""
 
     producer_group: str
     half_offset: QueueOffset
@@ -58,12 +60,12 @@ class CheckBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckRound:
-    """One round. `step` until `is_done`; it may be given up at any time."""
+    """One round. Call `step` until `is_done`; a round may be abandoned between two steps."""
 
     def __init__(self, coordinator: TransactionCoordinator, store: MessageStore, *, now_ms: int) -> None:
         self.is_done = False
         self.needs_parking_topic = False
-        """Whether the next step needs the parking topic: make it, then set `has_parking_topic`."""
+        """True if the next step needs the parking topic: create it, then set `has_parking_topic`."""
         self.has_parking_topic = False
         self.asked_count = 0
         self._coordinator = coordinator
@@ -73,10 +75,10 @@ class CheckRound:
         self._position = coordinator.table.base
 
     def step(self) -> list[CheckBack]:
-        """Do one slice; the questions to be asked now.
+        """Examine one slice of half messages. Return the questions to send now.
 
         Raises:
-            MQError: The log takes no writes; what was done before is done, and its questions are asked again later.
+            MQError: The log takes no writes. Changes made before the error stay; a later round repeats their questions.
         """
         questions: list[CheckBack] = []
         size_bytes = 0
@@ -92,7 +94,7 @@ class CheckRound:
                 else:
                     size_bytes += half.record.size_bytes
                     try:
-                        if not self._look_at(half, questions):
+                        if not self._examine(half, questions):
                             break
                     except InvalidRequestError as error:  # a limit was lowered since it was sent
                         logger.error("half message cannot be put again half_offset=%d error=%s", half_offset, error)
@@ -104,8 +106,8 @@ class CheckRound:
         self.asked_count += len(questions)
         return questions
 
-    def _look_at(self, half: HalfMessage, questions: list[CheckBack]) -> bool:
-        """Do what is due for one half message; False when it has to wait for the parking topic."""
+    def _examine(self, half: HalfMessage, questions: list[CheckBack]) -> bool:
+        """Check, park, copy or drop one half message if that is due. Return False if the parking topic is needed."""
         coordinator = self._coordinator
         if not coordinator.is_live(half):
             coordinator.finish(half, TransactionState.ROLLED_BACK)

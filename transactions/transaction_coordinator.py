@@ -1,25 +1,27 @@
-"""Transaction coordinator: decides transactions, exactly once, and writes down that they are decided.
+"""Transaction coordinator: decides each transaction once, and writes notes of the decisions into the log.
 
     half message -> END_TRANSACTION -> commit: message into its real topic, then a note; roll back: a note
     notes        -> op messages, batched (op_message.py)
-    no decision  -> a round of checks puts the half message again and has its producers asked (check_round.py)
+    no decision  -> a check round puts the half message again and asks its producers (check_round.py)
 
-A decision counts when it is in the log: a commit by the committed message itself, a rollback by its op message. In
-memory the transaction is decided from then on, whatever offsets a later decision names: a message is committed once.
+A decision takes effect when it is in the log: a commit with the committed message, a rollback with its op message. From
+then on the table has the transaction as decided, whatever offsets a later decision names: a message is committed once.
 After a crash
-  - A committed message that no op message names is found by recovery, which reads the log's end anyway, and an op
-    message is written before anything else happens (settlement.py). This holds since the store promises where recovery
-    begins only after all notes were written (`before_promise`).
-  - A rollback whose op message was not written has no answer yet: the producers are asked again. One whose sender waits
-    for an answer is written at once.
-Progress in half and op queue is that of group CID_RMQ_SYS_TRANS, as Apache RocketMQ keeps it, so that broker can go on
-with this store. It is committed only when the log is durable up to the op messages that it depends on; until then the
-log files from the first unfinished half message on are held (`held_offset`).
+  - Recovery finds committed messages that no op message names, since it reads the end of the log, and writes their op
+    messages first (settlement.py). For this the store waits for all notes to be written before it records where
+    recovery begins (`before_promise`).
+  - A rollback whose op message was not written was not answered: the broker asks the producers again. If the sender
+    waits for an answer, the op message is written at once.
+The progress in the half queue and the op queue is stored as the consumer offsets of the group CID_RMQ_SYS_TRANS, as in
+Apache RocketMQ, so that both brokers can continue with the same store. It is committed only once the log is durable up
+to the op messages that it depends on. Until then local deletion keeps the log files from the first unfinished half
+message on (`held_offset`).
 
-A full disk pauses the log. Decisions and notes pass all the same: they end what was accepted, and let its files go. So
-do copies, when files would go but for open half messages (`release_below`).
+A full disk pauses the log. Decisions and notes are still appended: they end accepted transactions, so that log files
+can be deleted. So are copies of open half messages, if only these keep log files (`release_below`).
 
-Deleted topics: a half message for a topic that was deleted since, made again or not, is dropped when its turn comes.
+Deleted topics: a half message whose topic was deleted after it was sent is dropped when it is decided or checked, even
+if the topic exists again.
 Owner: the hot process's event loop.
 Source: TransactionalMessageServiceImpl.java, EndTransactionProcessor.java, Apache RocketMQ 5.3.
 """
@@ -69,7 +71,7 @@ STATES = {Decision.COMMIT: TransactionState.COMMITTED, Decision.ROLL_BACK: Trans
 
 
 class EndRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer's decision, and the half message that it names."""
+    """A producer's decision about a half message."""
 
     decision: Decision
     producer_group: str
@@ -78,13 +80,14 @@ class EndRequest(msgspec.Struct, frozen=True, kw_only=True):
     physical_offset: PhysicalOffset
     """Place of the half message in the log."""
     is_checked: bool
-    """Whether the producer answers a check."""
+    """True for the answer to a check."""
     waits: bool
-    """Whether a client waits for an answer: then a rollback is in the log on return."""
+    """True if a client waits for the answer: a rollback is then in the log before `end` returns."""
 
 
 class TransactionCoordinator:
-    """See the module. Nothing may put half messages beside `prepared`, or end them, but this."""
+    """See the module. The only writer of the half queue and the op queue, except for new half messages: their sender
+    puts them and calls `prepared`."""
 
     def __init__(
         self,
@@ -100,8 +103,8 @@ class TransactionCoordinator:
         called when transactions begin and end."""
         self.config = config
         self.table = table
-        self.ops_waiting: Callable[[], None] = _nobody_writes
-        """Called when a first note waits, and when there are enough for a message."""
+        self.on_notes_waiting: Callable[[], None] = _ignore_notes
+        """Called when the first note is added, and when the notes fill an op message."""
         self._store = store
         self._put = put
         self._clock = clock
@@ -111,19 +114,19 @@ class TransactionCoordinator:
         self._wanted_offset = LOG_START
         self._is_closed = False
         self.progress = (table.base, table.op_offset)
-        """Half and op queue offset up to which everything is finished and durable."""
+        """Half queue offset below which all half messages have ended, durably; and the op queue offset of the same."""
         store.before_promise = self._write_before_promise
 
-    # -- what is asked -------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def half_queue(self) -> ConsumeQueue | None:
-        """The half messages; None before the first."""
+        """The queue of half messages; None before the first one was sent."""
         return self._store.queues.find(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
 
     @property
     def held_offset(self) -> PhysicalOffset | None:
-        """The physical offset below which the log has no half message that is needed; None when none is."""
+        """Physical offset of the first half message that is still needed; None if there is none."""
         queue = self.half_queue
         if queue is None:
             return None
@@ -132,27 +135,28 @@ class TransactionCoordinator:
 
     @property
     def is_release_wanted(self) -> bool:
-        """Whether log files would go if no open half message were in them."""
+        """Whether retention would delete log files if no open half message were in them."""
         held_offset = self.held_offset
         return held_offset is not None and self.is_wanted(held_offset)
 
     def is_wanted(self, physical_offset: PhysicalOffset) -> bool:
-        """Whether the log file with this offset would go if it were not held here."""
+        """Whether retention would delete the log file that contains this offset, except for open half messages."""
         return physical_offset < self._wanted_offset
 
     def release_below(self, physical_offset: PhysicalOffset) -> None:
-        """Set the offset below which the log would be deleted now if it were not held here; call it repeatedly."""
+        """Set the offset below which retention would delete the log now, except for open half messages. Call this in
+        every round of retention."""
         self._wanted_offset = physical_offset
 
     def catch_up(self) -> QueueOffset:
-        """Take notice of half messages put since; the half queue's end."""
+        """Add half messages that were put since the last call to the table. Return the end of the half queue."""
         queue = self.half_queue
         if queue is not None:
             self.table.extend(queue.next_offset)
         return self.table.end
 
-    def publish(self) -> bool:
-        """Move `progress` up to the durable ends; True if it moved. To be called now and then."""
+    def advance_progress(self) -> bool:
+        """Move `progress` up to what the durable log contains; return True if it moved. Call it about once a second."""
         flush_offset = self._store.commit_log.flush_offset
         before = self.progress
         while self._unflushed and self._unflushed[0][0] <= flush_offset:
@@ -160,21 +164,21 @@ class TransactionCoordinator:
             self.progress = (half_offset, op_offset)
         return self.progress != before
 
-    # -- what happens to half messages ---------------------------------------------------------------------------------
+    # -- half messages -------------------------------------------------------------------------------------------------
 
     def prepared(self, real_topic: str) -> None:
-        """A half message was put."""
+        """Count a new half message for `real_topic`. Call this after the message was put."""
         self._count_open(real_topic, 1)
 
     def end(self, request: EndRequest) -> None:
-        """Take a decision. One that repeats an earlier one changes nothing; while that is known, it is confirmed.
+        """Carry out a decision. A repeated decision changes nothing, and succeeds while the first one is remembered.
 
         Raises:
-            InvalidRequestError: It names no half message, or another than it says.
-            IllegalOperationError: It comes later than the half message's own immunity time and not by a check, or the
-                transaction has ended, with the other decision or so long ago that it is unknown.
-            TopicNotFoundError: The message's topic was deleted; the transaction is over.
-            MQError: The message could not be put: as MessageStore.put. The transaction is open as before.
+            InvalidRequestError: There is no half message at these offsets, or its group is another one.
+            IllegalOperationError: The decision comes after the half message's own immunity time and does not answer a
+                check; or the transaction has ended with the other decision, or so long ago that it was forgotten.
+            TopicNotFoundError: The message's topic was deleted; the transaction has ended.
+            MQError: The message could not be put, as MessageStore.put. The transaction is still open.
         """
         half = self._named(request)
         assert half.origin is not None
@@ -190,10 +194,10 @@ class TransactionCoordinator:
             self.write_ops()
 
     def resume(self, record: MessageRecord) -> None:
-        """Have the producers of a parked, or an open, message asked again, as if they never were.
+        """Reopen a parked transaction, or restart the checks of an open one, with its count of checks at 0.
 
         Raises:
-            InvalidRequestError: The record is of no transaction.
+            InvalidRequestError: The record is no half message and no parked one.
             IllegalOperationError: The transaction is decided.
             TopicNotFoundError: The message's topic was deleted.
             MQError: It could not be put: as MessageStore.put.
@@ -218,9 +222,9 @@ class TransactionCoordinator:
         self.write_ops()
 
     def put_copy(self, half: HalfMessage, *, check_times: int) -> PutResult:
-        """Put a half message again; this copy stands for it from now on. Raises as MessageStore.put.
+        """Put a copy of a half message, which replaces it in the table. Raises as MessageStore.put.
 
-        `write_ops` has to follow before anything can be decided.
+        Call `write_ops` before the next decision.
         """
         with self._passing(if_wanted=True):
             result = self._put(half.copy(check_times=check_times))
@@ -231,21 +235,21 @@ class TransactionCoordinator:
         return result
 
     def park(self, half: HalfMessage) -> None:
-        """Give up asking. Raises as MessageStore.put."""
+        """Stop the checks of a half message and move it to the parking topic. Raises as MessageStore.put."""
         with self._passing(if_wanted=True):
             self._put(half.parked())
         self.finish(half, TransactionState.PARKED)
 
     def finish(self, half: HalfMessage, state: TransactionState) -> None:
-        """An open half message has ended like this."""
+        """Record in the table how an open half message ended, and add a note."""
         had_notes = bool(self.table.buffer)
         self.table.finish(half.record.queue_offset, state, now_ms=self._clock())
         self._count_open(half.real_topic, -1)
         if not had_notes or self.table.buffer.size_bytes >= self.config.op_bytes_max:
-            self.ops_waiting()
+            self.on_notes_waiting()
 
     def is_live(self, half: HalfMessage) -> bool:
-        """Whether the topic that the message is for is the one that it was sent to."""
+        """Whether the message's topic was not deleted since the message was sent."""
         return self._store.incarnations.is_live(half.real_topic, half.record.physical_offset)
 
     def read_half(self, half_offset: QueueOffset) -> HalfMessage | None:
@@ -258,7 +262,7 @@ class TransactionCoordinator:
     # -- notes ---------------------------------------------------------------------------------------------------------
 
     def write_ops(self) -> None:
-        """Put all notes into the log. Raises as MessageStore.put; what is not written waits on."""
+        """Put all notes into the log, as op messages. Raises as MessageStore.put; the remaining notes are kept."""
         buffer = self.table.buffer
         host = self._store.store_host
         for half_offsets, body in buffer.bodies(bytes_max=self.config.op_bytes_max):
@@ -273,19 +277,19 @@ class TransactionCoordinator:
             self._unflushed.append((self._store.commit_log.append_offset, *after))
 
     def close(self) -> None:
-        """Write what waits; take no decisions from now on. A failure is logged: then the store does not stop cleanly,
-        and recovery finds what was not written."""
+        """Write the remaining notes. Call this after the last decision. A failure is logged: the store then does not
+        stop cleanly, and recovery finds the committed messages without a note."""
         if self._is_closed:
             return
         try:
             self.write_ops()
         except MQError as error:
             logger.error("notes of ended transactions not written notes=%d error=%s", len(self.table.buffer), error)
-        self.publish()
+        self.advance_progress()
         self._is_closed = True
 
     def _write_before_promise(self) -> None:
-        """The store is about to promise that recovery need not read records before the log's end."""
+        """Write all notes before the store records that recovery begins at the present end of the log."""
         if not self.table.buffer:
             return
         if self._is_closed:
@@ -321,18 +325,19 @@ class TransactionCoordinator:
             raise TopicNotFoundError("the message's topic was deleted", topic=half.real_topic)
         if decision is Decision.COMMIT:
             if self._has_unwritten_move:
-                # A commit in the log would speak for its copy alone, and the one before it would be asked again.
+                # Recovery would take the commit as the end of this copy alone, and the broker would check the one
+                # before it again.
                 self.write_ops()
             with self._passing():
                 self._put(half.committed())
         self.finish(half, STATES[decision])
 
     def _passing(self, *, if_wanted: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Puts in this block pass while the log is paused for a full disk."""
+        """Allow puts in this block although the log is paused for a full disk."""
         if if_wanted and not self.is_release_wanted:
             return contextlib.nullcontext()
         return self._store.commit_log.let_through(DISK_NEARLY_FULL)
 
 
-def _nobody_writes() -> None:
-    """Notes wait until a caller runs `write_ops`."""
+def _ignore_notes() -> None:
+    """Default of `on_notes_waiting`: the caller runs `write_ops` itself."""

@@ -59,6 +59,7 @@ class MessagePath:
             call_soon=asyncio.get_running_loop().call_soon,
             sends_waiting_max=lambda: settings.broker.sends_waiting_max,
             send_wait_ms_max=lambda: settings.broker.send_wait_ms_max if settings.broker.fast_failure else INT_MAX,
+            rates=base.stats.rates,
         )
         targets = SendTargets(tables.topics, tables.static_topics, store.queues)
         self._pulls = _make_pulls(base, tables, reads, cluster, long_polling=long_polling, near_bytes=near_bytes)

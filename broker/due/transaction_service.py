@@ -74,7 +74,7 @@ class TransactionService:
         self._persister = persister
         self._clock = clock
         self._coordinator = transactions
-        self._coordinator.ops_waiting = self._schedule_ops
+        self._coordinator.on_notes_waiting = self._schedule_ops
         self._loop = asyncio.get_running_loop()
         self._ops_timer: asyncio.TimerHandle | None = None
         self._counts_due_ms = 0
@@ -115,14 +115,14 @@ class TransactionService:
 
     def step(self, now_ms: int) -> None:
         """Commit the durable progress. Request a save of the counts if they changed and their interval is over."""
-        self.publish()
+        self.commit_progress()
         if self._transaction_counts.changes.is_unsaved and now_ms >= self._counts_due_ms:
             self._counts_due_ms = now_ms + self._settings.broker.transaction_counts_interval_ms
             self._persister.request(transaction_counts.FILE_NAME)
 
-    def publish(self) -> None:
+    def commit_progress(self) -> None:
         """Commit the durable progress to the consumer offsets."""
-        if self._coordinator.publish():
+        if self._coordinator.advance_progress():
             half_offset, op_offset = self._coordinator.progress
             offsets = self._offsets
             offsets.commit(TRANSACTION_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_offset)
@@ -134,7 +134,7 @@ class TransactionService:
             self._ops_timer.cancel()
             self._ops_timer = None
         self._coordinator.close()
-        self.publish()
+        self.commit_progress()
 
     # -- questions -----------------------------------------------------------------------------------------------------
 

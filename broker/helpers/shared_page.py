@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.records.crc32 import crc32
 
 PAGE_BYTES = 4096
@@ -61,6 +61,7 @@ class SharedPage:
         self._generation = generation
         self._build_id = build_id
         self._sequence = 0
+        self._flush_offset = LOG_START
 
     @classmethod
     def create(cls, path: Path, *, generation: int, build_id: int) -> Self:
@@ -106,6 +107,8 @@ class SharedPage:
         """Write all words at once."""
         assert min_offset <= append_offset
         assert flush_offset <= append_offset
+        assert flush_offset >= self._flush_offset, "helpers have acted upon the last one"
+        self._flush_offset = flush_offset
         self._sequence += 1
         words = WORDS.pack(self._sequence, self._generation, self._build_id, append_offset, flush_offset, min_offset)
         self._mapping[:RECORD_BYTES] = words + CHECK.pack(CHECK_SALT ^ crc32(words))
@@ -122,6 +125,8 @@ class SharedPage:
             (check,) = CHECK.unpack_from(record, WORDS.size)
             sequence, generation, build_id, append_offset, flush_offset, min_offset = WORDS.unpack(words)
             if sequence > 0 and check == CHECK_SALT ^ crc32(words):
+                assert flush_offset <= append_offset, "as it was published"
+                assert min_offset <= append_offset
                 return Watermarks(
                     generation=generation,
                     build_id=build_id,

@@ -24,6 +24,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from thermocline.broker.pulls import LongPolling
+from thermocline.broker.stats import StoreRates
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import BrokerBusyError
@@ -60,11 +61,15 @@ class Acknowledgements:
         call_soon: Callable[[Callable[[], None]], object],
         sends_waiting_max: Callable[[], int],
         send_wait_ms_max: Callable[[], int],
+        rates: StoreRates,
     ) -> None:
         """`clock`: wall clock in ms, for deadlines; `call_soon` runs a function later in the loop.
 
-        `sends_waiting_max`: asked again for each chunk; `send_wait_ms_max`: for each tick.
+        `sends_waiting_max`: asked again for each chunk; `send_wait_ms_max`: for each tick. `rates`: counts put
+        times, once for all messages of a chunk, a round or a request.
         """
+        self._store_clock = store.clock
+        self._rates = rates
         self._log = store.commit_log
         self._gate = store.flush
         self._long_polling = long_polling
@@ -130,15 +135,29 @@ class Acknowledgements:
     ) -> None:
         """Answer what the fast path stored of one connection's chunk; `replies` are whole frames."""
         if not self.waits_for_flush:
+            if (elapsed_ms := self._clock() - self._store_clock.last_ms) > 0:
+                self._rates.add_put_time(elapsed_ms, len(queues))
+            else:
+                self._rates.put_at_once_count += len(queues)
             if replies:
                 connection.write(replies[0] if len(replies) == 1 else b"".join(replies))
             self._long_polling.arrived(queues)
-            return
+        else:
+            self._answer_chunk_later(connection, replies, queues, append_end)
 
+    def _answer_chunk_later(
+        self,
+        connection: Connection,
+        replies: Sequence[bytes],
+        queues: Sequence[ConsumeQueue],
+        append_end: PhysicalOffset,
+    ) -> None:
+        stored_ms = self._store_clock.last_ms
         self._waiting_count += len(replies)
 
         def flushed(status: PutStatus) -> None:
             self._waiting_count -= len(replies)
+            self._count_put(stored_ms, len(queues))
             frames = replies if status is PutStatus.PUT_OK else with_status(replies, status)
             if frames:
                 connection.write(b"".join(frames))
@@ -151,15 +170,28 @@ class Acknowledgements:
     ) -> None:
         """Answer what the fast path stored of many connections' frames."""
         if not self.waits_for_flush:
+            if (elapsed_ms := self._clock() - self._store_clock.last_ms) > 0:
+                self._rates.add_put_time(elapsed_ms, len(queues))
+            else:
+                self._rates.put_at_once_count += len(queues)
             for connection, frame in answers:
                 connection.write_now(frame)
             self._long_polling.arrived(queues)
-            return
+        else:
+            self._answer_frames_later(answers, queues, append_end)
 
+    def _answer_frames_later(
+        self,
+        answers: Sequence[tuple[Connection, bytes]],
+        queues: Sequence[ConsumeQueue],
+        append_end: PhysicalOffset,
+    ) -> None:
+        stored_ms = self._store_clock.last_ms
         self._waiting_count += len(answers)
 
         def flushed(status: PutStatus) -> None:
             self._waiting_count -= len(answers)
+            self._count_put(stored_ms, len(queues))
             for connection, frame in answers:
                 connection.write(frame if status is PutStatus.PUT_OK else with_status((frame,), status)[0])
             self._long_polling.arrived(queues)
@@ -167,16 +199,26 @@ class Acknowledgements:
         self._wait(append_end, flushed)
 
     def answer(
-        self, connection: Connection, response: RemotingCommand | None, *, append_end: PhysicalOffset, waits: bool
+        self,
+        connection: Connection,
+        response: RemotingCommand | None,
+        *,
+        append_end: PhysicalOffset,
+        waits: bool,
+        count: int = 1,
     ) -> RemotingCommand | None:
-        """The answer to send now for a put of ordinary code; None when it is answered later, or never (one-way)."""
+        """The answer to send now for `count` messages that ordinary code has just put; None when it is answered later,
+        or never (one-way)."""
+        stored_ms = self._store_clock.last_ms
         if response is None or not waits or not self.waits_for_flush:
+            self._count_put(stored_ms, count)
             return response
 
         self._waiting_count += 1
 
         def flushed(status: PutStatus) -> None:
             self._waiting_count -= 1
+            self._count_put(stored_ms, count)
             if status is not PutStatus.PUT_OK:
                 response.code = STATUS_CODES[status]
                 response.remark = status.value
@@ -201,6 +243,10 @@ class Acknowledgements:
             self._long_polling.arrived(queues)
         else:
             self._wait(self._log.append_offset, lambda _: self._long_polling.arrived(queues))
+
+    def _count_put(self, stored_ms: int, count: int) -> None:
+        """Count the put time of `count` messages that are acknowledged now."""
+        self._rates.add_put_time(self._clock() - stored_ms, count)
 
     def _wait(self, offset: PhysicalOffset, callback: Callable[[PutStatus], None]) -> None:
         self._gate.wait(offset, callback, deadline_ms=self._clock() + self._timeout_ms)

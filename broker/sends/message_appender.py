@@ -53,9 +53,9 @@ class MessageAppender:
             raise
         self._stats.add_put(draft.topic, 1, result.size_bytes)
         if self._waits_for_flush:
-            self._store.flush.wait(result.end_offset, lambda status: self._grown(draft))
+            self._store.flush.wait(result.end_offset, lambda _: self._stored(draft, result))
         else:
-            self._grown(draft)
+            self._stored(draft, result)
         return result
 
     async def append_and_wait(self, draft: MessageDraft) -> tuple[PutResult, PutStatus]:
@@ -87,7 +87,9 @@ class MessageAppender:
             raise ServiceUnavailableError(status.value)
         return result
 
-    def _grown(self, draft: MessageDraft) -> None:
+    def _stored(self, draft: MessageDraft, result: PutResult) -> None:
+        """The message is as safe as the broker makes messages: count its put time, show it to pulls."""
+        self._stats.rates.add_put_time(self._store.clock.now_ms() - result.store_timestamp_ms, 1)
         queue = self._store.queues.find(draft.topic, draft.queue_id)
         if queue is not None:
             self._arrived((queue,))

@@ -2,12 +2,14 @@
 
 One sample a second, 601 kept. A rate over s seconds is shown once s + 1 samples exist; before that its place in the
 text is empty, as Apache RocketMQ's runtime information has it (`"putTps": "0.0 1.09 "`: no 600 seconds have passed
-yet). Put times fall into 13 buckets that are shown for the last whole minute.
+yet). Put times, from the store time of a message to its acknowledgement, are counted twice for a minute: in 13 buckets
+that are shown, and in 76 finer ones of which percentiles are computed. What is shown is of the last whole minute.
 Owner: the hot process's event loop.
 Source: store/StoreStatsService.java, Apache RocketMQ 5.3.
 """
 
-from bisect import bisect_right
+import itertools
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import NamedTuple
 
@@ -36,6 +38,12 @@ BUCKET_NAMES = (
 )
 assert len(BUCKET_NAMES) == len(BUCKET_LIMITS_MS) + 1
 
+FINE_STEPS_MS = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1_000, 9))
+"""Width and number of the finer buckets."""
+FINE_LIMITS_MS = tuple(itertools.accumulate(step for step, count in FINE_STEPS_MS for _ in range(count)))
+"""Upper limits in ms, inclusive, of all finer buckets but the last."""
+assert FINE_LIMITS_MS[-1] == 10_000
+
 
 class RateSample(NamedTuple):
     """Totals at a time."""
@@ -56,10 +64,13 @@ class StoreRates:
         "_buckets",
         "_buckets_shown",
         "_buckets_since_ms",
+        "_fine_buckets",
+        "_fine_buckets_shown",
         "_samples",
         "found_times",
         "get_time_max_ms",
         "missed_times",
+        "put_at_once_count",
         "put_bytes",
         "put_count",
         "put_failed_times",
@@ -74,6 +85,8 @@ class StoreRates:
         self.put_count = 0
         self.put_bytes = 0
         self.put_failed_times = 0
+        self.put_at_once_count = 0
+        """Messages of this minute that took no measurable time; a caller may add to it in place of `add_put_time`."""
         self.found_times = 0
         self.transferred_bytes = 0
         self.missed_times = 0
@@ -86,10 +99,17 @@ class StoreRates:
         self._buckets = [0] * len(BUCKET_NAMES)
         self._buckets_shown = [0] * len(BUCKET_NAMES)
         self._buckets_since_ms = now_ms
+        self._fine_buckets = [0] * (len(FINE_LIMITS_MS) + 1)
+        self._fine_buckets_shown = [0] * (len(FINE_LIMITS_MS) + 1)
 
     def add_put_time(self, elapsed_ms: int, count: int) -> None:
-        """Note that `count` messages took `elapsed_ms` from request to stored."""
+        """Note that `count` messages took `elapsed_ms`; once for all messages that were acknowledged together. A time
+        below 0, as after the wall clock was set back, counts as 0."""
+        if elapsed_ms <= 0:
+            self.put_at_once_count += count
+            return
         self._buckets[bisect_right(BUCKET_LIMITS_MS, elapsed_ms)] += count
+        self._fine_buckets[bisect_left(FINE_LIMITS_MS, elapsed_ms)] += count
         if elapsed_ms > self.put_time_max_ms:
             self.put_time_max_ms = elapsed_ms
 
@@ -108,7 +128,11 @@ class StoreRates:
                 )
             )
         if now_ms - self._buckets_since_ms >= DISTRIBUTION_INTERVAL_MS:
+            self._buckets[0] += self.put_at_once_count
+            self._fine_buckets[0] += self.put_at_once_count
+            self.put_at_once_count = 0
             self._buckets_shown, self._buckets = self._buckets, [0] * len(BUCKET_NAMES)
+            self._fine_buckets_shown, self._fine_buckets = self._fine_buckets, [0] * (len(FINE_LIMITS_MS) + 1)
             self._buckets_since_ms = now_ms
 
     def runtime_info(self) -> dict[str, str]:
@@ -149,13 +173,12 @@ class StoreRates:
         return " ".join("" if rate is None else str(rate) for rate in rates)
 
     def _percentile(self, share: float) -> float:
-        """The percentile of put times in ms, interpolated between the limits of its bucket."""
-        total = sum(self._buckets_shown)
+        """The percentile of put times in ms, interpolated between the limits of its finer bucket; 10 s when above."""
+        total = sum(self._fine_buckets_shown)
         wanted = int(total * share)
         passed = 0
         lower = 0
-        for index, count in enumerate(self._buckets_shown[: len(BUCKET_LIMITS_MS)]):
-            upper = BUCKET_LIMITS_MS[index]
+        for upper, count in zip(FINE_LIMITS_MS, self._fine_buckets_shown, strict=False):
             if wanted <= passed + count:
                 return lower + ((upper - lower) * (wanted - passed) / count if count else 0.0)
             passed += count

@@ -90,6 +90,7 @@ class DropOldest:
         if border <= log.min_offset:
             return gate
         dropped = [lost async for lost in self._lost_below(border, waiting)]
+        assert all(lost.message_count > 0 for lost in dropped)
         self._ranges.add(dropped)
         if dropped:
             try:
@@ -101,6 +102,7 @@ class DropOldest:
             self._tell(dropped)
             self._log(dropped, border)
         assert gate.committed_offset is not None
+        assert border % log.file_bytes == 0, "whole files go"
         return replace(gate, committed_offset=max(gate.committed_offset, border))
 
     async def _waiting_below(self, border: PhysicalOffset) -> AsyncIterator[_Waiting]:

@@ -1,14 +1,15 @@
-"""FaultTolerantPipeline: a send pipeline that leaves slow and failing brokers alone, with `send_latency_fault_enable`.
+"""FaultTolerantPipeline: a send pipeline that avoids slow and failing brokers, with `send_latency_fault_enable`.
 
-It measures every send, and chooses the next queue of the round whose broker is available; if there is none, one whose
-broker is reachable; else any. A class of its own, so that producers without it pay nothing.
+It measures the latency of every send. For the next send it chooses, in round-robin order, a queue whose broker is
+available; if there is none, a queue whose broker is reachable; else any queue. It is a subclass, so that producers
+without the option have no overhead.
 
 Rules
-  - Sends to a chosen queue, by selector or sharding key, go where they must.
-  - A refusal counts against a broker when it says that another one might do (`RETRY_CODES`): a message that is wrong
-    says nothing about the broker. (The official client isolates it then, too.)
-  - With `start_detector_enable`, brokers that do not answer are unreachable; each gets a request for the end of a
-    queue every `detect_interval_ms` until it answers. Nothing runs while all are reachable.
+  - Sends to a queue chosen by a selector or a sharding key go to that queue.
+  - A refusal counts against a broker if another broker might accept the message (`RETRY_CODES`). An invalid message
+    does not count. (With the official client it does.)
+  - With `start_detector_enable`, a broker that does not answer is unreachable. The pipeline then requests the end of a
+    queue from it every `detect_interval_ms` until it answers. No task runs while all brokers are reachable.
 Source: client/latency/MQFaultStrategy.java, client/impl/producer/DefaultMQProducerImpl.java, Apache RocketMQ 5.3.
 """
 
@@ -70,7 +71,7 @@ class FaultTolerantPipeline(SendPipeline):
             lane = target.next_fit_lane(faults.is_reachable, avoid_broker=avoided)
         return super()._choose(sending, target) if lane is None else lane
 
-    # -- learning ----------------------------------------------------------------------------------------------------
+    # -- measuring ---------------------------------------------------------------------------------------------------
 
     def _write(self, sending: Sending, lane: Lane, connection: Connection) -> None:
         self._written_at[sending] = self._loop.time()
@@ -102,7 +103,7 @@ class FaultTolerantPipeline(SendPipeline):
 
     def _failed(self, broker_name: str, *, is_reachable: bool) -> None:
         if self._faults.is_available(broker_name):
-            logger.warning("broker is left alone for a while broker_name=%s", broker_name)
+            logger.warning("broker is avoided for a while broker_name=%s", broker_name)
         self._faults.failed(broker_name, is_reachable=is_reachable)
         wants_probe = self._options.start_detector_enable and not is_reachable and not self._closed
         if wants_probe and broker_name not in self._probed:
@@ -112,7 +113,7 @@ class FaultTolerantPipeline(SendPipeline):
     # -- the detector ------------------------------------------------------------------------------------------------
 
     async def _probe(self, broker_name: str) -> None:
-        """Ask a broker again and again until it answers, or is in no route any more."""
+        """Send requests to a broker until it answers, or until no route contains it."""
         try:
             while not self._faults.is_reachable(broker_name):
                 await asyncio.sleep(self._options.detect_interval_ms / 1000)

@@ -49,7 +49,7 @@ class ProducerOptions(ZonedOptions):
     """How much lingers together at most."""
 
     send_latency_fault_enable: bool = False
-    """Whether brokers that are slow, or fail, are left alone for a while."""
+    """Whether brokers that are slow, or fail, are avoided for a while."""
     latency_max_ms: tuple[int, ...] = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
     """A send that took at least so long, rising ..."""
     not_available_duration_ms: tuple[int, ...] = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)

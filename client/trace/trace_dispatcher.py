@@ -1,8 +1,9 @@
 """TraceDispatcher: sends the trace records of one producer or consumer, many to a message, in the background.
 
-Records wait until there are 20, or five seconds after the first of them; then they travel in one message of the trace
-topic, sent by a producer of their own. No call waits for it or fails because of it: records that cannot be sent are
-dropped, with one warning when that begins. At most 2048 records wait; beyond, the new one is dropped.
+Records wait until there are 20, or until the first has waited five seconds. Then a producer used only for traces sends
+them in one message to the trace topic. Calls of the traced client neither wait for this nor fail because of it: records
+that cannot be sent are dropped, with one warning at the first of several failures. At most 2048 records wait; further
+ones are dropped.
 Source: client/trace/AsyncTraceDispatcher.java, Apache RocketMQ 5.3.
 """
 
@@ -29,7 +30,7 @@ RECORDS_A_MESSAGE = 20
 RECORDS_WAITING_MAX = 2_048
 LINGER_S = 5.0
 BODY_BYTES_MAX = 128_000
-"""Reached by records with enormous keys only."""
+"""Only records with very long keys reach this."""
 
 _numbers = itertools.count(1)
 
@@ -40,16 +41,20 @@ def trace_group(group: str, *, kind: str) -> str:
 
 
 class TraceSender(Protocol):
-    """What sends trace messages: a producer."""
+    """The producer that sends trace messages, as the dispatcher uses it."""
 
     async def start(self) -> None:
-        """Begin to work."""
+        """Connect. Call this before `send_async`."""
 
     async def close(self) -> None:
-        """Wait for what is under way, and stop."""
+        """Wait for the sends in flight, then disconnect."""
 
     def send_async(self, message: Message, callback: SendCallback | None = None) -> object:
-        """Begin to send."""
+        """Send a message in the background; `callback` receives the result or the error.
+
+        Raises:
+            MQError: It cannot be sent.
+        """
 
 
 class TraceDispatcher:
@@ -65,11 +70,11 @@ class TraceDispatcher:
         self.dropped_count = 0
 
     async def start(self) -> None:
-        """Begin to work."""
+        """Start the sender. Raises as its `start`."""
         await self._sender.start()
 
     async def close(self) -> None:
-        """Send what waits, and stop; idempotent."""
+        """Send the waiting records, then close the sender; idempotent."""
         if self._closed:
             return
         self.flush()
@@ -77,7 +82,7 @@ class TraceDispatcher:
         await self._sender.close()
 
     def append(self, record: TraceRecord) -> None:
-        """Take a record; never waits, never fails."""
+        """Queue a record, or drop it when too many wait or the dispatcher is closed. Never waits, never raises."""
         if self._closed or len(self._records) >= RECORDS_WAITING_MAX:
             self.dropped_count += 1
             return
@@ -88,7 +93,7 @@ class TraceDispatcher:
             self._timer = asyncio.get_running_loop().call_later(LINGER_S, self.flush)
 
     def flush(self) -> None:
-        """Send what waits now."""
+        """Send all waiting records now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -38,7 +38,7 @@ from thermocline.remoting.errors import (
     MQError,
     ProtocolError,
 )
-from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, NOT_WHOLE, FrameSplitter, frame_end
+from thermocline.remoting.frames import FRAME_BYTES_MAX, INCOMPLETE_FRAME, LENGTH, FrameSplitter, frame_end
 from thermocline.remoting.records.message_record import encode_host
 from thermocline.remoting.request_code import request_name
 from thermocline.remoting.socket_address import Host, peer_address
@@ -429,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._may_go_on():
                     break
             next_position = frame_end(view, position, frame_bytes_max)
-            if next_position == NOT_WHOLE:
+            if next_position == INCOMPLETE_FRAME:
                 break
             self._handle_command(decode_command(view[position + length_bytes : next_position]))
             position = next_position

@@ -162,6 +162,8 @@ class IndexFile:
         count = len(hashes)
         assert self._slots is not None
         assert 0 < count <= self.room
+        assert bool(np.all(physical_offsets[1:] >= physical_offsets[:-1])), "in the order of the log"
+        assert self.entry_count == 1 or physical_offsets[0] >= self.last_physical_offset
         if self.entry_count == 1:
             self.first_timestamp_ms = int(store_timestamps_ms[0])
             self.first_physical_offset = PhysicalOffset(physical_offsets[0])

@@ -69,6 +69,10 @@ class IndexCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             logger.warning("index checkpoint not usable path=%s error=%s", path, error)
             return None
 
+    def is_of(self, file: IndexFile) -> bool:
+        """Whether it can say how many entries of a file count."""
+        return 1 <= self.entry_count <= file.entry_count_max
+
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
@@ -160,6 +164,7 @@ class IndexService:
         if columns.end_offset == self.next_offset:
             raise CorruptDataError("the log cannot be read on", offset=self.next_offset, end_offset=end_offset)
         self._append(entries_of(columns.heads))
+        assert columns.end_offset <= end_offset, "the index follows the flush offset"
         self.next_offset = columns.end_offset
         self._made_before.clear()
         self._leave_pages(columns.end_offset)
@@ -331,8 +336,9 @@ class IndexService:
         files = [self._open_file(name) for name in kept]
         is_whole = checkpoint.file_name is None or (bool(kept) and kept[-1] == checkpoint.file_name)
         self._files = [file for file in files if file is not None]
+        is_whole = is_whole and (not self._files or checkpoint.is_of(self._files[-1]))
         if not is_whole or len(self._files) < len(kept):
-            logger.warning("index is made anew: files are missing")
+            logger.warning("index is made anew: files are missing, or the checkpoint is not of them")
             self._drop_files(0)
             kept = []
             self.next_offset = LOG_START

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
     from thermocline.store.queues.consume_queue_files import ConsumeQueueFiles
@@ -108,6 +108,9 @@ class ConsumeQueue:
         if tail:
             assert len(tail) % _UNIT_BYTES == 0
             assert self.tail_offset >= 0
+            first, last = UNIT.unpack_from(tail), UNIT.unpack_from(tail, len(tail) - _UNIT_BYTES)
+            has_both = len(tail) > _UNIT_BYTES and FILLER_SIZE_BYTES not in (first[1], last[1])
+            assert not has_both or first[0] < last[0], "physical offsets rise with the queue offset"
             self._files.write(self, self.tail_offset, bytes(tail))
             tail.clear()
 
@@ -117,6 +120,12 @@ class ConsumeQueue:
     def tail_offset(self) -> QueueOffset:
         """The queue offset of the first unit that no file has yet."""
         return self.next_offset - len(self.tail) // _UNIT_BYTES
+
+    @property
+    def tail_log_end(self) -> PhysicalOffset:
+        """Where the record of the last unit of the tail, which is not empty, ends in the log; 0 for a filler."""
+        physical_offset, size_bytes, _ = UNIT.unpack_from(self.tail, len(self.tail) - _UNIT_BYTES)
+        return LOG_START if size_bytes == FILLER_SIZE_BYTES else PhysicalOffset(physical_offset + size_bytes)
 
     @property
     def min_offset(self) -> QueueOffset:
@@ -201,4 +210,5 @@ class ConsumeQueue:
                 self._files.dirty.discard(self)
         self.next_offset = next_offset
         self._min_offset = min(self._min_offset, next_offset) if min_offset is None else min_offset
+        assert 0 <= self._min_offset <= next_offset
         self._min_log_offset = -1

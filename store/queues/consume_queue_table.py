@@ -115,6 +115,7 @@ class ConsumeQueueTable:
         for written in range(count):
             queue = dirty.first()
             assert queue is not None
+            assert queue.tail_log_end <= self._log.append_offset, "the log is written before the units"
             try:
                 queue.write_tail()
             except DiskFullError:

@@ -85,4 +85,5 @@ def read_runs(
         size_bytes += record_bytes
     if run_start >= 0:
         buffers.append(view[run_start - file_start : run_end - file_start])
+    assert message_count <= 1 or (message_count <= count_max and size_bytes <= bytes_max)
     return MessageRuns(buffers, message_count=message_count, size_bytes=size_bytes, examined=examined)

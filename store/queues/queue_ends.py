@@ -24,6 +24,7 @@ import logging
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import le
 from zlib import crc32
 
 from thermocline.remoting.errors import CorruptDataError
@@ -63,6 +64,8 @@ class TopicEnds:
         name = self.topic.encode()
         count = len(self.queues)
         queue_ids, ends, filed_ends, minimums = zip(*self.queues, strict=True) if count else ((), (), (), ())
+        assert all(map(le, filed_ends, ends)), "units in files are below the queue's end"
+        assert all(map(le, minimums, ends))
         return b"".join(
             (
                 NAME_SIZE.pack(len(name)),
@@ -101,6 +104,8 @@ class QueueEnds:
         if CHECKSUM.unpack_from(data, body_end)[0] != crc32(data[:body_end]):
             raise CorruptDataError("the checksum of the queue ends does not match", size_bytes=len(data))
         recovery_offset, capture_offset, store_timestamp_ms, count = HEAD.unpack_from(data, len(MAGIC))
+        if not 0 <= recovery_offset <= capture_offset:
+            raise CorruptDataError("impossible queue ends", recovery_offset=recovery_offset, end=capture_offset)
         topics = {ends.topic: ends for ends in _decode_topics(data, len(MAGIC) + HEAD.size, count)}
         return cls(
             recovery_offset=recovery_offset,
@@ -124,6 +129,7 @@ def encode_queue_ends(
 ) -> bytes:
     """The file's content from encoded topics, which the hot loop makes in small slices."""
     parts = list(topics)
+    assert 0 <= recovery_offset <= capture_offset, "the ends were read once the log had reached the recovery offset"
     head = HEAD.pack(recovery_offset, capture_offset, store_timestamp_ms, len(parts))
     body = b"".join((MAGIC, head, *parts))
     return body + CHECKSUM.pack(crc32(body))
@@ -153,6 +159,9 @@ def _decode_topics(data: bytes, position: int, count: int) -> Iterator[TopicEnds
         numbers = columns.unpack_from(data, position)
         position += columns.size
         rows = [numbers[row::queue_count] for row in range(queue_count)]
+        for queue_id, end, filed_end, minimum in rows:
+            if not (0 <= minimum <= end and 0 <= filed_end <= end):
+                raise CorruptDataError("impossible ends of a queue", topic=topic, queue_id=queue_id, end=end)
         yield TopicEnds(
             topic=topic,
             incarnation_id=incarnation_id,

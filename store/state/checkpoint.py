@@ -67,6 +67,7 @@ class StoreCheckpoint:
 
         The 40 bytes lie in one sector, so a power cut leaves the old ones or the new.
         """
+        assert self.queue_timestamp_ms <= self.log_timestamp_ms, "queues are durable after the log"
         fields = CHECKPOINT.pack(
             self.log_timestamp_ms,
             self.queue_timestamp_ms,

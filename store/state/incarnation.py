@@ -64,6 +64,8 @@ class TopicIncarnations:
                 state = msgspec.json.decode(data, type=_Table)
             except msgspec.DecodeError as error:
                 raise CorruptDataError("the incarnation table is damaged", path=candidate) from error
+            if any(each.id > state.last_id for each in state.incarnation_table.values()):
+                raise CorruptDataError("an incarnation is newer than the newest", path=candidate, last_id=state.last_id)
             return cls(last_id=state.last_id, table=state.incarnation_table)
         return cls()
 
@@ -116,6 +118,8 @@ class TopicIncarnations:
         present = self._table.get(topic)
         if present is not None and not present.deleted:
             return present
+        assert present is None or present.id <= self._last_id, "ids rise from one incarnation to the next"
+        assert present is None or present.start_offset <= start_offset, "it begins behind the one before"
         self._last_id += 1
         incarnation = Incarnation(id=self._last_id, start_offset=start_offset)
         self._table[topic] = incarnation
@@ -123,6 +127,7 @@ class TopicIncarnations:
 
     def adopt(self, topic: str, incarnation: Incarnation) -> None:
         """A life of this name that began after the file was written; see topic_births.py."""
+        assert incarnation.id >= self.find(topic).id, "ids rise from one incarnation to the next"
         self._last_id = max(self._last_id, incarnation.id)
         self._table[topic] = incarnation
 

@@ -102,7 +102,7 @@ async def test_the_newest_costs_no_more_than_the_rest(broker: MeteredBroker) -> 
     await check_costs(broker, cold)
 
 
-async def test_a_tier_process_begins_although_what_it_would_load_is_damaged(broker: MeteredBroker) -> None:
+async def test_a_tier_process_starts_although_objects_to_load_are_damaged(broker: MeteredBroker) -> None:
     """Lookups ask for it again, and say so; a scrub heals it."""
     await wire.make_topic(broker.connection, TOPIC, queues=1)
     answer = await wire.send(broker.connection, TOPIC, 0, b"." * 3_000, properties="KEYS\x01key\x02")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connections.connection import ChunkHandler, Connection, RequestHandler
-from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
+from thermocline.remoting.frames import INCOMPLETE_FRAME, LENGTH, frame_end
 
 DEADLINE_S = 10
 HIGH_WATER_BYTES = 1 << 20
@@ -142,7 +142,7 @@ def split_frames(data: bytes) -> list[RemotingCommand]:
     """Whole frames, one after the other."""
     commands: list[RemotingCommand] = []
     position = 0
-    while (end := frame_end(data, position)) != NOT_WHOLE:
+    while (end := frame_end(data, position)) != INCOMPLETE_FRAME:
         commands.append(decode_command(data[position + LENGTH.size : end]))
         position = end
     assert position == len(data)

@@ -101,7 +101,7 @@ def ask(capsys: pytest.CaptureFixture[str], dev: dict[str, str], *arguments: str
     return json.loads(out)
 
 
-def test_dev_serves_what_its_line_says(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_dev_serves_the_addresses_that_it_prints(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert set(dev) == {"namesrv", "broker", "cold"}
     assert re.fullmatch(r"file:///.*/data/cold", dev["cold"])
     (row,) = ask(capsys, dev, "cluster", "list")
@@ -213,7 +213,7 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
 
 
-def test_a_dry_run_says_what_is_freed_by_a_price_table_of_ones_own(
+def test_a_dry_run_prices_freed_bytes_by_a_given_price_table(
     dev: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Two segments of six objects: their bytes by the month, a commit and a delete once."""

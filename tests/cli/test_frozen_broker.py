@@ -267,7 +267,7 @@ def test_a_write_says_who_has_it(outcomes: dict[str, Outcome]) -> None:
 
 
 @pytest.mark.parametrize("name", ALL_OR_NONE)
-def test_nothing_is_shown_of_what_is_whole_or_useless(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_a_failed_command_without_a_partial_result(name: str, outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes[name]
     assert outcome.status == 1, outcome
     assert outcome.json()["result"] is None
@@ -321,7 +321,7 @@ def test_one_of_two_name_servers_frozen(frozen: Frozen) -> None:
 # -- the SDK -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_blocking_sdk_gives_what_came(frozen: Frozen) -> None:
+def test_the_blocking_sdk_returns_the_answers_that_came(frozen: Frozen) -> None:
     with (
         AdminClient(namesrv=frozen.cluster.namesrv, request_timeout_ms=SDK_TIMEOUT_MS) as admin,
         pytest.raises(PartialResultError) as raised,
@@ -337,7 +337,7 @@ def test_the_blocking_sdk_gives_what_came(frozen: Frozen) -> None:
     assert all(name in str(error) for name in FAILED)
 
 
-async def test_the_asyncio_sdk_gives_what_came(frozen: Frozen) -> None:
+async def test_the_asyncio_sdk_returns_the_answers_that_came(frozen: Frozen) -> None:
     async with AsyncAdminClient(namesrv=frozen.cluster.namesrv, request_timeout_ms=SDK_TIMEOUT_MS) as admin:
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "group_places": lambda: admin.group_places("other", "orders"),

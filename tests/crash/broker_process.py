@@ -56,6 +56,8 @@ class BrokerProcess:
         }
         self.arguments: tuple[str, ...] = ()
         """Options of the next start."""
+        self.environment: dict[str, str] = {}
+        """Variables of the next start, besides those of the test itself."""
         self.notes: list[str] = []
         """What it printed before it was ready."""
         self._process: asyncio.subprocess.Process | None = None
@@ -87,6 +89,7 @@ class BrokerProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
+            env={**os.environ, **self.environment},
         )
         log.close()
         assert self._process.stdout is not None

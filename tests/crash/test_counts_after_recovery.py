@@ -124,7 +124,7 @@ async def test_a_lag_does_not_count_the_hole_that_a_recovery_leaves(broker: Brok
         connection.close()
 
 
-async def test_the_report_counts_what_readers_get(broker: BrokerProcess, tmp_path: Path) -> None:
+async def test_the_report_counts_readable_messages(broker: BrokerProcess, tmp_path: Path) -> None:
     await broker.start()
     connection = await ClientConnection.open(broker.address)
     await wire.make_topic(connection, TOPIC, queues=1, ttl_ms=TTL_MS)

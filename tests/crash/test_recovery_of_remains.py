@@ -122,7 +122,7 @@ async def test_a_bucket_without_a_state_that_can_be_read_is_left_as_it_is(
     assert [(info.key, info.etag) async for info in bucket.list("")] == before
 
 
-async def test_a_ledger_without_segments_gives_back_topics_and_says_what_is_lost(
+async def test_a_ledger_without_segments_gives_back_topics_and_reports_losses(
     broker: BrokerProcess, bucket: FileObjectStore
 ) -> None:
     await send(broker, TOPIC, 3)

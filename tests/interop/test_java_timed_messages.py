@@ -135,7 +135,7 @@ def test_a_time_too_far_away_is_refused(cluster: Cluster, name: str) -> None:
         produce(cluster, topic, count=1, delay_sec=4 * 86_400)
 
 
-def test_the_brokers_status_shows_what_waits(cluster: Cluster, name: str) -> None:
+def test_the_brokers_status_shows_waiting_messages(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name)
     before = _timer_count(cluster)
     produce(cluster, topic, count=7, delay_sec=3_600)

@@ -382,6 +382,6 @@ def test_write_permission_is_wiped_and_given_back(cluster: Cluster, live: LiveTo
     assert '"perm":6' in perm()
 
 
-def test_the_bodies_are_what_the_tests_think(live: LiveTopic) -> None:
+def test_the_bodies_are_as_the_tests_assume(live: LiveTopic) -> None:
     for message in live.received:
         assert message.body == message_body(live.topic, int(message.properties["index"]))

@@ -98,7 +98,7 @@ def test_both_wheels_hold_the_package_and_nothing_else(distributions: Path) -> N
                     assert f"{PROJECT}/{file.relative_to(ROOT)}" in found
 
 
-def test_the_sdist_holds_what_is_built_from_it_and_no_tests(distributions: Path) -> None:
+def test_the_sdist_holds_the_sources_of_the_wheel_and_no_tests(distributions: Path) -> None:
     with tarfile.open(only(distributions, "*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", f"src/{PROJECT}/broker/hot_process.py"} <= names

@@ -32,7 +32,7 @@ def test_blocked_until_all_is_acknowledged() -> None:
     assert info.free_ms == 0
 
 
-def test_blocked_until_what_is_left_is_visible_again() -> None:
+def test_blocked_until_the_remaining_messages_are_visible_again() -> None:
     info = order_info(5, 6)
     assert info.free_ms == NOW + 1_000
     assert info.is_blocking(NOW + 999)
@@ -77,7 +77,7 @@ def test_acknowledgements_behind_a_failure_are_kept() -> None:
     assert order_info(4, 5, 6, previous=first).open_offsets() == [4, 5, 6]
 
 
-def test_json_form_of_what_was_acknowledged_behind() -> None:
+def test_json_form_of_later_acknowledgements() -> None:
     one = order_info(5, previous=acked(acked(order_info(5, 6, 7), 6), 7))
     json = OrderInfoJson.of(one)
     assert json.ab == [6, 7]

@@ -191,7 +191,7 @@ def test_broken_registrations(inflated: bytes) -> None:
             RegisterBrokerBody.decode_compressed(data)
 
 
-def test_defaults_fill_what_is_missing_or_null() -> None:
+def test_defaults_fill_missing_and_null_fields() -> None:
     heartbeat = HeartbeatData.decode(b'{"clientID":"c","consumerDataSet":[{"groupName":"g","messageModel":null}]}')
     assert heartbeat.client_id == "c"
     assert heartbeat.consumer_data_set[0].message_model == "CLUSTERING"

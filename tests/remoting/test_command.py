@@ -88,7 +88,7 @@ def test_binary_header_cuts_pop_codes_as_java_does() -> None:
     assert decode_command(command.encode()[4:]).code == 3442
 
 
-def test_json_header_leaves_out_what_is_null() -> None:
+def test_json_header_leaves_out_null_fields() -> None:
     command = RemotingCommand(code=0, opaque=5, flag=1, language=LanguageCode.JAVA)
     assert command.encode()[8:] == (
         b'{"code":0,"flag":1,"language":"JAVA","opaque":5,"serializeTypeCurrentRPC":"JSON","version":513}'

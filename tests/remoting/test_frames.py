@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thermocline.remoting.errors import FrameTooLargeError, ProtocolError
-from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, NOT_WHOLE, FrameSplitter, frame_end
+from thermocline.remoting.frames import FRAME_BYTES_MAX, INCOMPLETE_FRAME, LENGTH, FrameSplitter, frame_end
 
 
 def frame(content: bytes) -> bytes:
@@ -19,7 +19,7 @@ def frame(content: bytes) -> bytes:
 def contents_of(buffer: bytes | memoryview) -> Iterator[tuple[bytes, int]]:
     """Each whole frame at the front without its length word, and the position behind it."""
     position = 0
-    while (end := frame_end(buffer, position)) != NOT_WHOLE:
+    while (end := frame_end(buffer, position)) != INCOMPLETE_FRAME:
         yield bytes(buffer[position + LENGTH.size : end]), end
         position = end
 

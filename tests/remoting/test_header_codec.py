@@ -185,7 +185,7 @@ def test_fields_of_lax_clients(fields: dict[str, str], expected: dict[str, objec
     assert {name: getattr(header, name) for name in expected} == expected
 
 
-def test_headers_that_decode_themselves_refuse_what_is_no_number() -> None:
+def test_headers_that_decode_themselves_refuse_texts_that_are_no_number() -> None:
     fields = {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "0"}
     assert decode_header(PullMessageRequestHeader, {**fields, "queueId": "+7"}).queue_id == 7
     with pytest.raises(InvalidRequestError):

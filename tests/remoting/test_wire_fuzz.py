@@ -15,7 +15,7 @@ from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connections.connection import Connection
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
+from thermocline.remoting.frames import INCOMPLETE_FRAME, LENGTH, frame_end
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import SEND_V2_CODES, decode_send_header
 from thermocline.remoting.json_dialect import loads
@@ -59,7 +59,7 @@ def test_codec_raises_typed_errors_only(seed: int, case_count: Callable[..., int
     for case in FuzzCases(seed=seed).generate(case_count(quick=400, soak=25_000)):
         frames, position = [], 0
         with contextlib.suppress(MQError):
-            while (end := frame_end(case.data, position)) != NOT_WHOLE:
+            while (end := frame_end(case.data, position)) != INCOMPLETE_FRAME:
                 frames.append(case.data[position + LENGTH.size : end])
                 position = end
         for frame in frames:

@@ -135,7 +135,7 @@ def test_the_s3a_engine_reads_packs(
         )
 
 
-def test_a_table_is_planned_once_and_counts_what_it_costs(session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
+def test_a_table_is_planned_once_and_counts_its_requests(session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
     tier, _ = orders
     with task_metrics(session) as metrics:
         table = s3a(session, tier.url)
@@ -150,7 +150,9 @@ def test_a_table_is_planned_once_and_counts_what_it_costs(session: SparkSession,
 # -- errors --------------------------------------------------------------------------------------------------------
 
 
-def test_an_object_that_is_too_large_says_what_to_do(session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
+def test_the_error_of_an_object_that_is_too_large_names_a_remedy(
+    session: SparkSession, orders: tuple[ColdTier, Log]
+) -> None:
     tier, _ = orders
     session.conf.set(BINARY_FILE_BYTES_SETTING, "5000")
     with pytest.raises(InvalidRequestError, match='read with engine="direct"') as failure:

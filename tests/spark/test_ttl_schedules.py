@@ -72,7 +72,7 @@ def rows_of(spark_session: SparkSession, bucket: Left, topic: str) -> list[dict[
         return []
 
 
-def test_spark_reads_what_is_visible(
+def test_spark_reads_visible_messages(
     spark_session: SparkSession, tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
     witness: Counter[str] = Counter()

@@ -5,13 +5,25 @@ Covers `store/files/sync_site.py`, `store/queues/queue_ends.py`.
 
 from __future__ import annotations
 
+import struct
+from zlib import crc32
+
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import bodies_of, draft, open_store
-from thermocline.remoting.errors import StoreClosedError
+from thermocline.remoting.errors import CorruptDataError, StoreClosedError
 from thermocline.store.files.sync_site import SyncSite
-from thermocline.store.queues.queue_ends import QueueEnds
+from thermocline.store.queues.queue_ends import (
+    CHECKSUM,
+    HEAD,
+    MAGIC,
+    NAME_SIZE,
+    TOPIC,
+    QueueEnds,
+    TopicEnds,
+    encode_queue_ends,
+)
 from thermocline.store.state.checkpoint import StoreCheckpoint
 
 
@@ -62,7 +74,7 @@ def test_a_failed_flush_promises_nothing() -> None:
     assert store.recovery_offset == 0
 
 
-def test_no_room_for_units_promises_only_what_is_written() -> None:
+def test_no_room_for_units_promises_only_written_units() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     store.put(draft(queue_id=0))
@@ -91,3 +103,21 @@ def test_apache_rocketmqs_checkpoint_is_kept() -> None:
     assert stamps.index_timestamp_ms == 12
     store.close()
     assert open_store(disk).index_timestamp_ms == 12
+
+
+@pytest.mark.parametrize(
+    ("recovery_offset", "ends"), [(11, (0, 5, 5, 0)), (10, (0, 5, 6, 0)), (10, (0, 5, 5, 6)), (10, (0, 5, 5, -1))]
+)
+def test_queue_ends_that_cannot_be_are_neither_written_nor_read(
+    recovery_offset: int, ends: tuple[int, int, int, int]
+) -> None:
+    """Recovery offset above the capture offset; units in files, or a minimum, above the end."""
+    name = b"t"
+    topic = NAME_SIZE.pack(len(name)) + name + TOPIC.pack(1, 0, 1) + struct.pack("<Iqqq", *ends)
+    body = MAGIC + HEAD.pack(recovery_offset, 10, 0, 1) + topic
+    with pytest.raises(CorruptDataError, match="impossible"):
+        QueueEnds.decode(body + CHECKSUM.pack(crc32(body)))
+    if min(ends) >= 0:
+        made = TopicEnds(topic="t", incarnation_id=1, expired_before_ms=0, queues=(ends,))
+        with pytest.raises(AssertionError):
+            encode_queue_ends([made.encode()], recovery_offset=recovery_offset, capture_offset=10, store_timestamp_ms=0)

@@ -83,7 +83,7 @@ def test_a_clean_stop_leaves_nothing_to_scan() -> None:
     assert all_bodies(store) == list(range(60))
 
 
-def test_a_kill_costs_what_came_after_the_last_round() -> None:
+def test_after_a_kill_only_records_after_the_last_sync_are_scanned() -> None:
     disk = SimulatedDisk()
     store = filled(disk)
     store.sync_derived()

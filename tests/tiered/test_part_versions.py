@@ -350,7 +350,7 @@ async def test_a_reader_without_the_decoder_refuses_the_part_and_reads_the_rest(
     await reader.close()
 
 
-def test_spark_does_not_skip_what_it_cannot_read() -> None:
+def test_spark_does_not_skip_unreadable_parts() -> None:
     """A part of a later version is not damaged: `onCorruptFrame=skip` would leave messages out that are there."""
     name = f"versions-{next(_names)}"
     asyncio.run(write_mixed(MemoryObjectStore(name), two_queues(), ("log",)))

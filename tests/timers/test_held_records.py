@@ -106,7 +106,7 @@ def test_the_log_is_held_over_a_restart() -> None:
     assert again.timers.held_offset == first
 
 
-def test_retention_waits_for_what_is_pending_and_no_longer() -> None:
+def test_retention_waits_for_pending_messages_and_no_longer() -> None:
     world = world_with_small_logs()
     world.send_at(NOW_MS + 5_000)
     fill(world, 100)

@@ -12,7 +12,7 @@ from thermocline.store.log.message_draft import MessageDraft
 from thermocline.timers.recall import recall_handle_of, recall_marker
 
 
-def test_the_handle_of_what_was_stored() -> None:
+def test_the_handle_of_a_stored_message() -> None:
     world = World()
     handle = recall_handle_of(world.send(TIMER_DELAY_MS="5000"), broker_name="broker-a")
     assert handle is not None

@@ -141,7 +141,7 @@ def test_a_full_disk_keeps_units_in_memory_until_there_is_room() -> None:
     assert log.unit(position).physical_offset == 56_369
 
 
-def test_there_is_an_end_to_what_is_kept_in_memory() -> None:
+def test_memory_for_units_is_bounded() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)
     disk.is_full = True
@@ -213,7 +213,7 @@ def test_a_file_of_another_length_or_a_missing_one_is_an_error() -> None:
         TimerLog.open(disk, ROOT, file_bytes=LOG_FILE_BYTES // 2)
 
 
-def test_names_around_what_is_wanted_are_removed() -> None:
+def test_files_before_and_after_the_wanted_range_are_removed() -> None:
     """Whatever a power cut has left of them: here one in front of a gap, one behind another, and one half made."""
     disk = SimulatedDisk()
     log = new_log(disk)
@@ -229,7 +229,7 @@ def test_names_around_what_is_wanted_are_removed() -> None:
     assert len(disk.list_directory(ROOT)) == 3
 
 
-def test_a_gap_in_what_is_wanted_is_noticed() -> None:
+def test_a_gap_in_the_wanted_range_is_an_error() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)
     positions = [append(log, number) for number in range(120)]

@@ -156,7 +156,7 @@ def test_nothing_is_given_out_before_it_is_confirmed_and_all_of_it_again() -> No
     assert world.timers.status().pending_count == 0
 
 
-def test_a_late_start_delivers_what_fell_due_in_order() -> None:
+def test_a_late_start_delivers_overdue_messages_in_order() -> None:
     world = World()
     times = [NOW_MS + delay_ms for delay_ms in (90_000, 2_000, 30_000, 2_001, 139_000, 500_000)]
     for time_ms in times:
@@ -276,7 +276,7 @@ def test_a_message_is_recalled_however_often_both_were_rolled() -> None:
     assert world.timers.metrics.counts() == {"orders": 0}
 
 
-def test_a_recall_in_the_open_tick_counts_for_what_has_not_gone_out() -> None:
+def test_a_recall_in_the_open_tick_counts_for_undelivered_messages() -> None:
     world = World(clock=None)
     tick_ms = NOW_MS // TICK_MS * TICK_MS
     stored = world.send_at(tick_ms + 900)

@@ -71,7 +71,7 @@ def test_a_clean_stop_in_the_middle_of_a_full_tick_repeats_nothing() -> None:
     assert world.timers.metrics.counts() == {"orders": 0}
 
 
-def test_a_kill_repeats_what_was_delivered_since_the_last_round() -> None:
+def test_a_kill_repeats_deliveries_since_the_last_round() -> None:
     world = world_with_messages()
     world.jump(NOW_MS + 20_500)
     rounds(world)

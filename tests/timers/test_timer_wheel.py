@@ -70,7 +70,7 @@ def test_a_slot_of_a_turn_before_is_empty_and_is_used_again() -> None:
     assert wheel.slot(START_MS + TURN_MS) == WheelSlot((START_MS + TURN_MS) // 1_000, 52, 52, 1)
 
 
-def test_adding_again_adds_only_what_is_missing_and_writes_all_anew() -> None:
+def test_adding_again_adds_only_missing_units_and_marks_all_dirty() -> None:
     disk = new_disk()
     wheel = open_wheel(disk)
     wheel.add(START_MS, 0, count=1)

@@ -14,7 +14,7 @@ def test_the_first_packages_come_with_their_hashes() -> None:
     assert all(word.startswith("--hash=sha256:") for word in hashes)
 
 
-def test_the_stamp_depends_on_what_the_environment_is_made_from() -> None:
+def test_the_stamp_depends_on_the_sources_of_the_environment() -> None:
     digest = python_environment._digest()
     assert digest == python_environment._digest()
     assert re.fullmatch(r"[0-9a-f]{64}", digest)

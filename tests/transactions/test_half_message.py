@@ -86,7 +86,7 @@ def test_a_half_message_names_its_real_place_and_hides_the_prepared_bits() -> No
     assert (half.producer_group, half.transaction_id, half.check_times) == ("shop", SENT["UNIQ_KEY"], 0)
 
 
-def test_a_committed_message_is_what_was_sent() -> None:
+def test_a_committed_message_equals_the_sent_one() -> None:
     committed = half_of({"TRAN_PREPARED_QUEUE_OFFSET": "3"}).committed()
     assert (committed.topic, committed.queue_id, committed.body) == ("orders", 3, b"hello")
     assert committed.sys_flag == TRANSACTION_COMMIT | COMPRESSED

@@ -162,7 +162,7 @@ class Trial:
                 sent.is_lost = True
 
 
-def test_whatever_is_left_decides_once(case_count: Callable[..., int]) -> None:
+def test_the_remaining_log_decides_once(case_count: Callable[..., int]) -> None:
     for number in range(case_count(quick=60, soak=20_000)):
         try:
             Trial(f"{SEED}/{number}").run()

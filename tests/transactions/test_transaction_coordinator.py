@@ -340,12 +340,12 @@ def test_progress_waits_for_the_flush() -> None:
     world = World()
     world.end(world.send())
     world.coordinator.write_ops()
-    assert not world.coordinator.publish()
+    assert not world.coordinator.advance_progress()
     assert world.coordinator.progress == (0, 0)
     world.store.commit_log.flush()
-    assert world.coordinator.publish()
+    assert world.coordinator.advance_progress()
     assert world.coordinator.progress == (1, 1)
-    assert not world.coordinator.publish()
+    assert not world.coordinator.advance_progress()
 
 
 def test_log_files_of_open_half_messages_stay() -> None:
@@ -357,7 +357,7 @@ def test_log_files_of_open_half_messages_stay() -> None:
         world.store.put(draft("filler", body=bytes(1_000)))
     world.coordinator.write_ops()
     world.store.commit_log.flush()
-    world.coordinator.publish()
+    world.coordinator.advance_progress()
     assert world.coordinator.held_offset == half.physical_offset
     world.retain()
     assert world.store.commit_log.min_offset <= half.physical_offset
@@ -366,7 +366,7 @@ def test_log_files_of_open_half_messages_stay() -> None:
     world.store.put(draft("filler", body=bytes(1_000)))
     world.retain()
     assert world.store.commit_log.min_offset <= half.physical_offset  # its note is not durable, or not published
-    world.coordinator.publish()
+    world.coordinator.advance_progress()
     assert world.coordinator.held_offset is None
     world.retain()
     assert world.store.commit_log.min_offset > half.physical_offset
@@ -399,7 +399,7 @@ def test_a_full_disk_lets_copies_pass_that_free_files() -> None:
     assert world.coordinator.is_release_wanted
     (copy,) = world.check()
     world.store.commit_log.flush()
-    world.coordinator.publish()
+    world.coordinator.advance_progress()
     assert world.coordinator.held_offset == copy.physical_offset > half.physical_offset
     assert not world.coordinator.is_release_wanted
     world.clock.now_ms += TIMEOUT_MS + 1

@@ -33,7 +33,7 @@ def write_all(table: TransactionTable, op_offset: int) -> tuple[int, int]:
     return table.advance()
 
 
-def test_the_base_waits_for_notes_and_for_what_is_open() -> None:
+def test_the_base_waits_for_notes_and_open_transactions() -> None:
     table = table_of(4, base=10)
     table.extend(14)
     assert (table.end, table.open_count) == (14, 4)
@@ -81,7 +81,7 @@ def test_a_copy_stands_for_all_before_it() -> None:
     assert table.state(1) is ENDED
 
 
-def test_a_start_marks_what_op_messages_name() -> None:
+def test_a_start_marks_half_messages_that_op_messages_name() -> None:
     table = table_of(16, base=10)
     table.mark_ended([3, 10, 12, 99])
     table.note_op(5, [3])
@@ -108,7 +108,7 @@ def test_a_finished_one_cannot_finish_again() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 120))
-def test_the_table_is_what_a_dictionary_says(random: Random, steps: int) -> None:
+def test_the_table_agrees_with_a_dictionary(random: Random, steps: int) -> None:
     """Whatever half messages come, move and end, and whenever notes are written."""
     table = table_of(0)
     states: dict[int, TransactionState] = {}

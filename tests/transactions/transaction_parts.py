@@ -89,7 +89,7 @@ class World:
             config=self._config,
             count_open=self._count,
         )
-        self.coordinator.ops_waiting = self._count_notice
+        self.coordinator.on_notes_waiting = self._count_notice
 
     # -- what a producer does ------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class World:
 
     def save_progress(self) -> None:
         """What housekeeping does: progress that is durable joins the file."""
-        if self.coordinator.publish():
+        if self.coordinator.advance_progress():
             self.kept.progress = self.coordinator.progress
 
     def retain(self) -> None:

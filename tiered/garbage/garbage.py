@@ -160,6 +160,8 @@ class GarbageCollector:
             assert max(plan.entries, default=0) < min(plan.readable_from, writer.version - 1)
             # Readers that open the ledger from now on must not start from a checkpoint about to be deleted.
             await write_hint(store, keys, HeadHint(version=writer.version, checkpoint=writer.checkpoint.version))
+        live = LiveNames(writer.catalog)
+        assert not any(key in live for key in plan.objects), "what the ledger names is not deleted"
         for version in plan.checkpoint_heads:
             await store.delete(keys.checkpoint_head(version))
         for version in plan.entries:

@@ -269,6 +269,8 @@ class Healer:
             return Outcome.QUARANTINED
         damage = kept.damage if kept is not None else _damage(findings)
         segments = await self._write_all(plan)
+        recovered_count = sum(each.record_count for each in segments)
+        assert recovered_count + _count(plan.lost) == _count(wanted), "each record is recovered or declared lost"
         if kept is None and not plan.lost:
             try:
                 check_equal(segment, segments[0])
@@ -348,3 +350,8 @@ def _find_quarantine(catalog: Catalog, name: tuple[str, str]) -> Quarantine | No
     entry = catalog.topics.get(name[0])
     kept = entry.quarantine if entry is not None else ()
     return next((each for each in kept if each.segment.segment_id == name[1]), None)
+
+
+def _count(ranges: Iterable[LostRange]) -> int:
+    """How many offsets the ranges have."""
+    return sum(each.end_offset - each.start_offset for each in ranges)

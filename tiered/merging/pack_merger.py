@@ -203,6 +203,10 @@ class PackMerger:
                         self._writer.abandon(segment_id, ())
                     raise
                 with finished:
+                    cut_ms = rules.cuts_ms.get(topic, 0)
+                    lasting = sum(entry.record_count for entry in stretch if entry.min_store_ms >= cut_ms)
+                    total = sum(entry.record_count for entry in stretch)
+                    assert lasting <= finished.footer.record_count <= total, "a merge drops expired records only"
                     if is_own:
                         await outputs.add_segment(finished)
                     else:

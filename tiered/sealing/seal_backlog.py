@@ -180,6 +180,7 @@ class SealBacklog:
         progress = self._topics[topic]
         queue = progress.queues.setdefault(queue_id, QueueProgress())
         assert end_offset >= queue.end_offset
+        assert min_offset <= end_offset
         queue.min_offset, queue.end_offset = max(queue.min_offset, min_offset), end_offset
         if progress.tiered and queue.is_waiting:
             self._changed.add((topic, queue_id))
@@ -328,6 +329,8 @@ class SealBacklog:
             ends = units["physical_offset"] + units["size_bytes"]
             taken = units[: int(np.searchsorted(ends, log_end, side="right"))]
             if len(taken):
+                assert start >= waiting[queue_id].cold_end, "no record is sealed twice"
+                assert ends[len(taken) - 1] <= flush_offset, "the bucket is never ahead of the disk"
                 runs.append(SealRun(queue_id=queue_id, start_offset=start, units=taken))
                 raw_bytes += int(taken["size_bytes"].sum(dtype=np.int64))
         if not runs and not skipped_to:
@@ -339,6 +342,13 @@ class SealBacklog:
             skipped_to=skipped_to,
             raw_bytes=raw_bytes,
         )
+
+    def check_waits(self, plan: SealPlan) -> None:
+        """Call before the plan's segment is committed: asserts that none of its records was committed meanwhile."""
+        progress = self._topics.get(plan.topic)
+        if progress is not None and progress.incarnation == plan.incarnation:
+            for run in plan.runs:
+                assert run.start_offset >= progress.queues[run.queue_id].cold_end, "no record is committed twice"
 
     def committed(self, plan: SealPlan) -> None:
         """Move the cold ends past a plan whose segment is committed."""

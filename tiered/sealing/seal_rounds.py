@@ -216,6 +216,9 @@ class SealRounds:
             for group in entries_of(packs):
                 before = self._commits.catalog
                 segments = [entry for _, entry in sealed]
+                plans = [*(plan for plan, _ in sealed), *(plan for each in group for plan, _ in each.pieces)]
+                for plan in plans:
+                    self._backlog.check_waits(plan)
                 changes = self._due.take_changes(
                     segments,
                     [each.pack for each in group],
@@ -228,11 +231,8 @@ class SealRounds:
                 self._due.committed()
                 self._lag.sealed(segments)
                 self._tell_sealed(segments, group)
-                for plan, _ in sealed:
+                for plan in plans:
                     self._backlog.committed(plan)
-                for each in group:
-                    for plan, _ in each.pieces:
-                        self._backlog.committed(plan)
                 demands.committed(segments, group)
                 sealed = []
                 changed |= changed_topics(changes, before)

@@ -167,6 +167,7 @@ class Indexing:
         items = self._fresh.unindexed.of(catalog)
         end = cut(items, start=start, end=gate)
         assert start < end, "a range that is due holds records"
+        assert end <= gate, "all records of the range are committed"
         try:
             result = await self._builder.build(catalog, items, start=start, end=end, class_of=self._class_of)
         except ObjectNotFoundError as error:

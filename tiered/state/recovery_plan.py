@@ -86,6 +86,8 @@ class RecoveryPlan:
             is_same = entry is not None and entry.incarnation == topic.incarnation
             if entry is not None and not is_same and (entry.segments or topic.topic in catalog.packed):
                 continue  # an earlier life, which the broker ends in the ledger when it runs
+            for queue in topic.queues:
+                assert queue.cold_end <= queue.hole_start <= queue.next_offset, "a queue goes on behind its hole"
             batch.append(
                 TopicChange(
                     topic=topic.topic,

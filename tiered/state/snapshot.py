@@ -135,6 +135,8 @@ class _Head(msgspec.Struct):
 
 def encode_state(snapshot: StateSnapshot) -> bytes:
     """The snapshot as it is stored."""
+    assert 0 <= snapshot.log_offset <= snapshot.log_ceiling, "counted records are below the reservation"
+    assert snapshot.record_bytes_min > 0
     return seal_json(msgspec.json.encode(snapshot))
 
 

@@ -399,7 +399,9 @@ class SendProcessor:
                 recall_handle=recall_handle,
             )
             response = RemotingCommand.response(command, header=header, ext_fields=self._reply_properties)
-        return self._acknowledgements.answer(connection, response, append_end=results[-1].end_offset, waits=waits)
+        return self._acknowledgements.answer(
+            connection, response, append_end=results[-1].end_offset, waits=waits, count=len(results)
+        )
 
     def _refused(self, command: RemotingCommand, error: MQError) -> RemotingCommand | None:
         """The answer to a send that was not stored: it carries the broker's properties too."""

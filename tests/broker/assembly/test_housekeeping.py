@@ -58,7 +58,7 @@ async def test_counts_that_could_not_be_written_are_written_with_the_next_save(
         assert b'"T":{"count":3,' in base.disk.read(path)
 
 
-async def test_a_bug_in_one_step_does_not_end_what_recurs(
+async def test_a_bug_in_one_step_does_not_end_recurring_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("thermocline.broker.assembly.housekeeping.STEP_MS", 1)

@@ -143,7 +143,7 @@ async def test_groups_and_filters_do_not_share() -> None:
     assert runs.held(pull_at(64), INCARNATION) is not None
 
 
-async def test_a_run_starts_behind_what_has_expired() -> None:
+async def test_a_run_starts_after_expired_records() -> None:
     tier = ListTier()
     runs = ColdRuns(tier.ask)
     await pull(runs, pull_at(0))

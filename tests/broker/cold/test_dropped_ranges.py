@@ -59,7 +59,7 @@ def test_a_range_that_is_local_after_a_crash_was_not_dropped() -> None:
     store.close()
 
 
-def test_the_file_holds_what_still_means_something() -> None:
+def test_the_file_holds_only_ranges_of_present_incarnations() -> None:
     incarnations = {"T": 2, "U": 7}
     ranges = DroppedRanges(incarnation_of=lambda topic: incarnations[topic])
     ranges.add([dropped(1, 2), dropped(3, 4, topic="U", incarnation=6)])

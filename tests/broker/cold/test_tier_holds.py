@@ -15,7 +15,7 @@ def pin(pin_id: str, version: int, *, until_ms: int = NOW_MS + 1) -> Pin:
     return Pin(pin_id=pin_id, version=version, until_ms=until_ms, owner="reader")
 
 
-async def test_a_pin_holds_what_left_the_catalog_after_its_version() -> None:
+async def test_a_pin_keeps_segments_that_left_the_catalog_after_its_version() -> None:
     writer = await open_writer(MemoryObjectStore())
     first = await commit_segment(writer)
     second = await commit_segment(writer, start=10)

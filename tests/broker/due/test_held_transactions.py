@@ -88,7 +88,7 @@ async def test_files_wait_for_open_transactions(tmp_path: Path) -> None:
         broker.clock.now_ms += 6_001
         assert await service.check() == 1
         await rounds.sync_derived()
-        service.publish()
+        service.commit_progress()
         await rounds.run_retention()
         assert log.min_offset == 3 * LOG_FILE_BYTES
         assert not parts.due.transactions.is_release_wanted

@@ -199,7 +199,7 @@ async def test_on_a_full_disk_pending_messages_are_copied_so_that_their_file_can
     assert bodies_in(parts, "T", 1) == [b"far"]
 
 
-async def test_on_a_full_disk_what_is_due_goes_out_if_the_file_waits_for_it(broker: ControlBroker) -> None:
+async def test_on_a_full_disk_due_messages_are_delivered_if_their_file_is_to_be_deleted(broker: ControlBroker) -> None:
     """Otherwise the broker would wait for room, and the room for the broker."""
     parts, service = broker.parts, timer_service(broker.parts)
     log, timers = parts.base.store.commit_log, open_timers(parts)

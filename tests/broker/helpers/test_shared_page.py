@@ -10,7 +10,7 @@ from thermocline.broker.helpers.shared_page import PAGE_BYTES, RECORD_BYTES, Sha
 from thermocline.remoting.errors import UnavailableError
 
 
-def test_a_reader_sees_what_was_published_last(tmp_path: Path) -> None:
+def test_a_reader_sees_the_last_publication(tmp_path: Path) -> None:
     page = SharedPage.create(tmp_path / "thermocline" / "shared-page", generation=7, build_id=9)
     page.publish(append_offset=10, flush_offset=5, min_offset=0)
     reader = SharedPage.attach(tmp_path / "thermocline" / "shared-page")
@@ -55,3 +55,11 @@ def test_a_torn_record_is_never_believed(
     except UnavailableError:
         return
     assert (marks.min_offset, marks.flush_offset, marks.append_offset) in expected
+
+
+def test_the_flush_offset_does_not_fall(tmp_path: Path) -> None:
+    """Helpers have indexed and sealed up to the last one."""
+    page = SharedPage.create(tmp_path / "page", generation=1, build_id=1)
+    page.publish(append_offset=10, flush_offset=5, min_offset=0)
+    with pytest.raises(AssertionError):
+        page.publish(append_offset=10, flush_offset=4, min_offset=0)

@@ -143,7 +143,7 @@ def test_alert_rules_name_only_commands_that_there_are() -> None:
         assert not isinstance(command, click.Group), words
 
 
-def test_alert_rules_join_what_has_the_same_labels() -> None:
+def test_alert_rules_join_series_with_the_same_labels() -> None:
     """`a > on (x) b` has no label but x: "and" without `on (x)` finds no partner for it, and the rule never fires."""
     document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     joined = 0

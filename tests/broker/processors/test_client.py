@@ -54,7 +54,7 @@ async def beat(broker: ControlBroker, connection: ClientConnection, data: Heartb
     return answer.ext_fields or {}
 
 
-async def test_a_heartbeat_registers_a_client_and_makes_what_its_groups_need(broker: ControlBroker) -> None:
+async def test_a_heartbeat_registers_a_client_and_creates_its_group_and_retry_topic(broker: ControlBroker) -> None:
     client = Client()
     connection = await broker.connect(client)
     fields = await beat(broker, connection, heartbeat("c1", "T", "%RETRY%G"))

@@ -235,7 +235,7 @@ async def test_a_group_that_has_gone_on_is_not_moved_unless_forced(broker: Contr
     ("offset", "start", "is_moved"),
     [(None, 2, True), (2, 2, True), (7, 2, True), (1, 2, False), (8, 2, False), (8, None, True), (0, BEGINNING, True)],
 )
-async def test_a_group_is_moved_from_within_what_was_read_unless_forced(
+async def test_a_group_is_moved_only_within_the_range_that_was_read_unless_forced(
     broker: ControlBroker, offset: int | None, start: int | None, *, is_moved: bool
 ) -> None:
     broker.parts.tables.groups.find_or_create("G")

@@ -106,7 +106,7 @@ async def test_how_far_a_group_is(broker: ControlBroker) -> None:
     assert ordered.total_diff == 0
 
 
-async def test_who_consumes_what(broker: ControlBroker) -> None:
+async def test_consumers_of_a_topic_and_topics_of_a_consumer(broker: ControlBroker) -> None:
     broker.parts.tables.offsets.commit("T", "G", 0, 1)
     groups = GroupList.decode((await broker.ask(300, {"topic": "T"})).body)
     assert groups.group_list == ["G"]

@@ -106,7 +106,7 @@ async def test_expired_messages_are_not_found(broker: ControlBroker) -> None:
     assert await lookup.offset_at("T", 0, FIRST_MS) == 12
 
 
-async def test_while_the_tier_is_away_only_what_needs_it_fails(broker: ControlBroker, cold: Cold) -> None:
+async def test_while_the_tier_is_away_only_cold_lookups_fail(broker: ControlBroker, cold: Cold) -> None:
     lookup = broker.parts.reads.lookup
     cold.is_away = True
     assert lookup.end("T", 0) == 15

@@ -142,7 +142,7 @@ def test_every_official_default_starts_a_broker_and_a_name_server() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_broker_refuses_what_would_promise_more_than_is_built(name: str) -> None:
+def test_a_broker_refuses_settings_of_features_that_are_not_built(name: str) -> None:
     """From a file, from the environment and from a flag: one sentence with name, value, promise and what to do."""
     setting = BROKER_SETTINGS[name]
     for value in WANTED.get(name, (another_value(setting),)):
@@ -163,7 +163,7 @@ def test_a_broker_refuses_what_would_promise_more_than_is_built(name: str) -> No
 
 
 @pytest.mark.parametrize("name", NAME_SERVER_REFUSED)
-def test_a_name_server_refuses_what_would_promise_more_than_is_built(name: str) -> None:
+def test_a_name_server_refuses_settings_of_features_that_are_not_built(name: str) -> None:
     setting = NAME_SERVER_SETTINGS[name]
     value = WANTED.get(name, (another_value(setting),))[0]
     sources = [PropertySource(place="namesrv.conf", values={name: value})]

@@ -123,3 +123,22 @@ def test_put_times_fall_into_buckets(elapsed_ms: int, bucket: int) -> None:
     counts = [int(part.partition(":")[2]) for part in rates.runtime_info()["putMessageDistributeTime"].split()]
     assert counts == [3 if index == bucket else 0 for index in range(13)]
     assert rates.runtime_info()["putMessageEntireTimeMax"] == str(elapsed_ms)
+
+
+def test_percentiles_of_put_times() -> None:
+    """Interpolated as by Apache RocketMQ's findPutMessageEntireTimePX; beyond the last bucket it is 10 s."""
+    rates = StoreRates(now_ms=START_MS)
+    for elapsed_ms in range(1, 1_001):
+        rates.add_put_time(elapsed_ms, 1)
+    assert rates.runtime_info()["putLatency99"] == "0.00", "the minute is not over"
+    rates.sample(START_MS + 60_000)
+    info = rates.runtime_info()
+    assert (info["putLatency99"], info["putLatency999"]) == ("990.00", "999.00")
+    rates.add_put_time(60_000, 1)
+    rates.add_put_time(-5, 98)
+    rates.sample(START_MS + 120_000)
+    info = rates.runtime_info()
+    assert (info["putLatency99"], info["putLatency999"]) == ("1.00", "1.00")
+    rates.add_put_time(60_000, 3)
+    rates.sample(START_MS + 180_000)
+    assert rates.runtime_info()["putLatency99"] == "10000.00"

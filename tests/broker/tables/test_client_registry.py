@@ -141,7 +141,7 @@ def test_subscriptions_follow_the_last_full_heartbeat(setup: Setup) -> None:
     assert found.sub_version == 2  # an older version changes nothing
 
 
-def test_a_heartbeat_without_subscriptions_keeps_what_is_known(setup: Setup) -> None:
+def test_a_heartbeat_without_subscriptions_keeps_the_earlier_ones(setup: Setup) -> None:
     one, two = Peer("one"), Peer("two")
     setup.join("G", one, "T")
     assert setup.join("G", two, with_subscriptions=False)

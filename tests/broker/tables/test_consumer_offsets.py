@@ -42,7 +42,7 @@ def offsets() -> ConsumerOffsets:
     return ConsumerOffsets(clock=lambda: 7, version_step=3)
 
 
-def test_an_offset_is_what_was_committed_last(offsets: ConsumerOffsets) -> None:
+def test_an_offset_is_the_last_committed_one(offsets: ConsumerOffsets) -> None:
     assert offsets.query("T", "G", 0) is None
     offsets.commit("T", "G", 0, 10)
     offsets.commit("T", "G", 0, 5)  # smaller is accepted
@@ -119,7 +119,7 @@ def test_quoted_keys_are_read_too(offsets: ConsumerOffsets) -> None:
     assert offsets.query("T", "G", 0) == 5
 
 
-def test_only_what_changed_is_encoded_anew(offsets: ConsumerOffsets) -> None:
+def test_only_changed_offsets_are_encoded_anew(offsets: ConsumerOffsets) -> None:
     for number in range(3):
         offsets.commit(f"T{number}", "G", 0, number)
     before = offsets.encode()

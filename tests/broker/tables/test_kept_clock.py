@@ -42,7 +42,7 @@ async def test_time_goes_on_where_it_was_kept(tmp_path: Path) -> None:
         assert broker.parts.base.store.clock.now_ms() == clock.now_ms, "the wall clock has caught up"
 
 
-async def test_only_what_is_on_the_disk_counts_as_kept(tmp_path: Path) -> None:
+async def test_only_a_time_on_the_disk_counts_as_kept(tmp_path: Path) -> None:
     path = f"{tmp_path}/folder/clock.json"
     persister = ConfigPersister(RealDisk())
     wall = Clock()

@@ -82,7 +82,7 @@ def test_a_mapping_that_contradicts_an_earlier_one_is_refused(new: TopicQueueMap
         succeed(detail(2, {0: MOVED}), new, force=False)
 
 
-def test_force_takes_an_older_mapping_and_keeps_what_it_leaves_out() -> None:
+def test_force_takes_an_older_mapping_and_keeps_queues_that_it_omits() -> None:
     forced = succeed(detail(2, {0: MOVED, 1: FIRST}), detail(1, {0: FIRST}), force=True)
     assert (forced.epoch, forced.hosted_queues) == (1, {0: FIRST, 1: FIRST})
 

@@ -455,7 +455,7 @@ async def test_expired_messages_never_become_visible(parts: Parts) -> None:
     parts.persister, parts.store = again.persister, again.store
 
 
-async def test_a_change_of_the_default_fixes_what_the_old_one_had_expired() -> None:
+async def test_messages_that_expired_by_the_old_default_stay_expired() -> None:
     clock = Clock()
     parts = await open_parts(SimulatedDisk(), clock, message_ttl_ms=HOUR_MS)
     await parts.topics.update(TopicConfig(topic_name="T"), {})

@@ -120,7 +120,7 @@ async def test_nothing_is_dropped_without_the_policy(world: World) -> None:
         world.store.put(draft())
 
 
-async def test_the_oldest_files_go_and_what_was_in_them_is_named(
+async def test_the_oldest_files_go_and_their_messages_are_listed(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.fill("orders", "metrics")

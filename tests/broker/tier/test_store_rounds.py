@@ -144,7 +144,7 @@ async def test_idle_timers_keep_no_file(tmp_path: Path) -> None:
         assert log.min_offset == log.files.last.base_offset > 0
 
 
-async def test_a_file_goes_when_what_waits_in_it_is_stored_anew(tmp_path: Path) -> None:
+async def test_a_file_goes_when_its_waiting_messages_are_stored_anew(tmp_path: Path) -> None:
     clock = Clock()
     async with (
         control_broker(tmp_path / "store", clock=clock, **GONE_AT_ONCE) as broker,

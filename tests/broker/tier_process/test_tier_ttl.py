@@ -177,7 +177,7 @@ async def test_a_removed_pack_counts_only_where_something_of_it_has_expired(tier
     assert (await proof_of(tier, "beta")).hidden == []
 
 
-async def test_a_preview_counts_packs_that_go_and_what_stays_in_others(tier: SyntheticColdTier) -> None:
+async def test_a_preview_counts_packs_that_go_and_bytes_that_stay_in_others(tier: SyntheticColdTier) -> None:
     await send_and_pack(tier, beta=0)
     await send_and_pack(tier)
     alone, shared = tier.catalog.packs.values()

@@ -72,7 +72,7 @@ def test_a_bucket_is_listed_read_and_verified_without_its_broker(
         assert report["read_bytes"] > 0
 
 
-def test_the_reader_in_examples_reads_what_a_broker_wrote(
+def test_the_reader_in_examples_reads_a_brokers_bucket(
     served: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A live broker's directory, read by a program that imports nothing of ours."""
@@ -180,7 +180,9 @@ def test_metrics_are_shown(served: dict[str, str]) -> None:
     assert any(line.startswith(f'thermocline_topic_store_errors_total{{topic="{TOPIC}"}}') for line in lines)
 
 
-def test_explain_names_what_keeps_a_message(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_names_the_parts_that_keep_a_message(
+    served: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = shown(capsys, "tier", "explain", TOPIC, "-n", served["namesrv"])
     for row in rows:
         if row["local"] != "none":

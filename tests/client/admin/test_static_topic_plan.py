@@ -67,7 +67,7 @@ def test_a_new_topics_queues_are_spread_and_every_broker_hears_of_it() -> None:
     assert check("T", plan.broker_config_map)[0] == NOW
 
 
-def test_growth_leaves_what_there_is_and_raises_the_epoch() -> None:
+def test_growth_keeps_existing_queues_and_raises_the_epoch() -> None:
     before = grown(2, "a").broker_config_map
     after = grown(4, "ab", before)
     assert leaders_of(after) == {"a": 2, "b": 2}

@@ -145,7 +145,7 @@ def test_assigned_queues_begin_where_asked_and_only_those_are_read(broker: FakeB
     assert broker.group_members("audit") == []
 
 
-def test_seek_moves_and_forgets_what_was_fetched(broker: FakeBroker, producer: Producer) -> None:
+def test_seek_moves_and_drops_fetched_messages(broker: FakeBroker, producer: Producer) -> None:
     for i in range(20):
         producer.send(Message("orders", b"%d" % i), queue=queue(0))
     with consumer_of(broker) as consumer:

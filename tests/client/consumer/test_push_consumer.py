@@ -289,7 +289,7 @@ def test_a_failed_pull_is_repeated_at_the_same_offset(broker: FakeBroker, produc
     assert sorted(listener.bodies) == [b"%d" % i for i in range(10)]
 
 
-def test_an_offset_below_what_is_left_goes_on_at_the_first_message(broker: FakeBroker, producer: Producer) -> None:
+def test_an_offset_below_the_minimum_goes_on_at_the_first_message(broker: FakeBroker, producer: Producer) -> None:
     queue = MessageQueue(topic="orders", broker_name="broker-a", queue_id=1)
     for i in range(10):
         producer.send(Message("orders", b"%d" % i), queue=queue)
@@ -401,7 +401,7 @@ def test_an_orderly_limit_buries_the_batch_and_the_queue_goes_on(broker: FakeBro
 # -- bounds, closing, lifecycle ----------------------------------------------------------------------------------------
 
 
-def test_flow_control_bounds_what_is_held(broker: FakeBroker, producer: Producer) -> None:
+def test_flow_control_bounds_held_messages(broker: FakeBroker, producer: Producer) -> None:
     producer.send_many(Message("orders", b"x") for _ in range(400))
     release = threading.Event()
 

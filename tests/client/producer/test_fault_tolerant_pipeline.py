@@ -128,7 +128,7 @@ async def test_the_detector_asks_until_a_broker_answers(brokers: FakeBroker) -> 
         assert await send(producer, 8) == {OTHER: 8}, "there again, but its time is not up"
 
 
-def test_the_detector_is_part_of_what_leaves_brokers_alone() -> None:
+def test_the_detector_needs_send_latency_fault_enable() -> None:
     with pytest.raises(InvalidRequestError, match="send_latency_fault_enable"):
         ProducerOptions(start_detector_enable=True)
 

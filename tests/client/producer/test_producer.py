@@ -321,7 +321,7 @@ def test_a_batch_is_one_request_and_one_run_of_offsets(broker: FakeBroker, produ
         Message("orders", b"x" * 5_000_000),
     ],
 )
-def test_a_batch_refuses_what_does_not_belong_together(producer: Producer, other: Message) -> None:
+def test_a_batch_refuses_messages_of_different_kinds(producer: Producer, other: Message) -> None:
     with pytest.raises(InvalidRequestError):
         producer.send_batch([Message("orders", b"x"), other])
 
@@ -371,7 +371,7 @@ def test_many_threads_share_one_producer(broker: FakeBroker, producer: Producer)
     assert len({message.body for message in broker.messages("orders")}) == 200
 
 
-def test_closing_waits_for_what_is_under_way_and_leaves_the_broker(broker: FakeBroker) -> None:
+def test_closing_waits_for_sends_in_flight_and_unregisters(broker: FakeBroker) -> None:
     producer = Producer(group="leaving", namesrv=broker.namesrv_address)
     producer.start()
     futures = [producer.send_async(Message("orders", b"%d" % i)) for i in range(100)]

@@ -34,7 +34,7 @@ def test_hash_agrees_with_the_official_selector(argument: object, queue_id: int)
 
 
 @pytest.mark.parametrize("argument", [None, 1.5, True, ("a",)])
-def test_hash_refuses_what_every_language_hashes_differently(argument: object) -> None:
+def test_hash_refuses_types_that_languages_hash_differently(argument: object) -> None:
     with pytest.raises(InvalidRequestError):
         select_by_hash(QUEUES, MESSAGE, argument)
 

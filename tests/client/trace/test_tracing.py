@@ -41,7 +41,7 @@ def records(broker: FakeBroker) -> list[TraceRecord]:
     return [record for message in broker.messages(TRACE_TOPIC) for record in decode_trace(message.body.decode())]
 
 
-async def test_a_producer_notes_what_the_broker_took(broker: FakeBroker) -> None:
+async def test_a_producer_traces_accepted_messages(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address, group="shop", enable_trace=True) as producer:
         result = await producer.send(Message("orders", b"one", tags="paid", keys="k1 k2"))
         await producer.send(Message("orders", b"two", delay_level=1))

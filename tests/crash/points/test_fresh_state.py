@@ -47,7 +47,7 @@ def test_a_snapshot_has_offsets_that_no_file_had() -> None:
     run_virtually(run)
 
 
-def test_a_recovery_goes_on_from_what_a_rounds_entry_carries() -> None:
+def test_a_recovery_goes_on_from_the_state_that_an_entry_carries() -> None:
     async def run() -> None:
         play = await started()
         bucket = play.world.bucket

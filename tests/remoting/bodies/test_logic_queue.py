@@ -84,7 +84,7 @@ def test_an_item_that_names_its_end_has_none_behind_it() -> None:
     assert static_end(item(0, "a", 100)) == 100
 
 
-def test_a_broker_registers_what_it_leads() -> None:
+def test_a_broker_registers_the_queues_that_it_leads() -> None:
     detail = TopicQueueMappingDetail(
         topic="T",
         broker_name="a",

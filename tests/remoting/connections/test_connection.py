@@ -26,7 +26,7 @@ from thermocline.remoting.errors import (
     ResponseError,
     TopicNotFoundError,
 )
-from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
+from thermocline.remoting.frames import INCOMPLETE_FRAME, LENGTH, frame_end
 
 try:
     import uvloop
@@ -173,7 +173,7 @@ class RawPeer:
         """The next frame."""
         while True:
             end = frame_end(self.buffer)
-            if end != NOT_WHOLE:
+            if end != INCOMPLETE_FRAME:
                 command = decode_command(bytes(self.buffer[LENGTH.size : end]))
                 del self.buffer[:end]
                 return command
@@ -533,7 +533,7 @@ async def test_lost_connection_fails_all_pending_calls_at_once() -> None:
 
 
 @on_both_loops
-async def test_close_sends_what_was_written() -> None:
+async def test_close_sends_written_bytes() -> None:
     async with scene() as s:
         client = await s.client()
         client.send_oneway(RemotingCommand.request(NEVER, oneway=True))
@@ -557,7 +557,7 @@ class EvenFastPath:
         if self.fail:
             raise ValueError("a bug in the fast path")
         consumed = 0
-        while (end := frame_end(buffer, consumed)) != NOT_WHOLE:
+        while (end := frame_end(buffer, consumed)) != INCOMPLETE_FRAME:
             command = decode_command(buffer[consumed + LENGTH.size : end])
             if command.code != ECHO or command.opaque % 2:
                 break
@@ -612,7 +612,7 @@ class Flood:
     def feed(self, connection: Connection, buffer: memoryview) -> int:
         """Requests of one size, one after another."""
         consumed = 0
-        while not connection.is_full and (end := frame_end(buffer, consumed)) != NOT_WHOLE:
+        while not connection.is_full and (end := frame_end(buffer, consumed)) != INCOMPLETE_FRAME:
             request = decode_command(buffer[consumed + LENGTH.size : end])
             connection.write(RemotingCommand.response(request, body=bytes(1024 * 1024)).encode())
             self.taken += 1

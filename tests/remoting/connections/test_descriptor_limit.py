@@ -84,7 +84,7 @@ def test_the_warning_comes_again_after_it_was_away(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_the_count_follows_what_is_opened(tmp_path: Path) -> None:
+def test_the_count_follows_opened_descriptors(tmp_path: Path) -> None:
     before = open_descriptors()
     opened = [os.open(tmp_path, os.O_RDONLY) for _ in range(50)]
     assert open_descriptors() == before + 50

@@ -160,7 +160,7 @@ async def test_connections_are_limited() -> None:
     await server.close()
 
 
-async def test_shutdown_answers_what_is_running() -> None:
+async def test_shutdown_answers_running_requests() -> None:
     handler = Handler()
     server = RemotingServer(handler)
     port = await server.start("127.0.0.1", 0)

@@ -63,7 +63,7 @@ def test_the_fast_paths_head_is_the_same_bytes() -> None:
     assert fields_format("born_host", "prepared_transaction_offset") == "8sq8siq"
 
 
-def test_the_scan_skips_what_it_does_not_need() -> None:
+def test_the_scan_skips_fields_that_it_does_not_need() -> None:
     values = (1, 2, 3, 4, 5, 6, 7, 8, 9, b"12345678", 10, b"abcdefgh", 11, 12, 13)
     assert log_scan._SCAN_HEADS[0].unpack(message_record.HEAD.pack(*values)) == (1, 2, 3, 4, 6, 7, 8, 10, 13)
     assert set(log_scan._SCAN_HEADS) == {0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6}

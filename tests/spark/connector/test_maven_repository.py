@@ -170,7 +170,7 @@ def test_the_connector_comes_through_a_mirror_of_the_settings(server: MavenServe
     assert connector_jars(environment) == jars, "no request when all jars are present"
 
 
-def test_where_it_cannot_be_had_a_sentence_says_what_to_do(tmp_path: Path) -> None:
+def test_a_sentence_tells_how_to_get_jars_that_cannot_be_fetched(tmp_path: Path) -> None:
     (tmp_path / ".m2").mkdir()
     mirror = f"<mirror><id>away</id><mirrorOf>*</mirrorOf><url>http://{LOOPBACK}:{free_port()}</url></mirror>"
     (tmp_path / ".m2" / "settings.xml").write_text(f"<settings><mirrors>{mirror}</mirrors></settings>")

@@ -58,7 +58,7 @@ def readable(sys_flag: int) -> bool:
 
 
 @pytest.mark.parametrize("name", ["java-store-clean", "java-store-killed"])
-def test_official_stores_decode_to_what_the_official_client_read(name: str) -> None:
+def test_official_stores_decode_as_the_official_client_read_them(name: str) -> None:
     listing = json.loads(read_fixture(f"{name}.json.zst"))
     decoder = ArrowDecoder(COLUMNS)
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}

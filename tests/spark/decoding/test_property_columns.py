@@ -40,7 +40,7 @@ def columns_of(texts: list[bytes]) -> tuple[list[dict[str, str]], dict[str, list
 
 
 @pytest.mark.parametrize("cases", [CASES, IRREGULAR, CASES + IRREGULAR, CASES[:1], []])
-def test_all_rows_together_are_what_each_is_alone(cases: list[tuple[bytes, dict[str, str]]]) -> None:
+def test_rows_decode_alike_together_and_alone(cases: list[tuple[bytes, dict[str, str]]]) -> None:
     maps, columns = columns_of([text for text, _ in cases])
     assert maps == [expected for _, expected in cases]
     for name, values in columns.items():

@@ -49,7 +49,7 @@ def collect_garbage(tier: ColdTier) -> None:
     asyncio.run(collect())
 
 
-def test_the_rest_is_read_at_the_newest_version_and_what_expired_is_not_there(
+def test_the_rest_is_read_at_the_newest_version_without_expired_rows(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:
     tier = ColdTier(directory_url(tmp_path / "cold"))

@@ -68,7 +68,7 @@ def test_holes_and_expired_messages_are_not_behind(spark_session: SparkSession, 
         assert queue.oldest_timestamp_ms == times[following]
 
 
-def test_with_a_name_server_what_is_hot_counts_too(
+def test_with_a_name_server_hot_messages_count_too(
     spark_session: SparkSession, cluster: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two queues: one consumed into the part that is hot still, one not at all; another topic is not sealed yet."""

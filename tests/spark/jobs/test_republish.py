@@ -149,7 +149,7 @@ def test_a_killed_run_goes_on_and_nothing_is_sent_twice(
     assert Counter(message.body for messages in found.values() for message in messages) == bodies(log)
 
 
-def test_a_target_that_has_lost_what_was_sent_is_refused_unless_it_may_repeat(
+def test_a_target_that_has_lost_sent_messages_is_refused_unless_repeats_are_allowed(
     spark_session: SparkSession, source: tuple[ColdTier, Log], cluster: dict[str, str], tmp_path: Path
 ) -> None:
     """The record of a chunk that was begun says offsets that the target does not have."""

@@ -106,7 +106,7 @@ def test_an_end_before_the_start_is_an_empty_range(tier: ColdTier) -> None:
     assert found.tasks == ()
 
 
-def test_offsets_of_what_is_not_read_are_refused(tier: ColdTier) -> None:
+def test_offsets_of_topics_that_are_not_read_are_refused(tier: ColdTier) -> None:
     """They would be read over, and everything from its beginning."""
     tier.seal(flights("orders", 100, queue_count=1))
     for option in ("startingOffsets", "endingOffsets"):
@@ -260,7 +260,7 @@ def test_an_old_version_is_read_under_todays_cut_unless_its_pin_is_held(tier: Co
         assert visible_from(plan(tier.url, **pinned_options(opened, pin_id=wrong))) == {NOW_MS - 5_000}
 
 
-def test_no_moment_in_the_past_brings_back_what_has_expired(tier: ColdTier) -> None:
+def test_no_moment_in_the_past_brings_back_expired_rows(tier: ColdTier) -> None:
     tier.seal(flights("orders", 10))
     tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
     for timestamp_ms, moment_ms in ((0, NOW_MS), (NOW_MS - 1, NOW_MS), (NOW_MS + 7, NOW_MS + 7)):

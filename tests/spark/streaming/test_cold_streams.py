@@ -334,7 +334,7 @@ def store_ms(log: Log, queue_id: int, offset: int) -> int:
     return int(row["timestamp"].timestamp() * 1_000)
 
 
-def test_a_stream_that_begins_takes_what_has_not_expired(tier: ColdTier) -> None:
+def test_a_new_stream_takes_messages_that_have_not_expired(tier: ColdTier) -> None:
     log = flights("orders", 600, queue_count=2)
     tier.seal_in_pieces(log, 3)
     cut_ms = store_ms(log, 0, 130)

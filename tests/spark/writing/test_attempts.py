@@ -104,7 +104,7 @@ def test_a_second_attempt_waits_for_the_first_and_finds_everything(attempts: Att
     assert attempts.stored() == EXPECTED
 
 
-def test_an_attempt_that_comes_late_finds_what_another_has_sent(attempts: Attempts) -> None:
+def test_a_late_attempt_finds_messages_that_another_has_sent(attempts: Attempts) -> None:
     assert attempts.run(batches(), attempt=3).sent_count == ROWS
     # Spark may start a stage again, and count its attempts from nought.
     late = attempts.run(batches(order=list(reversed(range(ROWS)))), attempt=0)
@@ -225,7 +225,7 @@ def test_refusals_of_a_broker_are_reported(attempts: Attempts, deduplicate: bool
     assert attempts.stored() == Counter([b"first"])
 
 
-def test_streams_skip_what_their_last_batch_has_stored(attempts: Attempts) -> None:
+def test_streams_skip_messages_that_their_last_batch_has_stored(attempts: Attempts) -> None:
     first = attempts.run(batches(), batch_id=7, is_streaming=True)
     again = attempts.run(batches(), batch_id=7, is_streaming=True)
     following = attempts.run(batches(), batch_id=8, is_streaming=True)

@@ -49,7 +49,7 @@ def numbered_bodies(count: int) -> Counter[bytes]:
     return Counter(b"message %d %b" % (number - number % 3 % 2, b"." * PADDING) for number in range(count))
 
 
-def test_every_column_is_what_it_says(spark_session: SparkSession, cluster: WriteCluster) -> None:
+def test_every_column_arrives_in_its_field(spark_session: SparkSession, cluster: WriteCluster) -> None:
     topic = cluster.make_topic("columns")
     table = spark_session.sql(
         """SELECT 'paid 1' AS value, 'k1' AS key, 'paid' AS tag, map('region', 'eu', 'shop', 'Köln') AS properties,
@@ -153,7 +153,7 @@ def failing_after(
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("kind", ["raise", "kill"])
-def test_a_second_attempt_sends_only_what_is_missing(
+def test_a_second_attempt_sends_only_missing_messages(
     spark_session: SparkSession, cluster: WriteCluster, kind: str
 ) -> None:
     topic = cluster.make_topic(f"retried-{kind}")

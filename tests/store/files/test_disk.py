@@ -67,7 +67,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
 class TestContract:
     """What every disk does."""
 
-    def test_a_file_holds_what_was_written(self, place: tuple[Disk, str]) -> None:
+    def test_a_file_holds_written_bytes(self, place: tuple[Disk, str]) -> None:
         disk, folder = place
         file = disk.open(f"{folder}/a", create=True)
         file.write_at(b"hello", 3)
@@ -82,7 +82,7 @@ class TestContract:
         assert disk.read(f"{folder}/a") == b"\0\0\0Jello"
         assert disk.size_bytes(f"{folder}/a") == 8
 
-    def test_opening_what_is_not_there(self, place: tuple[Disk, str]) -> None:
+    def test_opening_a_missing_file(self, place: tuple[Disk, str]) -> None:
         disk, folder = place
         with pytest.raises(FileNotFoundError):
             disk.open(f"{folder}/a")

@@ -68,7 +68,7 @@ def test_a_folder_that_exists_stays_as_it_is(tmp_path: Path) -> None:
     assert modes_like(str(tmp_path / "missing")) == PRIVATE
 
 
-def test_closing_leaves_what_is_not_ours(tmp_path: Path) -> None:
+def test_closing_to_others_leaves_foreign_files(tmp_path: Path) -> None:
     root, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     for folder in (root / "config", root / "other", elsewhere):
         folder.mkdir(parents=True)

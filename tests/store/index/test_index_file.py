@@ -109,6 +109,15 @@ def test_full_at_its_count() -> None:
         append(file, (1, 1, 1))
 
 
+def test_entries_come_in_the_order_of_the_log() -> None:
+    file = make(SimulatedDisk())
+    append(file, (1, 5, 1), (2, 6, 1))
+    with pytest.raises(AssertionError):
+        append(file, (1, 5, 1))
+    with pytest.raises(AssertionError, match="order of the log"):
+        append(file, (1, 8, 1), (1, 7, 1))
+
+
 def test_another_length_is_not_ours() -> None:
     disk = SimulatedDisk()
     make(disk)

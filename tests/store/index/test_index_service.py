@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_names_are_times_and_rise(disk: SimulatedDisk, store: MessageStore) -> N
     assert names == sorted(set(names))
 
 
-def test_only_what_is_flushed_is_filed(disk: SimulatedDisk, store: MessageStore) -> None:
+def test_only_flushed_records_are_indexed(disk: SimulatedDisk, store: MessageStore) -> None:
     put(store, 3)
     store.put(draft(properties=b"UNIQ_KEY\x01unflushed\x02"))
     index = open_index(store, disk)
@@ -137,6 +138,23 @@ def test_index_entries_after_the_checkpoint_are_built_again(disk: SimulatedDisk,
     assert again.next_offset == durable
     build(again, store)
     check_all_once(again, store, 30)
+
+
+@pytest.mark.parametrize("entry_count", [0, 1 << 20])
+def test_a_checkpoint_that_no_file_can_hold_is_not_followed(
+    disk: SimulatedDisk, store: MessageStore, entry_count: int
+) -> None:
+    put(store, 30)
+    index = open_index(store, disk)
+    build(index, store)
+    index.close()
+    path = "/store/thermocline/indexCheckpoint.json"
+    checkpoint = json.loads(disk.read(path))
+    disk.open(path, create=True).write_at(json.dumps(checkpoint | {"entryCount": entry_count}).encode(), 0)
+    index = open_index(store, disk)
+    assert index.next_offset == 0
+    build(index, store)
+    check_all_once(index, store, 30)
 
 
 @pytest.mark.parametrize("lost", ["all", "one", "checkpoint"])

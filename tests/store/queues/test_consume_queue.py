@@ -254,3 +254,19 @@ def test_a_queue_is_small() -> None:
     queue = make_queue(make_files())
     assert not hasattr(queue, "__dict__")
     assert queue.__sizeof__() + queue.tail.__sizeof__() < 200
+
+
+def test_units_that_fall_back_in_the_log_are_not_written() -> None:
+    queue = make_queue(make_files())
+    append(queue, 2, start=1)
+    queue.append_unit(50, 50, 0)
+    with pytest.raises(AssertionError, match="physical offsets rise"):
+        queue.write_tail()
+    assert queue.tail_offset == 0, "no file has them"
+
+
+def test_a_minimum_above_the_end_is_not_taken() -> None:
+    queue = make_queue(make_files())
+    append(queue, 5)
+    with pytest.raises(AssertionError):
+        queue.restart_at(3, min_offset=4)

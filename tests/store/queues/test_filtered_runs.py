@@ -121,7 +121,7 @@ def mixed_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageSto
     bytes_max=st.integers(1, 6_000),
     patience=st.integers(1, 50),
 )
-def test_any_search_finds_what_a_plain_loop_does(
+def test_any_search_finds_the_same_as_a_plain_loop(
     mixed_store: MessageStore, start: int, span: int, count_max: int, bytes_max: int, patience: int
 ) -> None:
     queue = queue_of(mixed_store)

@@ -147,7 +147,7 @@ def test_a_file_that_has_gone(store: MessageStore) -> None:
     bytes_max=st.integers(1, 6_000),
     wanted=st.sets(st.sampled_from("abc")),
 )
-def test_runs_are_what_a_plain_loop_finds(
+def test_runs_are_the_same_as_a_plain_loop_finds(
     tmp_path_factory: pytest.TempPathFactory,
     puts: list[tuple[int, str, int]],
     start: int,

@@ -32,7 +32,7 @@ texts = st.one_of(
 )
 
 
-def test_the_suffix_is_what_rocketmq_adds() -> None:
+def test_the_suffix_is_that_of_rocketmq() -> None:
     assert SUFFIX == b"MSG_REGION\x01r\x02TRACE_ON\x01false\x02CLUSTER\x01c\x02"
 
 

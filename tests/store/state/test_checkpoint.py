@@ -9,11 +9,11 @@ from thermocline.store.state.checkpoint import StoreCheckpoint
 def test_layout() -> None:
     disk = SimulatedDisk()
     checkpoint = StoreCheckpoint(
-        log_timestamp_ms=1, queue_timestamp_ms=2, index_timestamp_ms=3, master_flush_offset=4, confirm_offset=5
+        log_timestamp_ms=5, queue_timestamp_ms=4, index_timestamp_ms=3, master_flush_offset=2, confirm_offset=1
     )
     checkpoint.save(disk, "/checkpoint")
     data = disk.read("/checkpoint")
-    assert data[:40].hex() == "".join(f"{number:016x}" for number in range(1, 6))
+    assert data[:40].hex() == "".join(f"{number:016x}" for number in (5, 4, 3, 2, 1))
     assert data[40:] == bytes(4_056)
     assert StoreCheckpoint.load(disk, "/checkpoint") == checkpoint
 

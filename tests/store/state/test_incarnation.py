@@ -75,3 +75,26 @@ def test_damage_is_not_taken_for_an_empty_table() -> None:
     disk.open(PATH, create=True).write_at(b'{"lastId":', 0)
     with pytest.raises(CorruptDataError):
         TopicIncarnations.load(disk, PATH)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"lastId":1,"incarnationTable":{"t":{"id":2}}}', b'{"lastId":0,"incarnationTable":{"t":{"id":1}}}'],
+)
+def test_a_table_with_an_id_above_its_newest_is_refused(data: bytes) -> None:
+    """The next topic would get an id that another one has."""
+    disk = SimulatedDisk()
+    disk.make_directory("/config")
+    disk.open(PATH, create=True).write_at(data, 0)
+    with pytest.raises(CorruptDataError):
+        TopicIncarnations.load(disk, PATH)
+
+
+def test_an_incarnation_begins_behind_the_one_before() -> None:
+    incarnations = TopicIncarnations()
+    incarnations.create("t", start_offset=100)
+    incarnations.delete("t")
+    with pytest.raises(AssertionError, match="behind"):
+        incarnations.create("t", start_offset=99)
+    with pytest.raises(AssertionError, match="ids rise"):
+        incarnations.adopt("t", Incarnation(id=0, start_offset=100))

@@ -59,7 +59,7 @@ async def test_each_request_counts_for_its_purpose_and_segments_for_their_topic(
     assert meter.totals.sent_bytes == sum(each.sent_bytes for each in meter.by_purpose.values())
 
 
-async def test_the_last_hour_forgets_what_is_older() -> None:
+async def test_the_last_hour_forgets_older_requests() -> None:
     metered = Metered()
     meter = metered.meter
     for minute in range(150):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -346,3 +347,18 @@ async def random_step(
             owner="a test",
         )
         await create_pin(writer.store, KEYS, pin)
+
+
+async def test_a_plan_that_names_a_live_object_is_not_carried_out() -> None:
+    store, clock = MemoryObjectStore(), Clock()
+    writer = await open_writer(store, clock=clock)
+    collector = GarbageCollector(writer)
+    live = await commit_segment(writer)
+    gone = await commit_segment(writer, start=10)
+    await writer.commit(LedgerChanges(segments_out=(SegmentOut("orders", gone.segment_id),)))
+    clock.now_ms += DAY_MS
+    plan = await collector.plan(now_ms=clock.now_ms)
+    assert gone.log.key in plan.objects
+    with pytest.raises(AssertionError, match="not deleted"):
+        await collector.execute(replace(plan, objects={**plan.objects, live.log.key: 1}), now_ms=clock.now_ms)
+    assert {gone.log.key, live.log.key} <= set(store.objects)

@@ -62,7 +62,7 @@ async def found_in(index: IndexObject, topic: str, key: str) -> list[tuple[int, 
     return [each async for batch in index.find_key(index_hash(topic, 1, key)) for each in batch]
 
 
-async def test_merged_objects_find_what_their_inputs_found() -> None:
+async def test_merged_objects_find_the_same_as_their_inputs() -> None:
     """A key of every record, one of very many, newest first; places, and nothing between them."""
     store = MemoryObjectStore()
     writer = await open_writer(store)

@@ -121,7 +121,7 @@ async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
         assert not tier.catalog.indexes
 
 
-async def test_an_idle_brokers_ledger_names_what_was_made() -> None:
+async def test_an_idle_brokers_ledger_names_new_index_objects() -> None:
     """Nothing waits to be sealed, so no round comes: it is committed by itself."""
     async with packed_tier(seal_age_ms=100) as tier:
         version = tier.catalog.version
@@ -160,7 +160,7 @@ async def test_when_the_round_does_not_come_it_is_committed_by_itself() -> None:
         assert tier.catalog.indexes
 
 
-async def test_one_that_stops_while_it_waits_leaves_what_the_next_writer_makes_again() -> None:
+async def test_index_objects_of_a_writer_that_stops_are_made_again_by_the_next() -> None:
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in NAMES}
     async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:

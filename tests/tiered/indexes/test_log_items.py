@@ -54,7 +54,7 @@ async def grown(writer: LedgerWriter, random: Random, *, count: int) -> list[Seg
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_it_is_what_a_look_at_everything_finds(seed: int) -> None:
+async def test_it_equals_an_examination_of_everything(seed: int) -> None:
     random, unindexed = Random(seed), Unindexed()
     writer = await open_writer(MemoryObjectStore())
     seen: list[Catalog] = []

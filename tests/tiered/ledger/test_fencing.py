@@ -166,7 +166,7 @@ async def test_a_writer_that_slept_through_its_successors_life_is_fenced() -> No
     assert await open_catalog(store, KEYS) == successor.catalog
 
 
-async def test_a_successor_publishes_what_was_chosen_and_not_yet_published() -> None:
+async def test_a_successor_publishes_a_chosen_unpublished_entry() -> None:
     memory = MemoryObjectStore()
     store = IgnoringStore(memory)
 

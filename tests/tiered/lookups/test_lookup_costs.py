@@ -228,7 +228,7 @@ def check_index_objects(history: History, catalog: Catalog, *, is_packed: bool) 
 
 @pytest.mark.parametrize("is_indexed", [False, True], ids=["not indexed", "indexed"])
 @pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
-async def test_requests_of_lookups_in_what_is_large(is_packed: bool, is_indexed: bool) -> None:
+async def test_requests_of_lookups_in_large_objects(is_packed: bool, is_indexed: bool) -> None:
     """In pieces that are not read for one record, and among frames of which eight are too much to read for one."""
     history = History()
     config = replace(CONFIG, segment_bytes=64 * MIB, frame_bytes=MIB, pack_bytes=64 * MIB)

@@ -96,7 +96,7 @@ def test_the_page_reads_every_record(golden: Path) -> None:
 
 
 @BUCKETS
-def test_the_ledger_says_what_pieces_there_are(golden: Path) -> None:
+def test_the_ledger_lists_the_pieces(golden: Path) -> None:
     for pack in read_packs(golden):
         for (_name, incarnation, queues), entry in zip(read_table(pack), read_pieces(golden, pack), strict=True):
             assert entry["incarnation"] == incarnation
@@ -104,7 +104,7 @@ def test_the_ledger_says_what_pieces_there_are(golden: Path) -> None:
 
 
 @TODAYS
-def test_the_page_says_what_lookups_need(golden: Path) -> None:
+def test_the_page_says_how_many_requests_lookups_need(golden: Path) -> None:
     """Store times and sizes of pieces, where the columns begin, and every frame, in what is written today."""
     packs = read_packs(golden)
     assert packs

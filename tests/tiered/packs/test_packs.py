@@ -208,7 +208,7 @@ async def test_a_later_writer_goes_on_where_packs_end() -> None:
         await later.check_all()
 
 
-async def test_lookups_find_what_is_packed(rig: Rig) -> None:
+async def test_lookups_find_packed_records(rig: Rig) -> None:
     for _ in range(3):
         await rig.send_and_pack()
     reader = rig.tier.reader
@@ -509,7 +509,7 @@ async def test_purge_leaves_nothing_of_a_deleted_topic(rig: Rig) -> None:
     await rig.check_all()
 
 
-async def test_purge_of_a_live_topic_takes_what_has_expired_and_nothing_else(rig: Rig) -> None:
+async def test_purge_of_a_live_topic_deletes_expired_records_only(rig: Rig) -> None:
     await rig.send_and_pack(40)
     await rig.send_and_pack(40)
     tier = rig.tier

@@ -154,7 +154,7 @@ async def purging(
 
 @pytest.mark.parametrize("form", ["three objects", "one object", "rewritten before"])
 @pytest.mark.parametrize("spools", [False, True])
-async def test_no_byte_of_what_has_expired_is_left(form: str, spools: bool, tmp_path: Path) -> None:
+async def test_no_byte_of_expired_records_is_left(form: str, spools: bool, tmp_path: Path) -> None:
     store = MemoryObjectStore()
     async with purging(store, spool_folder=tmp_path if spools else None) as rig:
         if form == "one object":
@@ -340,7 +340,7 @@ async def test_a_clock_that_was_set_back_holds_nothing() -> None:
         await rig.check_purged(store, cut_ms)
 
 
-async def test_a_pin_keeps_what_its_version_names() -> None:
+async def test_a_pin_keeps_objects_that_its_version_names() -> None:
     store = MemoryObjectStore()
     async with purging(store) as rig:
         rig.send(60)
@@ -379,7 +379,7 @@ async def test_a_damaged_segment_is_named_and_stays_as_it_is() -> None:
         assert set(old.keys) <= store.objects.keys()
 
 
-async def test_wherever_the_store_does_not_answer_the_same_again_does_what_is_left() -> None:
+async def test_a_repeated_purge_completes_one_that_the_store_interrupted() -> None:
     """Each request of a purge fails once, carried out or not."""
     for fault in (Fault.UNREACHED, Fault.LOST_ANSWER):
         step, is_through = 0, False

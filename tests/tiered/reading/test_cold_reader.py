@@ -392,7 +392,7 @@ async def test_two_groups_share_frames() -> None:
     await reader.close()
 
 
-async def test_outside_of_what_is_held() -> None:
+async def test_offsets_outside_of_the_held_range() -> None:
     tier = await make_tier(5)
     reader = tier.reader()
 

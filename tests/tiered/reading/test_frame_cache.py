@@ -169,7 +169,7 @@ async def test_a_damaged_answer_is_fetched_once_more(reader: SegmentReader, stor
     assert (await cache.get(reader, info)).start_offset == 0
 
 
-async def test_closing_ends_what_is_under_way(reader: SegmentReader, store: GatedStore) -> None:
+async def test_closing_ends_running_reads(reader: SegmentReader, store: GatedStore) -> None:
     cache = FrameCache()
     info = (await frames(reader))[0]
     store.gate.clear()

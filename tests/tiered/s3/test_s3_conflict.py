@@ -128,7 +128,7 @@ async def test_racing_writers_that_get_conflicts_do_not_both_commit(s3_bucket: S
     assert catalog.epoch == 3
 
 
-async def test_the_doctor_takes_conflicts_for_what_they_are(s3_bucket: S3Bucket) -> None:
+async def test_the_doctor_recognises_conflicts(s3_bucket: S3Bucket) -> None:
     conflicts = Conflicts(count=40, within="race-")
     async with S3Proxy(s3_bucket, rule=conflicts.rule) as proxy:
         store = await store_behind(proxy)

@@ -93,7 +93,7 @@ class MinioWitness:
 
 
 @pytest.mark.parametrize("make_witness", [Boto3Witness, MinioWitness])
-async def test_others_find_what_was_put_and_read_what_others_put(
+async def test_other_clients_and_this_one_read_each_others_objects(
     any_s3_bucket: S3Bucket, make_witness: Callable[[S3Bucket], Boto3Witness | MinioWitness]
 ) -> None:
     witness = make_witness(any_s3_bucket)

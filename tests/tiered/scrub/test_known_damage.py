@@ -51,7 +51,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         rig.close()
 
 
-async def test_a_shallow_scrub_does_not_settle_what_a_deep_one_has_found(memory: Memory) -> None:
+async def test_a_shallow_scrub_does_not_settle_findings_of_a_deep_one(memory: Memory) -> None:
     await flip_bit(memory.rig.objects, objects_of(memory.rig, ObjectKind.LOG)[1], Random(1))
     assert await memory.scrub(deep=False) == 0
     assert await memory.scrub(deep=True) == 1

@@ -125,7 +125,7 @@ async def test_a_bit_anywhere_in_a_pack_is_found_and_healed(rig: ScrubRig, place
         await check_whole(rig)
 
 
-async def test_a_shallow_scrub_sees_what_is_missing_or_of_another_size(rig: ScrubRig) -> None:
+async def test_a_shallow_scrub_finds_missing_objects_and_other_sizes(rig: ScrubRig) -> None:
     one, two = [pack.key for pack in packs_of(rig)][:2]
     await rig.objects.delete(one)
     await rig.objects.put(two, rig.objects.objects[two] + b"?")

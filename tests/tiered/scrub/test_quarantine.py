@@ -218,7 +218,7 @@ async def test_the_local_part_of_a_lost_segment_is_saved(rig: ScrubRig) -> None:
     assert ends == {queue_id: len(records) for queue_id, records in rig.hot(TOPIC).items()}
 
 
-async def test_ends_and_minimums_count_what_is_lost(rig: ScrubRig) -> None:
+async def test_ends_and_minimums_include_lost_records(rig: ScrubRig) -> None:
     """Else offsets would be given out twice, or a consumer would be sent past what may come back."""
     first, last = topic_of(rig).segments[0], topic_of(rig).segments[-1]
     starts, ends = queue_starts(rig), topic_of(rig).queue_ends()
@@ -247,7 +247,7 @@ async def test_ends_and_minimums_count_what_is_lost(rig: ScrubRig) -> None:
     await reader.cold.close()
 
 
-async def test_a_cut_through_what_is_lost_leaves_the_rest_readable(rig: ScrubRig) -> None:
+async def test_a_cut_through_lost_records_leaves_the_rest_readable(rig: ScrubRig) -> None:
     lost = topic_of(rig).segments[0]
     await rig.objects.delete(lost.log.key)
     await rig.scrub(heal=True)

@@ -284,7 +284,7 @@ async def test_a_foreign_state_of_this_epoch(rig: ScrubRig) -> None:
     await check_whole(rig)
 
 
-async def test_a_restart_reads_what_was_healed(rig: ScrubRig) -> None:
+async def test_a_restart_reads_healed_segments(rig: ScrubRig) -> None:
     random = Random(5)
     for kind in KINDS:
         await flip_bit(rig.objects, random.choice(objects_of(rig, kind)), random)
@@ -312,7 +312,7 @@ async def test_without_a_copy_the_newest_catalog_is_made_safe(rig: ScrubRig, tmp
             assert await rig.cold(topic) == rig.hot(topic)
 
 
-async def test_a_damaged_pin_holds_back_what_it_may_have_held(rig: ScrubRig) -> None:
+async def test_a_damaged_pin_keeps_objects_that_it_may_have_pinned(rig: ScrubRig) -> None:
     key = objects_of(rig, ObjectKind.PIN)[0]
     await flip_bit(rig.objects, key, Random(1))
     objects = set(rig.objects.objects)

@@ -120,7 +120,7 @@ def test_expired_records_are_stepped_over(tmp_path: Path) -> None:
     assert backlog.committed_offset() == len(store.log)
 
 
-def test_a_queue_starts_at_what_is_left_of_its_files(tmp_path: Path) -> None:
+def test_a_queue_starts_at_its_first_remaining_file(tmp_path: Path) -> None:
     """Records that an earlier tier process stepped over as expired are in no catalog; their files may be gone."""
     store = LocalStore(tmp_path)
     for number in range(20):
@@ -203,3 +203,15 @@ def test_plans_cover_each_record_once_and_hold_the_gate(
         backlog.account()
     assert covered == {queue_id: len(units) // UNIT.itemsize for (_, queue_id), units in store.units.items()}
     assert backlog.committed_offset() == len(store.log)
+
+
+def test_a_plan_is_not_committed_twice(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put("topic", 0, store_ms=1)
+    backlog = store.backlog(SealPolicy())
+    plan = backlog.plan("topic", flush_offset=len(store.log))
+    assert plan is not None
+    backlog.check_waits(plan)
+    backlog.committed(plan)
+    with pytest.raises(AssertionError, match="twice"):
+        backlog.check_waits(plan)

@@ -13,7 +13,7 @@ def by_topic(window: TrafficWindow) -> dict[str, tuple[list[int], list[int]]]:
     return {each.topic: (each.messages.tolist(), each.raw_bytes.tolist()) for each in window.topics}
 
 
-def test_each_minute_has_what_came_in_it() -> None:
+def test_each_minute_has_its_own_messages() -> None:
     clock = Clock(5_000_000)
     record = TrafficRecord(clock)
     record.note("a", messages=1, raw_bytes=10)

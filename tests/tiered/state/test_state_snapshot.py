@@ -18,6 +18,7 @@ from tests.tiered.state_data import snapshot
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.ledger.fencing import FencingMode, new_arbiter
 from thermocline.tiered.ledger.ledger_writer import LedgerIdentity
+from thermocline.tiered.objects.checked_json import seal_json
 from thermocline.tiered.objects.errors import StateCorruptError, StateTooNewError
 from thermocline.tiered.objects.object_store import Data, ObjectInfo
 from thermocline.tiered.state.newest_state import UNLISTED_MAX, find_last, find_newest, list_names, read_newest
@@ -53,7 +54,7 @@ def test_the_stored_form() -> None:
         b"[]",
         encode_state(snapshot(StateName(2, 8))),
         encode_state(msgspec.structs.replace(snapshot(StateName(2, 7)), format=2)),
-        encode_state(snapshot(StateName(2, 7), log_offset=1_001)),
+        seal_json(msgspec.json.encode(snapshot(StateName(2, 7), log_offset=1_001))),
     ],
 )
 def test_objects_that_are_no_snapshot_of_their_name(data: bytes) -> None:

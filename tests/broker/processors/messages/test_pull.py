@@ -27,7 +27,6 @@ from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.config.store_config import FlushDiskType
-from thermocline.store.queues.consume_queue import UNIT
 
 
 @pytest.fixture
@@ -144,12 +143,9 @@ async def test_tags_are_filtered_by_their_hash(broker: DataBroker) -> None:
 
 async def test_a_filter_looks_at_a_bounded_number_of_messages(broker: DataBroker) -> None:
     """Then it says how far it has come, and the client asks again from there."""
-    queue = broker.store.queues.find_or_create(TOPIC, 0)
     consumer = Consumer(broker)
-    consumer.send()
-    unit = UNIT.unpack(queue.tail)
-    for _ in range(2_000):
-        queue.append_unit(*unit)
+    for _ in range(2_001):
+        consumer.send()
     assert outcome(consumer.pull(0, subscription="Other")) == (20, "NO_MATCHED_MESSAGE", 800, 0, 2_001)
 
 
@@ -334,7 +330,7 @@ async def test_the_wait_ends_with_its_time(broker: DataBroker) -> None:
     assert offsets(await other.answer_to(waiting)) == [1]
 
 
-async def test_a_filtered_wait_goes_on_behind_what_it_has_seen(broker: DataBroker) -> None:
+async def test_a_filtered_wait_goes_on_after_the_last_message_examined(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send()
     opaque = consumer.ask(1, sysFlag=6, suspendTimeoutMillis=1_000, subscription="Mine")
@@ -395,7 +391,7 @@ async def test_commit_counts_once_when_a_pull_waits(broker: DataBroker) -> None:
     assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 9
 
 
-async def test_sync_flush_shows_only_what_is_durable(tmp_path: Path) -> None:
+async def test_sync_flush_shows_only_durable_messages(tmp_path: Path) -> None:
     """Neither a pull nor one that waits sees a message before its sender may rely on it."""
     async with data_broker(tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         consumer = Consumer(broker)

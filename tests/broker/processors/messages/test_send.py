@@ -14,6 +14,7 @@ from tests.broker.timing import deliver_all, records_in, timer_service
 from tests.broker.wire import PEER, Wire
 from tests.clock import Clock
 from tests.store.send_frames import batch_frame, send_frame, unique_key
+from tests.store.store_parts import draft
 from thermocline.broker.sends import acknowledgements
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
@@ -510,6 +511,39 @@ async def test_answers_wait_for_the_flush(sync_broker: DataBroker, through_chunk
     flushes.end()
     assert [answer.opaque for answer in await first.wire.wait_commands(2)] == [1, 2]
     assert [answer.code for answer in await second.wire.wait_commands()] == [0]
+
+
+def put_times(broker: DataBroker) -> dict[str, str]:
+    """What the runtime information says a minute later: how many messages took how long, the longest, a percentile."""
+    rates = broker.parts.base.stats.rates
+    rates.sample(broker.clock.now_ms + 60_000)
+    info = rates.runtime_info()
+    counts = dict(part.rsplit(":", 1) for part in info["putMessageDistributeTime"].split())
+    counted = {name: count for name, count in counts.items() if count != "0"}
+    return counted | {name: info[name] for name in ("putMessageEntireTimeMax", "putLatency99")}
+
+
+@pytest.mark.parametrize("through_chunks", [True, False])
+async def test_put_times_end_with_the_flush(sync_broker: DataBroker, through_chunks: bool) -> None:
+    flushes = HeldFlushes(sync_broker)
+    producer = Producer(sync_broker, through_chunks=through_chunks)
+    producer.wire.receive(send_frame(opaque=1) + send_frame(opaque=2))
+    sync_broker.clock.now_ms += 7
+    flushes.end()
+    await producer.wire.wait_commands(2)
+    assert put_times(sync_broker) == {"[0~10ms]": "2", "putMessageEntireTimeMax": "7", "putLatency99": "6.50"}
+
+
+@pytest.mark.parametrize("through_chunks", [True, False])
+async def test_put_times_without_a_flush(broker: DataBroker, through_chunks: bool) -> None:
+    """One-way sends, too, and those that the broker makes itself; a batch's messages count one by one."""
+    producer = Producer(broker, through_chunks=through_chunks)
+    await producer.send(send_frame())
+    await producer.send(batch_frame([BatchMessage(b"x")] * 2))
+    producer.wire.receive(send_frame(flag=2))
+    broker.parts.due.appender.append(draft(TOPIC))
+    await asyncio.sleep(0)
+    assert put_times(broker) == {"[<=0ms]": "5", "putMessageEntireTimeMax": "0", "putLatency99": "0.80"}
 
 
 async def test_who_does_not_wait_is_answered_at_once(sync_broker: DataBroker) -> None:

@@ -124,7 +124,7 @@ async def test_a_batch_that_cannot_be_read(broker: DataBroker, body: bytes) -> N
     assert client.answer(client.ask(200_151, body)).code == 1
 
 
-async def test_a_batch_about_what_is_not_there(broker: DataBroker) -> None:
+async def test_a_batch_of_acknowledgements_of_missing_messages(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a")
     (held,) = client.pop()

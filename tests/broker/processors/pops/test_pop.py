@@ -324,7 +324,7 @@ async def test_a_pop_of_one_queue_waits_for_that_one(broker: DataBroker) -> None
     assert bodies(popped(await client.wait_answer(opaque))) == [b"a"]
 
 
-async def test_a_pop_waits_on_when_what_came_is_not_for_it(broker: DataBroker) -> None:
+async def test_a_pop_waits_on_when_new_messages_do_not_match(broker: DataBroker) -> None:
     client = PopClient(broker)
     opaque = client.ask_pop(pollTime=15_000, exp="TagB")
     client.send(b"a", tag="TagA")

@@ -63,7 +63,9 @@ async def test_redelivered_messages_are_filtered_too(broker: DataBroker) -> None
     assert bodies(await client.pop_later(**by_sql("price = 2"))) == [b"2"]
 
 
-async def test_a_pop_waits_on_when_what_came_is_not_for_it(broker: DataBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pop_waits_on_when_new_messages_do_not_match(
+    broker: DataBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pop_finder, "SEARCH_S", 60.0)
     client = PopClient(broker)
     await broker.parts.tables.filters.compile_in_turn("price > 5")

@@ -58,7 +58,7 @@ async def test_a_peek_takes_nothing(broker: DataBroker) -> None:
     assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
 
 
-async def test_a_peek_sees_what_came_back_and_only_its_queue(broker: DataBroker) -> None:
+async def test_a_peek_sees_returned_messages_and_only_its_queue(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"back", queue_id=1)
     client.pop()

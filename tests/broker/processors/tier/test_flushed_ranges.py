@@ -67,7 +67,7 @@ async def test_nothing_flushed_is_an_empty_range(broker: DataBroker) -> None:
     assert (await ranges(broker))[0]["recordBytes"] == 0
 
 
-async def test_it_begins_behind_what_has_expired_and_what_has_left_the_local_log(broker: DataBroker) -> None:
+async def test_it_begins_after_expired_and_locally_deleted_records(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send(3_000, body=b"x" * 500)
     broker.clock.now_ms += 10_000

@@ -99,7 +99,7 @@ async def test_a_cancelled_job_is_left_out(kind: tuple[ListenerRunner, Wrap]) ->
     await runner.close(timeout_ms=1_000)
 
 
-async def test_closing_waits_for_what_has_begun_and_leaves_out_the_rest() -> None:
+async def test_closing_waits_for_running_calls_and_drops_waiting_ones() -> None:
     runner = ThreadRunner(count_max=1, name="test")
     begun, release = threading.Event(), threading.Event()
     outcomes: list[object] = []
