@@ -12,7 +12,15 @@ from tests.clock import Clock
 from tests.tiered.ledger_data import IDENTITY, KEYS, commit_segment
 from tests.tiered.ledger_races import Believer, IgnoringStore, NewArbiter, SlowStore, judge, live
 from thermocline.remoting.errors import FencedError, MQError
-from thermocline.tiered.ledger.fencing import BallotArbiter, ConditionalArbiter, EntryArbiter, FencingMode, new_arbiter
+from thermocline.tiered.ledger.fencing import (
+    BallotArbiter,
+    ConditionalArbiter,
+    EntryArbiter,
+    FencingMode,
+    ballot_of,
+    new_arbiter,
+    proposal_of,
+)
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.objects.errors import AlreadyExistsError, ForeignLedgerError
@@ -240,3 +248,14 @@ def test_modes_have_names() -> None:
     store = MemoryObjectStore()
     assert isinstance(new_arbiter(FencingMode("ballots"), store, KEYS, random=Random(1)), BallotArbiter)
     assert isinstance(new_arbiter(FencingMode("conditional"), store, KEYS, random=Random(1)), ConditionalArbiter)
+
+
+def test_names_of_ballots_and_proposals_are_read_and_others_passed_over() -> None:
+    ballot = f"{7:020}-{'a' * 32}"
+    assert proposal_of(KEYS.proposal(3, ballot), KEYS) == (3, ballot)
+    assert ballot_of(f"{KEYS.ballots_prefix}{ballot}.json", KEYS) == ballot
+    proposal_name = KEYS.proposal(3, ballot).removeprefix(KEYS.proposals_prefix)
+    for foreign in (f"{KEYS.proposals_prefix}notes.txt", f"elsewhere/{proposal_name}", proposal_name):
+        assert proposal_of(foreign, KEYS) is None
+    for foreign in (f"{KEYS.ballots_prefix}notes.txt", f"elsewhere/{ballot}.json", f"{ballot}.json"):
+        assert ballot_of(foreign, KEYS) is None
