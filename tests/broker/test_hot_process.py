@@ -3,7 +3,7 @@
 Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/helper_links.py`,
 `broker/assembly/helper_set.py`, `broker/assembly/late_handler.py`, `broker/assembly/listener.py`,
 `broker/assembly/local_store.py`, `broker/assembly/parts.py`, `broker/assembly/state.py`, `broker/assembly/tables.py`,
-`broker/helpers/helper_hub.py`, `broker/helpers/helper_process.py`, `broker/helpers/index_link.py`,
+`broker/helpers/helper_process.py`, `broker/helpers/index_link.py`,
 `broker/helpers/index_process.py`, `broker/process/build_id.py`, `broker/processors/tier/cost.py`,
 `broker/processors/tier/scrub.py`, `broker/processors/tier/tier.py`, `broker/state/state_link.py`,
 `broker/tier/deletion_gate.py`, `broker/tier/fence.py`, `broker/tier/hidden_messages.py`, `broker/tier/tier_feed.py`.
