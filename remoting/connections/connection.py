@@ -119,9 +119,11 @@ class Connection(asyncio.BufferedProtocol):
         "_writable",
         "_write_paused",
         "_written_bytes",
+        "certificate_subject",
         "context",
         "last_active",
         "local_address",
+        "local_host",
         "loop",
         "remote_address",
         "remote_host",
@@ -179,6 +181,9 @@ class Connection(asyncio.BufferedProtocol):
         self.context: object | None = None
         self.remote_address = ""
         self.local_address = ""
+        self.local_host: Host = ("127.0.0.1", 0)
+        self.certificate_subject = ""
+        """The subject of the peer's certificate, if it showed one that was checked; `CN=name,O=organization`."""
         self.remote_host: Host = ("127.0.0.1", 0)
         self.remote_host_bytes = encode_host(self.remote_host)
 
@@ -328,10 +333,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         limits = self._limits
         transport.set_write_buffer_limits(high=limits.unsent_bytes_high, low=limits.unsent_bytes_high // 4)
-        self.remote_address, self.remote_host = peer_address(transport.get_extra_info("peername"))
-        self.local_address, _ = peer_address(transport.get_extra_info("sockname"))
+        remote, local = self._socket_names(transport)
+        self.remote_address, self.remote_host = peer_address(remote)
+        self.local_address, self.local_host = peer_address(local)
         self.remote_host_bytes = encode_host(self.remote_host)
         self._handler.connection_opened(self)
+
+    def _socket_names(self, transport: asyncio.BaseTransport) -> tuple[object, object]:
+        """The addresses of the peer and of this side, as sockets give them."""
+        return transport.get_extra_info("peername"), transport.get_extra_info("sockname")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""

@@ -7,6 +7,7 @@ Rules
   - A connection on which nothing passed for `idle_timeout_ms`, in either direction, is closed, unless a request of it
     is being handled.
   - Above `connections_max` a new connection is closed at once.
+  - With a gate, it decides about each TCP connection by its first bytes (first_byte.py).
   - A unix socket is made with mode 0600 before it listens.
 Source: NettyRemotingServer.java, Apache RocketMQ 5.3.
 """
@@ -29,6 +30,7 @@ from thermocline.remoting.connections.connection import (
     Traffic,
     close_all,
 )
+from thermocline.remoting.connections.first_byte import FirstByte, ForwardedPeer, Gate
 from thermocline.remoting.connections.outbox import Outbox
 
 __all__ = [
@@ -58,8 +60,10 @@ class RemotingServer:
         idle_timeout_ms: int = IDLE_TIMEOUT_MS,
         connections_max: int = 65_536,
         clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """`clock` gives seconds, for idle connections only; without it the loop's own time is taken."""
+        self._gate = gate
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
@@ -113,7 +117,7 @@ class RemotingServer:
             sock.bind(path)
             os.chmod(path, 0o600)  # no client can connect before it listens
             sock.setblocking(False)
-            listener = await loop.create_unix_server(self._accept, sock=sock, backlog=BACKLOG)
+            listener = await loop.create_unix_server(self._accept_local, sock=sock, backlog=BACKLOG)
         except BaseException:
             sock.close()
             raise
@@ -121,6 +125,21 @@ class RemotingServer:
         self._unix_paths.append(path)
         self._watch_idle(loop)
         logger.info("listening path=%s", path)
+
+    async def adopt(self, sock: socket.socket, peer: ForwardedPeer) -> None:
+        """Serve a connected socket that came from elsewhere on behalf of `peer`. Cancelling closes it.
+
+        A connection that has gone again meanwhile is no error.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: _ServerConnection(self, peer), sock)
+        except OSError as error:
+            sock.close()
+            logger.info("connection lost before it was served remote=%s:%d reason=%s", *peer.remote, error)
+        except BaseException:
+            sock.close()
+            raise
 
     async def stop_accepting(self) -> None:
         """Take no new connection; those that are open stay. Idempotent."""
@@ -179,15 +198,19 @@ class RemotingServer:
             self._watch_idle(loop)
 
     def _accept(self) -> asyncio.BufferedProtocol:
+        connection = _ServerConnection(self)
+        return connection if self._gate is None else FirstByte(connection, self._gate)
+
+    def _accept_local(self) -> asyncio.BufferedProtocol:
         return _ServerConnection(self)
 
 
 class _ServerConnection(Connection):
     """A connection that is registered with its server."""
 
-    __slots__ = ("_server",)
+    __slots__ = ("_peer", "_server")
 
-    def __init__(self, server: RemotingServer) -> None:
+    def __init__(self, server: RemotingServer, peer: ForwardedPeer | None = None) -> None:
         super().__init__(
             loop=asyncio.get_running_loop(),
             handler=server._handler,
@@ -201,6 +224,15 @@ class _ServerConnection(Connection):
             clock=server._clock,
         )
         self._server = server
+        self._peer = peer
+        if peer is not None:
+            self.certificate_subject = peer.certificate_subject
+
+    def _socket_names(self, transport: asyncio.BaseTransport) -> tuple[object, object]:
+        """Those of the client that a socket was passed on for."""
+        if self._peer is None:
+            return super()._socket_names(transport)
+        return self._peer.remote, self._peer.local
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse at once what is over the limit; the handler still sees it come and go."""

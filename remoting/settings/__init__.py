@@ -18,13 +18,25 @@ from thermocline.remoting.settings.official_settings import (
     resolve,
     without_effect,
 )
+from thermocline.remoting.settings.tls_config import (
+    CONFIG_FILE_DEFAULT,
+    TLS_SECRETS,
+    TlsConfig,
+    TlsMode,
+    shown_tls,
+    tls_properties,
+)
 
 __all__ = [
+    "CONFIG_FILE_DEFAULT",
     "MACHINE",
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
     "TLS_PROPERTIES",
+    "TLS_SECRETS",
     "OfficialSetting",
+    "TlsConfig",
+    "TlsMode",
     "Treatment",
     "by_name",
     "carried",
@@ -34,5 +46,7 @@ __all__ = [
     "parse_config_text",
     "refused",
     "resolve",
+    "shown_tls",
+    "tls_properties",
     "without_effect",
 ]
