@@ -1,8 +1,8 @@
 """TLS process: ends the TLS of the broker's port, beside the hot process; started by the first TLS connection.
 
-Its standard input is the link to the hot process (remoting/tls/terminator_link.py), and it ends when that closes, so that
-it does not outlive a hot process that is killed. Settings come over the link: a password must not be in the arguments,
-which every user of the machine can read.
+Its standard input is the link to the hot process (remoting/tls/terminator_link.py), and it ends when that closes, so
+that it does not outlive a hot process that is killed. Settings come over the link: a password must not be in the
+arguments, which every user of the machine can read.
 """
 
 import argparse

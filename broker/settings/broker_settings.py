@@ -1,9 +1,10 @@
 """Broker settings: every setting by its property name, where its value came from, and changing it while running.
 
 Four classes hold the values: BrokerConfig, StoreConfig (local files), TierConfig (cold tier) and TlsConfig (encrypted
-connections). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
-name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold:
-RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
+connections). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a
+`broker.conf` written for it works, else a name of the same form; the cold tier's begin with `cold`. Some are written in
+other units than the fields hold: RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one
+into the other.
 
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;

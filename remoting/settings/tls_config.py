@@ -95,7 +95,8 @@ class TlsConfig:
         self._check_client_certificates()
         if self.takes_tls and not (self.test_mode or self.server_key_path):
             raise InvalidParameterError(
-                "tls.test.mode.enable=false needs tls.server.keyPath and tls.server.certPath, or tls.server.mode=disabled"
+                "tls.test.mode.enable=false needs tls.server.keyPath and tls.server.certPath, "
+                "or tls.server.mode=disabled"
             )
 
     @property

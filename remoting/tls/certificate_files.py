@@ -1,4 +1,4 @@
-"""Certificate files: read into an `ssl.SSLContext`, with errors that name the file; and how a change of them is noticed.
+"""Certificate files: read into an `ssl.SSLContext`, with errors that name the file; how a change of them is noticed.
 
 Every file is PEM. A key that is encrypted without a password given is an error, never a question at the terminal.
 """

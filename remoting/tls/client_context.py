@@ -1,4 +1,4 @@
-"""Client context: what a client trusts and shows, read from files at the first connection and again when they change."""
+"""Client context: what a client trusts and shows, read from files at its start and again when they have changed."""
 
 from __future__ import annotations
 

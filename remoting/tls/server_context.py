@@ -1,7 +1,7 @@
 """Server context: key, certificate and trust of a port, made from settings and made again when their files change.
 
-A change is noticed by what `stat` tells of the files, and taken over once they have stayed the same for one look: key and
-certificate are two files, and between their two writes they do not fit. New files that cannot be used leave the old
+A change is noticed by what `stat` tells of the files, and taken over once they have stayed the same for one look: key
+and certificate are two files, and between their two writes they do not fit. New files that cannot be used leave the old
 context in place, with one line in the log.
 """
 

@@ -1,6 +1,6 @@
 """Terminator link: what the server and its terminator send each other, with a socket beside each message.
 
-    server -> terminator     settings, first of all; then each connection that begins with TLS: its socket, what was read
+    server -> terminator     settings first; then each connection that begins with TLS: its socket and first bytes
     terminator -> server     each connection whose handshake is over: a socket with its plain bytes
 
 It is a pair of SOCK_SEQPACKET sockets: a message and its descriptor come as one, or not at all. When one end closes, so

@@ -1,7 +1,8 @@
 """TlsFront: decides by a connection's first byte, and passes those that begin with TLS to the terminator.
 
-    first byte 0x16   mode disabled: closed, with a line; else the socket goes to the terminator, which is started if need
-                      be, and comes back as a plain connection with the client's address once the handshake is over
+    first byte 0x16   mode disabled: closed, with a line; else the socket goes to the terminator, which is started if
+                      it is not there, and comes back as a plain connection with the client's address once the
+                      handshake is over
     anything else     mode enforcing: closed, with a line; else served as it is
 
 The server computes nothing for TLS but one message for each new connection. While the terminator is away (it starts, or
@@ -95,7 +96,7 @@ class TlsFront:
     # -- the terminator ----------------------------------------------------------------------------------------------
 
     def new_link(self) -> socket.socket:
-        """Make the link to a terminator that is being started; returns its end, which the caller closes or hands over."""
+        """Make the link to a terminator that is being started; returns its end, which the caller has to close."""
         self._drop_link()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from typing import cast
 
 __all__ = ["TlsSession", "certificate_subject", "make_receive_buffer"]
 
@@ -135,7 +136,7 @@ class TlsSession:
         limit = len(received) - _RECORD_BYTES
         while True:
             try:
-                size_bytes = read(_RECORD_BYTES, received[position:])
+                size_bytes = cast(int, read(_RECORD_BYTES, received[position:]))  # with a buffer it is a count
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLZeroReturnError:
