@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from thermocline.broker.assembly import (
-    BrokerTls,
     ColdTier,
     HelperLinks,
     Listener,
@@ -119,7 +118,6 @@ class HotProcess:
     async def _start(self) -> str:
         settings, resources, disk = self._settings, self._resources, RealDisk()
         connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
-        tls = BrokerTls(settings, in_process=self._single_process, log_level=self._log_level, now_ms=wall_clock_ms)
         local = self._local = LocalStore(settings, disk=disk, clock=wall_clock_ms, resources=resources)
         helpers = self._helpers = HelperLinks(
             settings,
@@ -132,8 +130,7 @@ class HotProcess:
         await helpers.listen()
         tier = self._tier = ColdTier(settings, local.store, helpers.hub, source=self._source, refusal=self.refusal)
         helpers.make_helpers(in_process=self._single_process, log_level=self._log_level, now_ms=wall_clock_ms)
-        helpers.show_too(tls.statuses)
-        listener = self._listener = Listener(settings, connections_max=connections_max, tls=tls)
+        listener = self._listener = Listener(settings, connections_max=connections_max)
         await listener.start(resources)
         long_polling = LongPolling()
         parts = self._parts = await make_parts(

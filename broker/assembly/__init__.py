@@ -7,7 +7,6 @@
     messages, pops      the two paths of messages: sends and pulls, POP
     cold_tier, helpers, the families that reach other processes
     state, local_store
-    tls                 what ends the TLS of the port
     recurring, health   what runs beside requests
     processors          every family of requests, behind one dispatcher
 
@@ -22,10 +21,8 @@ from thermocline.broker.assembly.local_store import LocalStore
 from thermocline.broker.assembly.parts import make_parts, wall_clock_ms
 from thermocline.broker.assembly.processors import make_dispatcher
 from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
-from thermocline.broker.assembly.tls import BrokerTls
 
 __all__ = [
-    "BrokerTls",
     "ColdTier",
     "HelperLinks",
     "Listener",

@@ -40,7 +40,7 @@ async def start_health(
         stats=parts.base.stats,
         remaining=parts.reads.remaining,
         hub=helpers.hub,
-        helpers=helpers.statuses,
+        helpers=helpers.helpers.statuses,
         committed_offset=lambda: tier.gate.now().committed_offset,
         is_fenced=lambda: bool(tier.fence.reason),
         dropped=tier.dropped.live,

@@ -14,15 +14,7 @@ from pathlib import Path
 
 from thermocline.broker.assembly.helper_set import Helpers, make_helpers
 from thermocline.broker.follower import Source
-from thermocline.broker.helpers import (
-    INDEX_ROLE,
-    SOCKET_LIMITS,
-    HelloReply,
-    HelperHub,
-    HelperStatus,
-    IndexLink,
-    SharedPage,
-)
+from thermocline.broker.helpers import INDEX_ROLE, SOCKET_LIMITS, HelloReply, HelperHub, IndexLink, SharedPage
 from thermocline.broker.process import current_build_id, runtime_folder, socket_path
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.connections import RemotingServer
@@ -52,7 +44,6 @@ class HelperLinks:
         returns that offset. Everything closes with `resources`."""
         self._settings = settings
         self._resources = resources
-        self._others: Callable[[], list[HelperStatus]] = list
         self._is_follower = source is not None
         self._page_path = Path(store.config.own_path) / "shared-page"
         self._socket_path = socket_path(runtime_folder(environment), store_uuid=store.identity.store_id)
@@ -98,14 +89,6 @@ class HelperLinks:
             now_ms=now_ms,
         )
         self._resources.push_async_callback(self.helpers.stop, timeout_ms=STOP_TIMEOUT_MS)
-
-    def show_too(self, statuses: Callable[[], list[HelperStatus]]) -> None:
-        """Show a helper that is not among these along with them."""
-        self._others = statuses
-
-    def statuses(self) -> list[HelperStatus]:
-        """How all helper processes are."""
-        return self.helpers.statuses() + self._others()
 
     def start(self) -> None:
         """Start the helpers; returns at once."""

@@ -66,7 +66,7 @@ def make_dispatcher(
             *tier_processors(
                 parts,
                 helpers.hub,
-                helpers=helpers.statuses,
+                helpers=helpers.helpers.statuses,
                 report_now=report_now,
                 gate=tier.gate.now,
                 dropped=tier.dropped.live,

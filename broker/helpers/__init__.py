@@ -56,7 +56,7 @@ from thermocline.broker.helpers.helper_protocol import (
 )
 from thermocline.broker.helpers.index_link import IndexLink
 from thermocline.broker.helpers.shared_page import SharedPage
-from thermocline.broker.helpers.supervisor import HelperSpec, HelperStatus, SupervisedHelper, Supervisor
+from thermocline.broker.helpers.supervisor import HelperSpec, HelperStatus, Supervisor
 
 __all__ = [
     "INDEX_ROLE",
@@ -110,7 +110,6 @@ __all__ = [
     "StateAsk",
     "StateSaved",
     "StoreAway",
-    "SupervisedHelper",
     "Supervisor",
     "TierReportReply",
     "TierReportRequest",

@@ -18,7 +18,6 @@ import ctypes
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,8 +42,6 @@ class HelperSpec:
     name: str
     module: str
     arguments: tuple[str, ...]
-    stdin: Callable[[], socket.socket] | None = None
-    """Makes what a helper gets as its standard input, anew for each start; None: nothing to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,20 +145,15 @@ class SupervisedHelper:
             delay_ms = min(delay_ms * 2, self._restart_delay_ms_max)
 
     async def _execute(self) -> asyncio.subprocess.Process:
-        stdin = None if self._spec.stdin is None else self._spec.stdin()
-        try:
-            return await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                self._spec.module,
-                f"--parent-pid={os.getpid()}",
-                *self._spec.arguments,
-                stdin=asyncio.subprocess.DEVNULL if stdin is None else stdin.fileno(),
-                env=self._environment,
-            )
-        finally:
-            if stdin is not None:
-                stdin.close()
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            self._spec.module,
+            f"--parent-pid={os.getpid()}",
+            *self._spec.arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            env=self._environment,
+        )
 
 
 class Supervisor:

@@ -123,7 +123,6 @@ class Connection(asyncio.BufferedProtocol):
         "context",
         "last_active",
         "local_address",
-        "local_host",
         "loop",
         "remote_address",
         "remote_host",
@@ -181,9 +180,8 @@ class Connection(asyncio.BufferedProtocol):
         self.context: object | None = None
         self.remote_address = ""
         self.local_address = ""
-        self.local_host: Host = ("127.0.0.1", 0)
         self.certificate_subject = ""
-        """The subject of the peer's certificate, if it showed one that was checked; `CN=name,O=organization`."""
+        """`CN=name,O=organization` of the peer's certificate, if it showed one that was checked."""
         self.remote_host: Host = ("127.0.0.1", 0)
         self.remote_host_bytes = encode_host(self.remote_host)
 
@@ -333,15 +331,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         limits = self._limits
         transport.set_write_buffer_limits(high=limits.unsent_bytes_high, low=limits.unsent_bytes_high // 4)
-        remote, local = self._socket_names(transport)
-        self.remote_address, self.remote_host = peer_address(remote)
-        self.local_address, self.local_host = peer_address(local)
+        self.remote_address, self.remote_host = peer_address(transport.get_extra_info("peername"))
+        self.local_address, _ = peer_address(transport.get_extra_info("sockname"))
         self.remote_host_bytes = encode_host(self.remote_host)
         self._handler.connection_opened(self)
 
-    def _socket_names(self, transport: asyncio.BaseTransport) -> tuple[object, object]:
-        """The addresses of the peer and of this side, as sockets give them."""
-        return transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
+        """Go on over a transport that encrypts, before anything was read or written."""
+        assert self._transport is not None
+        assert self._written_bytes == 0
+        self._transport = transport
+        self.certificate_subject = certificate_subject
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""

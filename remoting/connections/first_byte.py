@@ -6,24 +6,12 @@ After that the transport talks to the connection itself: a connection that is se
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
-
-from thermocline.remoting.socket_address import Host
 
 if TYPE_CHECKING:
     from thermocline.remoting.connections.connection import Connection
 
-__all__ = ["FirstByte", "ForwardedPeer", "Gate"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardedPeer:
-    """The client behind a socket that was passed to this server. `certificate_subject`: empty without one."""
-
-    remote: Host
-    local: Host
-    certificate_subject: str = ""
+__all__ = ["FirstByte", "Gate"]
 
 
 class Gate(Protocol):

@@ -30,7 +30,7 @@ from thermocline.remoting.connections.connection import (
     Traffic,
     close_all,
 )
-from thermocline.remoting.connections.first_byte import FirstByte, ForwardedPeer, Gate
+from thermocline.remoting.connections.first_byte import FirstByte, Gate
 from thermocline.remoting.connections.outbox import Outbox
 
 __all__ = [
@@ -126,21 +126,6 @@ class RemotingServer:
         self._watch_idle(loop)
         logger.info("listening path=%s", path)
 
-    async def adopt(self, sock: socket.socket, peer: ForwardedPeer) -> None:
-        """Serve a connected socket that came from elsewhere on behalf of `peer`. Cancelling closes it.
-
-        A connection that has gone again meanwhile is no error.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.connect_accepted_socket(lambda: _ServerConnection(self, peer), sock)
-        except OSError as error:
-            sock.close()
-            logger.info("connection lost before it was served remote=%s:%d reason=%s", *peer.remote, error)
-        except BaseException:
-            sock.close()
-            raise
-
     async def stop_accepting(self) -> None:
         """Take no new connection; those that are open stay. Idempotent."""
         listeners, self._listeners = self._listeners, []
@@ -208,9 +193,9 @@ class RemotingServer:
 class _ServerConnection(Connection):
     """A connection that is registered with its server."""
 
-    __slots__ = ("_peer", "_server")
+    __slots__ = ("_server",)
 
-    def __init__(self, server: RemotingServer, peer: ForwardedPeer | None = None) -> None:
+    def __init__(self, server: RemotingServer) -> None:
         super().__init__(
             loop=asyncio.get_running_loop(),
             handler=server._handler,
@@ -224,15 +209,6 @@ class _ServerConnection(Connection):
             clock=server._clock,
         )
         self._server = server
-        self._peer = peer
-        if peer is not None:
-            self.certificate_subject = peer.certificate_subject
-
-    def _socket_names(self, transport: asyncio.BaseTransport) -> tuple[object, object]:
-        """Those of the client that a socket was passed on for."""
-        if self._peer is None:
-            return super()._socket_names(transport)
-        return self._peer.remote, self._peer.local
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse at once what is over the limit; the handler still sees it come and go."""

@@ -76,8 +76,6 @@ class TlsConfig:
     handshake_timeout_ms: int = _setting(10_000, "tlsHandshakeTimeoutMills", least=100, most=600_000)
     handshakes_max: int = _setting(1_024, "tlsHandshakesMax", least=1, most=65_536)
     """Handshakes under way at a time; a further connection is closed."""
-    helper_nice: int = _setting(0, "tlsHelperNice", least=0, most=19)
-    """Niceness of the process that encrypts for the port."""
 
     def __post_init__(self) -> None:
         for item in fields(self):

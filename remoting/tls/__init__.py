@@ -1,21 +1,8 @@
-"""TLS: what a client trusts and shows, and the terminator that ends the TLS of a server's connections."""
+"""TLS: what clients and servers trust and show; the gate that gives a server's connections their TLS."""
 
 from thermocline.remoting.tls.certificate_files import read_tls_file
 from thermocline.remoting.tls.client_context import ClientTls
-from thermocline.remoting.tls.server_context import check_files, make_server_context
-from thermocline.remoting.tls.terminator import run_terminator
-from thermocline.remoting.tls.terminator_thread import ThreadedTls
-from thermocline.remoting.tls.tls_front import TlsFront
+from thermocline.remoting.tls.tls_gate import TlsGate
 from thermocline.remoting.tls.tls_options import TlsOptions, outgoing_options
 
-__all__ = [
-    "ClientTls",
-    "ThreadedTls",
-    "TlsFront",
-    "TlsOptions",
-    "check_files",
-    "make_server_context",
-    "outgoing_options",
-    "read_tls_file",
-    "run_terminator",
-]
+__all__ = ["ClientTls", "TlsGate", "TlsOptions", "outgoing_options", "read_tls_file"]

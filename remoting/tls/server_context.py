@@ -13,11 +13,9 @@ import ssl
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import TlsConfig, TlsMode
 from thermocline.remoting.tls.certificate_files import file_marks, load_certificate, load_trust
-from thermocline.remoting.tls.client_context import ClientTls
 from thermocline.remoting.tls.self_signed import load_self_signed
-from thermocline.remoting.tls.tls_options import outgoing_options
 
-__all__ = ["LOOK_INTERVAL_S", "ReloadedContext", "check_files", "make_server_context", "watched_files"]
+__all__ = ["LOOK_INTERVAL_S", "ReloadedContext"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,58 +46,57 @@ def make_server_context(config: TlsConfig) -> ssl.SSLContext:
     return context
 
 
-def check_files(config: TlsConfig) -> None:
-    """Read the files of a port and of outgoing connections once, for errors, and say what is weak about them.
-
-    Raises:
-        SettingError: A file cannot be read or used.
-    """
-    options = outgoing_options(config)
-    if options is not None:
-        ClientTls(options)
-    if not config.takes_tls:
-        return
-    if not config.is_self_signed:
-        make_server_context(config)
-    elif config.server_mode == TlsMode.ENFORCING:
-        logger.warning(
-            "tls.server.mode=enforcing with a self-signed certificate: clients cannot check it; "
-            "set tls.server.certPath and tls.server.keyPath"
-        )
-
-
-def watched_files(config: TlsConfig) -> tuple[str, ...]:
-    """The files that a port's context is made of."""
-    return tuple(
-        path for path in (config.server_key_path, config.server_certificate_path, config.server_trust_path) if path
-    )
-
-
 class ReloadedContext:
-    """The context for connections that come now. Belongs to one thread, which calls `look` from time to time."""
+    """The context for connections that come now. `look` on the loop; `current` and `read_again` in one thread."""
 
     def __init__(self, config: TlsConfig) -> None:
+        """Read the files.
+
+        Raises:
+            SettingError: One cannot be read or used.
+        """
         self._config = config
-        self._paths = watched_files(config)
+        paths = (config.server_key_path, config.server_certificate_path, config.server_trust_path)
+        self._paths = [path for path in paths if path and config.takes_tls]
         self._seen = self._loaded = file_marks(self._paths)
-        self.current: ssl.SSLContext | None = None
-        """None: the files could not be used when this process started."""
-        self._load()
+        self._context: ssl.SSLContext | None = None
+        if config.takes_tls and not config.is_self_signed:
+            self._context = make_server_context(config)
+        elif config.server_mode == TlsMode.ENFORCING:
+            logger.warning(
+                "tls.server.mode=enforcing with a self-signed certificate, which clients cannot check: "
+                "set tls.server.certPath and tls.server.keyPath"
+            )
 
-    def look(self) -> None:
-        """Take changed files over. At most every LOOK_INTERVAL_S it needs to be called."""
+    @property
+    def has_files(self) -> bool:
+        """Whether there is something to look at."""
+        return bool(self._paths)
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a new connection. A self-signed certificate is made for the first one, which takes a while.
+
+        Raises:
+            SettingError: It could not be made.
+        """
+        if self._context is None:
+            self._context = make_server_context(self._config)
+            logger.info("a self-signed certificate was made for TLS, which clients cannot check")
+        return self._context
+
+    def look(self) -> bool:
+        """Whether the files have changed and are to be read again; to be called every LOOK_INTERVAL_S."""
         seen, self._seen = self._seen, file_marks(self._paths)
-        if self._seen != self._loaded and self._seen == seen:
-            self._loaded = self._seen
-            self._load()
+        if self._seen == self._loaded or self._seen != seen:
+            return False
+        self._loaded = self._seen
+        return True
 
-    def _load(self) -> None:
-        had_context = self.current is not None
+    def read_again(self) -> None:
+        """Take the files over, if they can be used."""
         try:
-            self.current = make_server_context(self._config)
+            self._context = make_server_context(self._config)
         except SettingError as error:
-            consequence = "those from before stay in use" if had_context else "TLS connections are refused until then"
-            logger.error("TLS files cannot be used, %s: %s", consequence, error)
-            return
-        if had_context:
+            logger.error("TLS files cannot be used, those from before stay in use: %s", error)
+        else:
             logger.info("TLS files were read again, they count for new connections")
