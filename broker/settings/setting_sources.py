@@ -55,8 +55,8 @@ ALIASES: Mapping[str, str] = {
 """RocketMQ's JVM properties."""
 ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
 """Variables of the prefix that are no settings."""
-ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
-"""Settings of the NameServer, which may run beside the broker."""
+ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_CLIENT_")
+"""Settings of the NameServer, which may run beside the broker, and of clients."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -103,7 +103,7 @@ def environment_source(environment: Mapping[str, str]) -> SettingSource:
         name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
         if name is not None:
             values[name] = text
-        elif variable in ENVIRONMENT_OTHERS or variable.startswith(ENVIRONMENT_OTHER_PREFIX):
+        elif variable in ENVIRONMENT_OTHERS or variable.startswith(ENVIRONMENT_OTHER_PREFIXES):
             continue
         elif variable.startswith(ENVIRONMENT_PREFIX):
             values[variable] = text  # unknown: reported with its nearest

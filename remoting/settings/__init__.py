@@ -20,11 +20,9 @@ from thermocline.remoting.settings.official_settings import (
 )
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
-    TLS_SECRETS,
     TlsConfig,
     TlsMode,
     shown_tls,
-    tls_properties,
 )
 
 __all__ = [
@@ -33,7 +31,6 @@ __all__ = [
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
     "TLS_PROPERTIES",
-    "TLS_SECRETS",
     "OfficialSetting",
     "TlsConfig",
     "TlsMode",
@@ -47,6 +44,5 @@ __all__ = [
     "refused",
     "resolve",
     "shown_tls",
-    "tls_properties",
     "without_effect",
 ]

@@ -11,17 +11,16 @@ Source: remoting/netty/TlsSystemConfig.java, TlsHelper.java, Apache RocketMQ 5.5
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thermocline.remoting.errors import InvalidParameterError
 
-__all__ = ["CONFIG_FILE_DEFAULT", "TLS_SECRETS", "TlsConfig", "TlsMode", "shown_tls", "tls_properties"]
+__all__ = ["CONFIG_FILE_DEFAULT", "TlsConfig", "TlsMode", "shown_tls"]
 
 CONFIG_FILE_DEFAULT = "/etc/rocketmq/tls.properties"
 """Read if it is there; a file that a setting names must be there."""
-TLS_SECRETS = frozenset({"tls.server.keyPassword", "tls.client.keyPassword"})
+_SECRETS = frozenset({"tls.server.keyPassword", "tls.client.keyPassword"})
 """Settings whose value is shown nowhere."""
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 CLIENT_CERTIFICATES = ("none", "optional", "require")
@@ -133,7 +132,7 @@ class TlsConfig:
 
 def shown_tls(name: str, text: str) -> str:
     """The text of a setting as it may be shown."""
-    return _MASK if text and name in TLS_SECRETS else text
+    return _MASK if text and name in _SECRETS else text
 
 
 def _check_word(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -145,8 +144,3 @@ def _check_pair(prefix: str, key_path: str, certificate_path: str) -> None:
     if bool(key_path) != bool(certificate_path):
         missing = f"{prefix}.certPath" if key_path else f"{prefix}.keyPath"
         raise InvalidParameterError(f"{prefix}.keyPath and {prefix}.certPath belong together: {missing} is missing")
-
-
-def tls_properties() -> Mapping[str, str]:
-    """Property name -> field of TlsConfig."""
-    return {item.metadata["name"]: item.name for item in fields(TlsConfig)}

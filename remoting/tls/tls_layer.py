@@ -5,8 +5,8 @@
 
 It is the protocol of the socket's transport and, once the handshake is over, the transport of the connection. It
 belongs to the loop, but for the steps of the handshake: while the thread computes one, reading is paused, and nothing
-else touches the SSL object. One step is up to a millisecond of signature; the records of a connection cost the loop a few
-microseconds, less than a hop through another process would (docs/adr/0047-tls-in-the-hot-process.md).
+else touches the SSL object. One step is up to a millisecond of signature; a record costs the loop a few microseconds,
+less than a hop through another process would (docs/adr/0047-tls-in-the-hot-process.md).
 
 Bounds: one read of the socket and one record wait here at most, while the connection has reading paused.
 """
