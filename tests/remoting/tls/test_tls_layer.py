@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
+import fcntl
 import gc
 import logging
 import random
 import resource
 import socket
 import ssl
+import termios
 from collections.abc import Callable
 
 import pytest
@@ -27,9 +30,10 @@ from tests.remoting.tls.tls_server import (
 )
 from tests.waiting import until
 from thermocline.remoting.command import RemotingCommand, decode_command
-from thermocline.remoting.connections.connection import ConnectionLimits
+from thermocline.remoting.connections.connection import RECEIVE_BYTES, ConnectionLimits
 from thermocline.remoting.errors import ConnectionLostError
 from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.tls.tls_layer import RECORD_BYTES, TlsLayer
 
 MIB = 1 << 20
 SEED = 20261126
@@ -146,6 +150,39 @@ async def test_a_server_that_is_busy_reads_no_more_and_loses_nothing(certificate
         await until(lambda: connection.requests_running == 4)
         serving.handler.release.set()
         assert [bytes(answer.body) for answer in await asyncio.gather(*calls)] == bodies
+
+
+async def test_what_was_read_before_a_pause_is_handled_after_it(certificates: Certificates) -> None:
+    """One read of the socket holds more than the connection takes before it pauses, and nothing comes behind it."""
+    count, body = 250, b"x" * 900
+    async with served(certificates.server(), limits=ConnectionLimits(requests_running_max=4)) as serving:
+        client = await RawClient.open(serving.port)
+        await client.shake()
+        client.writer.write(client.outgoing.read())
+        await until(lambda: serving.gate.handshakes == 0)
+        (connection,) = serving.server.connections
+        layer = connection._transport
+        assert isinstance(layer, TlsLayer)
+        frames = [RemotingCommand.request(SLOW, body=body).encode() for _ in range(count)]
+        for frame in frames:  # a record each, so that the last ones do not fit behind the first ones
+            client.tls.write(frame)
+        data = client.outgoing.read()
+        assert RECEIVE_BYTES - RECORD_BYTES + 2_000 < sum(map(len, frames)) < len(data) < RECEIVE_BYTES
+        layer._socket.pause_reading()
+        layer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        client.writer.write(data)
+        received = array.array("i", [0])
+
+        def has_come() -> bool:
+            fcntl.ioctl(layer.get_extra_info("socket").fileno(), termios.FIONREAD, received)
+            return received[0] == len(data)
+
+        await until(has_come)
+        layer._socket.resume_reading()
+        await until(lambda: connection.requests_running == 4)
+        serving.handler.release.set()
+        assert [bytes(answer.body) for answer in await client.frames(count)] == [body] * count
+        client.writer.close()
 
 
 async def test_a_client_that_takes_no_answers_is_dropped(
