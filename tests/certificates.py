@@ -19,7 +19,9 @@ PEM = serialization.Encoding.PEM
 class Authority:
     """An authority whose certificate is in `folder`/authority.pem; its life began half of LIFE ago, or at `start`."""
 
-    def __init__(self, folder: Path, *, name: str = "Authority of a test", start: datetime.datetime | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, name: str = "Authority of a test", start: datetime.datetime | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._start = start or datetime.datetime.now(datetime.UTC) - LIFE / 2

@@ -80,7 +80,9 @@ async def test_disabled_closes_a_tls_connection_with_one_line(caplog: pytest.Log
     async with served(TlsConfig(server_mode="disabled")) as serving:
         with caplog.at_level(logging.INFO):
             await refused(serving, UNCHECKED)
-        lines = [record.getMessage() for record in caplog.records if "tls.server.mode is disabled" in record.getMessage()]
+        lines = [
+            record.getMessage() for record in caplog.records if "tls.server.mode is disabled" in record.getMessage()
+        ]
         assert len(lines) == 1
         await echo(await serving.connect(None))
 
@@ -128,7 +130,9 @@ async def test_older_versions_are_refused(
 # -- what clients check ----------------------------------------------------------------------------------------------
 
 
-async def test_a_client_refuses_a_certificate_of_another_authority(certificates: Certificates, foreign: Authority) -> None:
+async def test_a_client_refuses_a_certificate_of_another_authority(
+    certificates: Certificates, foreign: Authority
+) -> None:
     async with served(certificates.server()) as serving:
         error = await refused(serving, TlsOptions(ca_file=str(foreign.path)))
         assert error.message == "the server's certificate is not trusted"

@@ -107,9 +107,7 @@ async def test_requests_may_come_with_the_end_of_the_handshake(certificates: Cer
         client.writer.close()
 
 
-async def test_bytes_cut_anywhere_are_put_together(
-    certificates: Certificates, case_count: Callable[..., int]
-) -> None:
+async def test_bytes_cut_anywhere_are_put_together(certificates: Certificates, case_count: Callable[..., int]) -> None:
     """A seeded choice of pieces: the last flight and records of any size, cut at any place."""
     async with served(certificates.server()) as serving:
         for seed in range(case_count(quick=8, soak=2_000)):
@@ -143,9 +141,7 @@ async def test_a_server_that_is_busy_reads_no_more_and_loses_nothing(certificate
     async with served(certificates.server(), limits=ConnectionLimits(requests_running_max=4)) as serving:
         client = await serving.connect(certificates.client())
         bodies = [b"%d" % number * 2_000 for number in range(300)]
-        calls = [
-            client.start_call(RemotingCommand.request(SLOW, body=body), timeout_ms=TIMEOUT_MS) for body in bodies
-        ]
+        calls = [client.start_call(RemotingCommand.request(SLOW, body=body), timeout_ms=TIMEOUT_MS) for body in bodies]
         (connection,) = serving.server.connections
         await until(lambda: connection.requests_running == 4)
         serving.handler.release.set()
