@@ -43,9 +43,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(
         authority=authority,
         foreign=foreign,
-        server=authority.issue(
-            "server.pem", "server.key", subject="broker", addresses=["127.0.0.1"], password=PASSWORD
-        ),
+        server=authority.issue("s.pem", "s.key", subject="broker", addresses=["127.0.0.1"], password=PASSWORD),
         client=authority.issue("client.pem", "client.key", subject="client"),
         foreign_client=foreign.issue("client.pem", "client.key", subject="stranger"),
     )
@@ -117,6 +115,11 @@ def cluster_with(daemons: Daemons, agent: JavaAgent) -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def asking_cluster(cluster: Cluster) -> Cluster:
+    return cluster
+
+
+@pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name for topics, groups and clients that no other test uses."""
     return f"Tls{next(_numbers)}x{request.node.originalname[5:35]}"
@@ -136,9 +139,8 @@ def test_mqadmin(cluster: Cluster) -> None:
     printed = cluster.admin("getBrokerConfig", "-b", cluster.broker_address)
     assert "enforcing" in printed
     assert PASSWORD not in printed
-    refused = cluster.admin(
-        "updateBrokerConfig", "-b", cluster.broker_address, "-k", "tls.server.mode", "-v", "permissive"
-    )
+    change = ("-k", "tls.server.mode", "-v", "permissive")
+    refused = cluster.admin("updateBrokerConfig", "-b", cluster.broker_address, *change)
     assert "TLS settings are changed in the configuration file alone" in refused
 
 

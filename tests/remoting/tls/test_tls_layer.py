@@ -263,7 +263,7 @@ async def throw_at(serving: Served, data: bytes, then: bytes) -> None:
 async def test_garbage_behind_the_first_byte(
     certificates: Certificates, case_count: Callable[..., int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Random bytes, mutated hellos, and garbage in place of the second flight: no traceback, no growth, others served."""
+    """Random bytes, mutated hellos, garbage in place of the second flight: no traceback, no growth, others served."""
     choice, count = random.Random(SEED), case_count(quick=3_000, soak=10**5)
     good = await hello()
 
