@@ -90,7 +90,7 @@ def _check_readable(path: str) -> None:
         with open(path, "rb"):
             pass
     except OSError as error:
-        raise SettingError(f"the file cannot be read: {error.strerror}", path=path) from error
+        raise SettingError(f"a TLS file cannot be read: {error.strerror}", path=path) from error
 
 
 def _mark(path: str) -> FileMark:

@@ -178,7 +178,7 @@ def test_an_official_configuration_file_is_read(tmp_path: Path) -> None:
 
 def test_a_file_of_tls_settings_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "tls.properties"
-    with pytest.raises(SettingError, match="the file cannot be read: No such file"):
+    with pytest.raises(SettingError, match="a TLS file cannot be read: No such file"):
         read_tls_file(str(path))
     path.write_text("brokerName = x\n")
     with pytest.raises(SettingError, match="brokerName is no TLS setting"):
@@ -205,8 +205,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
     make_server_context(config())
     for values, sentence in (
-        ({"server_key_path": str(tmp_path / "none")}, "the file cannot be read: No such file or directory"),
-        ({"server_key_path": str(tmp_path)}, "the file cannot be read: Is a directory"),
+        ({"server_key_path": str(tmp_path / "none")}, "a TLS file cannot be read: No such file or directory"),
+        ({"server_key_path": str(tmp_path)}, "a TLS file cannot be read: Is a directory"),
         ({"server_key_path": str(tmp_path / "text")}, "must be PEM, and the password right"),
         ({"server_certificate_path": str(tmp_path / "text")}, "must be PEM, and the password right"),
         ({"server_key_password": "wrong"}, "must be PEM, and the password right"),
