@@ -86,12 +86,9 @@ def table(rounds: list[dict[Key, Run]]) -> str:
     for name in PLAIN_SHAPES:
         for kind in kinds:
             values = {way: [_value(name, runs[kind, name, way]) for runs in rounds] for way in ("plain", "TLS")}
-            cpu_us = [1e6 / runs[kind, name, "TLS"].messages_per_cpu_s for runs in rounds]
-            beside = (
-                [_value(name, runs[kind, name, "TLS"]) / _value(name, runs[OFFICIAL, name, "TLS"]) for runs in rounds]
-                if kind == THERMOCLINE and OFFICIAL in kinds
-                else []
-            )
+            over_tls = [runs[kind, name, "TLS"] for runs in rounds if runs[kind, name, "TLS"].result.messages]
+            cpu_us = [1e6 / run.messages_per_cpu_s for run in over_tls]
+            beside = _ratios(rounds, (kind, name, "TLS"), (OFFICIAL, name, "TLS")) if kind == THERMOCLINE else []
             unit = " us p99" if PLAIN_SHAPES[name].rate_per_s else " messages/s"
             rows.append(
                 [
@@ -99,11 +96,21 @@ def table(rounds: list[dict[Key, Run]]) -> str:
                     f"{name},{unit}",
                     *(spread(values[way], ".0f") for way in ("plain", "TLS")),
                     spread(cpu_us, ".0f"),
-                    spread([tls / plain for tls, plain in zip(values["TLS"], values["plain"], strict=True)], ".2f"),
+                    spread(_ratios(rounds, (kind, name, "TLS"), (kind, name, "plain")), ".2f"),
                     spread(beside, ".2f"),
                 ]
             )
     return markdown_table(head, rows)
+
+
+def _ratios(rounds: list[dict[Key, Run]], first: Key, second: Key) -> list[float]:
+    """Of the rounds in which both had right answers alone."""
+    pairs = [(runs[first], runs[second]) for runs in rounds if first in runs and second in runs]
+    return [
+        _value(first[1], one) / _value(second[1], other)
+        for one, other in pairs
+        if one.result.is_clean and other.result.is_clean
+    ]
 
 
 if __name__ == "__main__":
