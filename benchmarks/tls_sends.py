@@ -1,8 +1,8 @@
 """Question: what does TLS cost a send, and how fast are sends over TLS beside the official broker with TLS?
 
 Workload: single sends of 1 KiB: 16 connections with 64 requests in flight on each, 64 connections with one, and 10 000
-a second from 16 connections; each plain and over TLS. The brokers are measured in turn, as in `compare.py`. Both have the
-certificate that they sign themselves, TLS 1.3 and the ciphers that both sides choose; the generator checks nothing.
+a second from 16 connections; each plain and over TLS. The brokers are measured in turn, as in `compare.py`. Both have
+the certificate that they sign themselves, TLS 1.3 and the ciphers that both sides choose; the generator checks nothing.
 
 The last two columns are medians of ratios of the same round: TLS to plain, and ours to the official broker's. A rate is
 better above 1, a p99 below 1.
