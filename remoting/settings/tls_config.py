@@ -39,7 +39,8 @@ class TlsMode:
 
 
 def _setting(default: Any, name: str, *, least: int | None = None, most: int | None = None) -> Any:
-    return field(default=default, metadata={"name": name, "least": least, "most": most, "live": False})
+    metadata = {"name": name, "least": least, "most": most, "live": False}
+    return field(default=default, repr=name not in _SECRETS, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
