@@ -6,7 +6,6 @@ Covers `remoting/tls/certificate_files.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -138,12 +137,10 @@ def test_no_password_is_shown() -> None:
         shown = load_name_server_config([PropertySource(place="flag", values=values)]).config.shown()
         assert "hunter2" not in shown.values()
         assert "***" in shown.values()
-    assert not [
-        item for item in fields(TlsConfig) if "assword" in item.name and item.repr and "assword" not in repr(item)
-    ]
+    assert "hunter2" not in repr(READ)
 
 
-def test_nobody_changes_them_from_afar() -> None:
+def test_no_remote_caller_changes_them() -> None:
     config = load_name_server_config([PropertySource(place="flag", values=SETTINGS)]).config
     for name, value in (
         ("tls.server.mode", "permissive"),
