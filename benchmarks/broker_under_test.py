@@ -221,7 +221,7 @@ def real_time(thread_ids: Iterable[int]) -> None:
 
 
 def _environment_name(setting: str) -> str:
-    return "THERMOCLINE_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", setting).upper()
+    return "THERMOCLINE_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", setting).replace(".", "_").upper()
 
 
 @contextlib.contextmanager

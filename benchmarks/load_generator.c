@@ -15,10 +15,13 @@
  * Open loop (--rate): requests are due at fixed times whatever the broker does, and latency runs from the time a request
  * was due, so a stall costs every request that it delayed (no coordinated omission).
  *
+ * With --tls every connection is TLS and checks nothing (OpenSSL 3, loaded when it is needed).
+ *
  * One JSON object on standard output. Exit status 0 unless it could not connect or was misused.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -54,7 +57,7 @@ static struct {
     int port, queue_count, topic_count, connection_count, window, body_bytes, batch_count, pull_count;
     mode_kind mode;
     double seconds, warm_seconds, rate;
-    bool check_offsets, has_topics;
+    bool check_offsets, has_topics, is_tls;
     fill_kind fill;
     int64_t until;
     const char *mode_name;
@@ -76,6 +79,7 @@ typedef struct {
 
 typedef struct {
     int descriptor;
+    void *tls; /* NULL: a plain connection */
     bool wants_write;
     int in_flight;
     int32_t free_slots[SLOTS_PER_CONNECTION];
@@ -383,9 +387,77 @@ static void watch(int epoll, connection *c, bool wants_write) {
     epoll_ctl(epoll, EPOLL_CTL_MOD, c->descriptor, &event);
 }
 
+/* The few functions of OpenSSL that are used, by their published names: no header is needed to build this program. */
+static struct {
+    void *(*method)(void);
+    void *(*new_context)(const void *method);
+    void *(*new_connection)(void *context);
+    int (*set_descriptor)(void *tls, int descriptor);
+    int (*connect)(void *tls);
+    int (*read)(void *tls, void *bytes, int size);
+    int (*write)(void *tls, const void *bytes, int size);
+    int (*error)(const void *tls, int result);
+    long (*control)(void *tls, int command, long value, void *pointer);
+    void *context;
+} openssl;
+
+enum { SSL_WANT_READ = 2, SSL_WANT_WRITE = 3, SSL_ZERO_RETURN = 6 };
+enum { SSL_SET_MODE = 33, SSL_SET_READ_AHEAD = 41, SSL_PARTIAL_WRITE = 1, SSL_MOVING_BUFFER = 2 };
+
+static void load_openssl(void) {
+    void *library = dlopen("libssl.so.3", RTLD_NOW);
+    if (library == NULL) {
+        fprintf(stderr, "load_generator: --tls needs libssl.so.3: %s\n", dlerror());
+        exit(2);
+    }
+    const struct { const char *name; void *at; } functions[] = {
+        { "TLS_client_method", &openssl.method }, { "SSL_CTX_new", &openssl.new_context },
+        { "SSL_new", &openssl.new_connection }, { "SSL_set_fd", &openssl.set_descriptor },
+        { "SSL_connect", &openssl.connect }, { "SSL_read", &openssl.read }, { "SSL_write", &openssl.write },
+        { "SSL_get_error", &openssl.error }, { "SSL_ctrl", &openssl.control },
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        *(void **)functions[i].at = must(dlsym(library, functions[i].name));
+    }
+    openssl.context = must(openssl.new_context(openssl.method()));
+}
+
+static void shake_hands(connection *c) {
+    c->tls = must(openssl.new_connection(openssl.context));
+    openssl.control(c->tls, SSL_SET_MODE, SSL_PARTIAL_WRITE | SSL_MOVING_BUFFER, NULL);
+    openssl.control(c->tls, SSL_SET_READ_AHEAD, 1, NULL);
+    openssl.set_descriptor(c->tls, c->descriptor);
+    if (openssl.connect(c->tls) != 1) {
+        errno = EPROTO;
+        die("TLS handshake");
+    }
+}
+
+static ssize_t tls_result(connection *c, int result) {
+    if (result > 0) return result;
+    switch (openssl.error(c->tls, result)) {
+    case SSL_WANT_READ:
+    case SSL_WANT_WRITE: errno = EAGAIN; return -1;
+    case SSL_ZERO_RETURN: return 0;
+    default: if (errno == 0 || errno == EAGAIN) errno = EPROTO; return -1;
+    }
+}
+
+static ssize_t send_bytes(connection *c, const char *bytes, size_t size) {
+    if (c->tls == NULL) return send(c->descriptor, bytes, size, MSG_NOSIGNAL);
+    errno = 0;
+    return tls_result(c, openssl.write(c->tls, bytes, (int)size));
+}
+
+static ssize_t receive_bytes(connection *c, char *bytes, size_t size) {
+    if (c->tls == NULL) return recv(c->descriptor, bytes, size, 0);
+    errno = 0;
+    return tls_result(c, openssl.read(c->tls, bytes, (int)size));
+}
+
 static void flush_out(int epoll, connection *c) {
     while (c->out_start < c->out_end) {
-        ssize_t written = send(c->descriptor, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL);
+        ssize_t written = send_bytes(c, c->out + c->out_start, c->out_end - c->out_start);
         if (written < 0) {
             if (errno == EAGAIN) break;
             if (errno == EINTR) continue;
@@ -496,7 +568,7 @@ static void read_answers(connection *c) {
             c->in_capacity *= 2;
             c->in = must(realloc(c->in, c->in_capacity));
         }
-        ssize_t got = recv(c->descriptor, c->in + c->in_end, c->in_capacity - c->in_end, 0);
+        ssize_t got = receive_bytes(c, c->in + c->in_end, c->in_capacity - c->in_end);
         if (got == 0) {
             errno = ECONNRESET;
             die("the broker closed a connection");
@@ -506,7 +578,7 @@ static void read_answers(connection *c) {
             if (errno == EINTR) continue;
             die("recv");
         }
-        bool drained = (size_t)got < c->in_capacity - c->in_end;
+        bool drained = c->tls == NULL && (size_t)got < c->in_capacity - c->in_end;
         c->in_end += (size_t)got;
         int64_t now = now_ns();
         size_t at = 0;
@@ -532,6 +604,7 @@ static void open_connection(int epoll, connection *c, int number) {
     if (c->descriptor < 0 || connect(c->descriptor, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
     int one = 1;
     setsockopt(c->descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (options.is_tls) shake_hands(c);
     fcntl(c->descriptor, F_SETFL, fcntl(c->descriptor, F_GETFL) | O_NONBLOCK);
     c->out_capacity = OUT_CHUNK;
     c->out = must(malloc(c->out_capacity));
@@ -675,7 +748,8 @@ int main(int count, char **arguments) {
         { "broker-name", 1, 0, 'n' }, { "queues", 1, 0, 'q' }, { "mode", 1, 0, 'm' }, { "connections", 1, 0, 'c' },
         { "window", 1, 0, 'w' }, { "body", 1, 0, 'b' }, { "batch", 1, 0, 'B' }, { "pull", 1, 0, 'P' },
         { "seconds", 1, 0, 's' }, { "warm", 1, 0, 'W' }, { "rate", 1, 0, 'r' }, { "shared-topic", 0, 0, 'S' },
-        { "topics", 1, 0, 'T' }, { "fill", 1, 0, 'f' }, { "until", 1, 0, 'u' }, { 0 },
+        { "topics", 1, 0, 'T' }, { "fill", 1, 0, 'f' }, { "until", 1, 0, 'u' },
+        { "tls", 0, 0, 'L' }, { 0 },
     };
     int name;
     while ((name = getopt_long(count, arguments, "", names, NULL)) != -1) {
@@ -696,6 +770,7 @@ int main(int count, char **arguments) {
         case 'W': options.warm_seconds = number(optarg); break;
         case 'r': options.rate = number(optarg); break;
         case 'S': options.check_offsets = false; break;
+        case 'L': options.is_tls = true; break;
         case 'u': options.until = (int64_t)number(optarg); break;
         case 'f':
             if (strcmp(optarg, "constant") == 0) options.fill = FILL_CONSTANT;
@@ -729,6 +804,7 @@ int main(int count, char **arguments) {
     place_count = options.topic_count * options.queue_count;
     queue_checks = must(calloc((size_t)place_count, sizeof *queue_checks));
     signal(SIGPIPE, SIG_IGN);
+    if (options.is_tls) load_openssl();
     if (options.mode == MODE_BATCH) build_batch_body();
     if (options.fill != FILL_CONSTANT && options.mode != MODE_PULL) build_pool();
     int epoll = epoll_create1(0);

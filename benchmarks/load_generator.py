@@ -52,7 +52,8 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
 class LoadShape:
     """What to send. `rate_per_s` makes it an open loop; otherwise each connection keeps `window` requests in flight.
 
-    `fill`: bodies that are all the same (constant), or each another (json, random). `until`: a pull reads each queue
+    `tls`: the connections are TLS and check nothing. `fill`: bodies that are all the same (constant), or each another
+    (json, random). `until`: a pull reads each queue
     once, from 0 up to this offset, and ends then. `topics`: sends go to that many in turn, `topic_name(topic, number)`.
     """
 
@@ -67,6 +68,7 @@ class LoadShape:
     until: int | None = None
     group: str = "BenchmarkGroup"
     topics: int | None = None
+    tls: bool = False
 
     def arguments(self) -> list[str]:
         """The generator's command line for it."""
@@ -86,7 +88,7 @@ class LoadShape:
             arguments["until"] = self.until
         if self.rate_per_s is not None:
             arguments["rate"] = self.rate_per_s
-        return [f"--{name}={value}" for name, value in arguments.items()]
+        return [f"--{name}={value}" for name, value in arguments.items()] + ["--tls"] * self.tls
 
 
 def topic_name(prefix: str, number: int) -> str:

@@ -3,9 +3,9 @@
 Each family of parts has its construction, start and stop in one file of `assembly/`; the order is here. What is started
 is pushed on one stack at once, so a stop is the start in reverse, and a start that fails stops what it has started.
 
-    start   descriptor limit -> store (lock, recovery) -> shared page -> helpers' socket -> port -> parts from their
-            files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served -> recurring work
-            -> health -> helper processes -> NameServers
+    start   descriptor limit -> files of TLS -> store (lock, recovery) -> shared page -> helpers' socket -> port
+            -> parts from their files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served
+            -> recurring work -> health -> helper processes -> NameServers
     stop    no new connections -> NameServers notified -> requests in flight answered -> registration ends -> health
             -> recurring work ends, offsets written -> feed -> store rounds, with the timers' last -> POP -> messages,
             with a last flush -> state -> clock kept -> peers, topics, persister, timers -> helpers end -> socket, page
@@ -83,7 +83,7 @@ class HotProcess:
         Raises:
             UnavailableError: The store is open elsewhere, or a file could not be written.
             CorruptDataError: The store cannot be recovered.
-            InvalidRequestError: The machine or a setting does not allow it.
+            InvalidRequestError: The machine or a setting does not allow it, or a TLS file cannot be used.
             OSError: The port is taken.
         """
         try:
@@ -118,6 +118,7 @@ class HotProcess:
     async def _start(self) -> str:
         settings, resources, disk = self._settings, self._resources, RealDisk()
         connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
+        listener = self._listener = Listener(settings, connections_max=connections_max)
         local = self._local = LocalStore(settings, disk=disk, clock=wall_clock_ms, resources=resources)
         helpers = self._helpers = HelperLinks(
             settings,
@@ -130,7 +131,6 @@ class HotProcess:
         await helpers.listen()
         tier = self._tier = ColdTier(settings, local.store, helpers.hub, source=self._source, refusal=self.refusal)
         helpers.make_helpers(in_process=self._single_process, log_level=self._log_level, now_ms=wall_clock_ms)
-        listener = self._listener = Listener(settings, connections_max=connections_max)
         await listener.start(resources)
         long_polling = LongPolling()
         parts = self._parts = await make_parts(

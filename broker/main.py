@@ -31,6 +31,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.connections import stop_signals
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
+from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
 from thermocline.tiered.objects import masked_url
 
@@ -110,11 +111,12 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
             ) from error
     last = [environment_source(environment), SettingSource(place="flag", values=arguments.flags)]
     loaded = load_settings([*first, *last])
+    first += _tls_file(loaded)
     changes = load_file(RealDisk(), settings_path(loaded.store))
     if changes is not None:
         place = settings_path(loaded.store)
-        changed = SettingSource(place=place, values=decode_changes(changes).settings)
-        loaded = load_settings([*first, changed, *last])
+        last.insert(0, SettingSource(place=place, values=decode_changes(changes).settings))
+    loaded = load_settings([*first, *last])
     settings = _settings(loaded)
     if changes is not None:
         settings.take_over(changes)
@@ -283,4 +285,13 @@ def _prepare(arguments: BrokerArguments) -> None:
 def _settings(loaded: LoadedSettings) -> BrokerSettings:
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
-    return BrokerSettings(broker=loaded.broker, store=loaded.store, tier=loaded.tier, clock=wall_clock_ms)
+    return BrokerSettings(
+        broker=loaded.broker, store=loaded.store, tier=loaded.tier, tls=loaded.tls, clock=wall_clock_ms
+    )
+
+
+def _tls_file(loaded: LoadedSettings) -> list[SettingSource]:
+    """The settings in tls.properties, if there is one."""
+    path = loaded.tls.config_file
+    values = read_tls_file(path)
+    return [SettingSource(place=path, values=values)] if values else []

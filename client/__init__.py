@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from thermocline.remoting.records.sys_flag import CompressionType
+    from thermocline.remoting.tls import TlsOptions
 
 __all__ = [
     "EARLIEST",
@@ -128,6 +129,7 @@ __all__ = [
     "SendStatus",
     "SubscribeAfterTrace",
     "SubscribeBeforeTrace",
+    "TlsOptions",
     "TopicNotFoundError",
     "TraceStep",
     "Traffic",
@@ -201,6 +203,7 @@ _HOMES = {
         "UnavailableError",
     ),
     "thermocline.remoting.records.sys_flag": ("CompressionType",),
+    "thermocline.remoting.tls": ("TlsOptions",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

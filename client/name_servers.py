@@ -120,7 +120,9 @@ class NameServers:
             check_answer(answer, address=address)
             return answer
         assert failure is not None
-        raise UnavailableError("no NameServer answers", addresses=";".join(self._addresses)) from failure
+        addresses, reason = ";".join(self._addresses), failure.context.get("reason")
+        why = f"{failure.message}: {reason}" if reason else failure.message
+        raise UnavailableError("no NameServer answers", addresses=addresses, reason=why) from failure
 
     def _move_on(self, failed: str) -> None:
         """Take the one behind it, unless another call has moved on already, or the list has changed."""

@@ -32,6 +32,7 @@ from thermocline.remoting.errors import MQError, UnsupportedRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import UnregisterClientRequestHeader
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.tls import ClientTls
 
 __all__ = ["ClientSession", "SessionOwner"]
 
@@ -82,6 +83,7 @@ class ClientSession:
             chunk_handler=chunk_handler,
             connect_timeout_ms=options.connect_timeout_ms,
             on_closed=owner.connection_closed,
+            tls=None if options.tls is None else ClientTls(options.tls),
         )
         self.name_servers = NameServers(
             NameServerSource.parse(name_server_addresses(options.namesrv)),

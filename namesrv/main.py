@@ -20,6 +20,7 @@ from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit, stop_signals
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.tls import read_tls_file
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,11 @@ def load_config(
                 f"the configuration file cannot be read: {error.strerror}", path=str(config_path)
             ) from error
     loaded = load_name_server_config(sources)
+    tls_path = loaded.config.tls.config_file
+    tls_values = read_tls_file(tls_path)
+    if tls_values:
+        sources.insert(len(sources) - 2, PropertySource(place=tls_path, values=tls_values))
+        loaded = load_name_server_config(sources)
     changes = StateFile(loaded.config.config_store_path).load()
     if changes:
         path = loaded.config.config_store_path

@@ -14,7 +14,7 @@ from typing import Any
 
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
-from thermocline.remoting.settings import resolve
+from thermocline.remoting.settings import TlsConfig, resolve, shown_tls
 
 
 def _setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True) -> Any:
@@ -53,9 +53,11 @@ class NameServerConfig:
     kv_config_path: str = _setting("", "kvConfigPath", is_live=False)
     """Where the KV configuration is kept; empty: nowhere."""
     config_black_list: str = _setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    """Read at the start alone, and changed in the configuration file alone."""
 
     def __post_init__(self) -> None:
-        for item in fields(self):
+        for item in OWN_FIELDS:
             least = item.metadata["least"]
             value = getattr(self, item.name)
             if least is not None and value < least:
@@ -65,11 +67,13 @@ class NameServerConfig:
 
     def shown(self) -> dict[str, str]:
         """Property name -> value as text."""
-        return {item.metadata["name"]: _to_text(getattr(self, item.name)) for item in fields(self)}
+        own = {item.metadata["name"]: _to_text(getattr(self, item.name)) for item in OWN_FIELDS}
+        tls = {item.metadata["name"]: _to_text(getattr(self.tls, item.name)) for item in fields(TlsConfig)}
+        return own | {name: shown_tls(name, text) for name, text in tls.items()}
 
     def live_names(self, properties: Mapping[str, str]) -> set[str]:
         """Those of the properties that a running NameServer follows."""
-        return {item.metadata["name"] for item in fields(self) if item.metadata["is_live"]} & properties.keys()
+        return {item.metadata["name"] for item in OWN_FIELDS if item.metadata["is_live"]} & properties.keys()
 
     def updated(self, properties: Mapping[str, str]) -> "NameServerConfig":
         """The settings after an update; names that are unknown or without effect are passed over.
@@ -83,8 +87,12 @@ class NameServerConfig:
         if black_list & properties.keys():
             raise PermissionDeniedError("Can not update config in black list.")
         resolved = dict(resolve(NAME_SERVER_SETTINGS, name, text, source="update") for name, text in properties.items())
+        shown = self.shown()
+        for name in {item.metadata["name"] for item in fields(TlsConfig)} & resolved.keys():
+            if resolved[name] != shown[name]:
+                raise PermissionDeniedError("TLS settings are changed in the configuration file alone", setting=name)
         changes: dict[str, Any] = {}
-        for item in fields(self):
+        for item in OWN_FIELDS:
             name, present = item.metadata["name"], getattr(self, item.name)
             if name not in resolved:
                 continue
@@ -95,6 +103,10 @@ class NameServerConfig:
                 )
             changes[item.name] = value
         return replace(self, **changes) if changes else self
+
+
+OWN_FIELDS = tuple(item for item in fields(NameServerConfig) if item.name != "tls")
+"""The settings that are no TLS settings."""
 
 
 def _to_text(value: object) -> str:

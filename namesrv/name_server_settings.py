@@ -3,6 +3,7 @@
 Configuration file, by suffix: `*.toml` has property names at the top; anything else is properties text with
 Apache RocketMQ's names, so that a `namesrv.conf` written for it works. Names of RocketMQ that have no effect here
 are collected in `ignored`; a value that promises what is not built is refused (official_settings.py).
+tls.properties, which `tls.config.file` names, counts as a configuration file above that one.
 Environment: THERMOCLINE_NAME_SERVER_ and the property name in capitals (THERMOCLINE_NAME_SERVER_BROKER_EXPIRY_MS for
 brokerExpiryMs).
 
@@ -18,15 +19,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.name_server_config import OWN_FIELDS, NameServerConfig
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import Treatment, parse_config_text, resolve
+from thermocline.remoting.settings import TlsConfig, Treatment, parse_config_text, resolve, shown_tls
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_FIELDS = {item.metadata["name"]: item for item in fields(NameServerConfig)}
+_FIELDS = {item.metadata["name"]: item for item in OWN_FIELDS + fields(TlsConfig)}
+_TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def environment_properties(environment: Mapping[str, str]) -> PropertySource:
 
 def environment_variable(name: str) -> str:
     """The variable of a property."""
-    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper()
+    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).replace(".", "_").upper()
 
 
 def load_name_server_config(sources: Iterable[PropertySource]) -> LoadedNameServerConfig:
@@ -95,7 +97,9 @@ def load_name_server_config(sources: Iterable[PropertySource]) -> LoadedNameServ
             elif NAME_SERVER_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
                 ignored[name] = None
     try:
-        return LoadedNameServerConfig(config=NameServerConfig(**values), ignored=tuple(ignored))
+        tls = TlsConfig(**{name: value for name, value in values.items() if name in _TLS_FIELDS})
+        own = {name: value for name, value in values.items() if name not in _TLS_FIELDS}
+        return LoadedNameServerConfig(config=NameServerConfig(**own, tls=tls), ignored=tuple(ignored))
     except InvalidRequestError as error:
         raise SettingError(error.message, **error.context) from error
 
@@ -104,7 +108,7 @@ def _parse(name: str, text: str, *, default: object, place: str) -> object:
     word = text.strip()
     if isinstance(default, bool):
         if word.lower() not in ("true", "false"):
-            raise SettingError(f"{name}: true or false is needed", value=text, source=place)
+            raise SettingError(f"{name}: true or false is needed", value=shown_tls(name, text), source=place)
         return word.lower() == "true"
     if isinstance(default, int):
         try:
@@ -115,10 +119,20 @@ def _parse(name: str, text: str, *, default: object, place: str) -> object:
 
 
 def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
+    tls = table.get("tls")
+    if isinstance(tls, dict):  # tls.server.mode = "enforcing", without quotes around the name
+        table = {**{name: value for name, value in table.items() if name != "tls"}, **_dotted("tls", tls)}
     for name, value in table.items():
         if isinstance(value, dict):
             raise SettingError(f"unknown table [{name}]; settings stand at the top", path=path)
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
+
+
+def _dotted(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, member in table.items():
+        found |= _dotted(f"{prefix}.{name}", member) if isinstance(member, dict) else {f"{prefix}.{name}": member}
+    return found
 
 
 def _unknown(name: str, place: str) -> SettingError:

@@ -23,6 +23,7 @@ from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connections import CONNECTIONS_MOST, Connection, DescriptorWatch, Dispatcher, RemotingServer
+from thermocline.remoting.tls import TlsGate
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,11 @@ class NameServer:
         connections_max: int = CONNECTIONS_MOST,
         descriptors: DescriptorWatch | None = None,
     ) -> None:
-        """`descriptors` is asked to look at each scan; none where another part of the process has one."""
+        """`descriptors` is asked to look at each scan; none where another part of the process has one.
+
+        Raises:
+            SettingError: A TLS file cannot be used.
+        """
         self._clock = clock
         self._state_files = (StateFile(config.kv_config_path), StateFile(config.config_store_path))
         self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
@@ -54,10 +59,12 @@ class NameServer:
             clock=clock,
             changes=self._state_files[1],
         )
+        self._gate = TlsGate(config.tls)
         self._server = RemotingServer(
             Dispatcher([self._processor], on_closed=[self.registry.connection_closed]),
             idle_timeout_ms=config.server_idle_ms,
             connections_max=connections_max,
+            gate=self._gate,
         )
         self._descriptors = descriptors
         self._scan: asyncio.Task[None] | None = None
@@ -78,6 +85,7 @@ class NameServer:
         for state_file in self._state_files:
             state_file.close_to_others()
         port = await self._server.start(config.listen_host, config.listen_port)
+        self._gate.open()
         self._scan = asyncio.create_task(self._scan_brokers(), name="scan for silent brokers")
         logger.info("name server started host=%s port=%d", config.listen_host, port)
         return port
@@ -90,6 +98,7 @@ class NameServer:
                 await self._scan
             self._scan = None
         await self._server.close()
+        self._gate.close()
 
     def expire_brokers(self) -> None:
         """Forget brokers that fell silent, and close what they were connected by. What the scan does each time."""

@@ -1,9 +1,10 @@
-"""A private authority and a server's certificate by it, for tests of TLS: only clients configured with it trust it."""
+"""A private authority and certificates by it, for tests of TLS: only sides configured with it trust them."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -12,39 +13,70 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 LIFE = datetime.timedelta(days=2)
+PEM = serialization.Encoding.PEM
+
+
+class Authority:
+    """An authority whose certificate is in `folder`/authority.pem; its life began half of LIFE ago, or at `start`."""
+
+    def __init__(
+        self, folder: Path, *, name: str = "Authority of a test", start: datetime.datetime | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._start = start or datetime.datetime.now(datetime.UTC) - LIFE / 2
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        self._id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        certificate = (
+            _blank(self._name, self._name, self._key, start=self._start, end=self._start + 100 * LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(self._id, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.path = folder / "authority.pem"
+        self.path.write_bytes(certificate.public_bytes(PEM))
+
+    def issue(
+        self,
+        certificate_name: str,
+        key_name: str,
+        *,
+        subject: str,
+        addresses: Sequence[str] = (),
+        names: Sequence[str] = (),
+        password: str = "",
+    ) -> tuple[Path, Path]:
+        """A certificate and its key, in files of these names; for a client, or a server of these IP addresses and host
+        names."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _blank(_name(subject), self._name, key, start=self._start, end=self._start + LIFE)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._id), critical=False)
+        )
+        alternatives: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(text)) for text in addresses]
+        alternatives += [x509.DNSName(text) for text in names]
+        if alternatives:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        encryption = (
+            serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+        )
+        certificate_path, key_path = self._folder / certificate_name, self._folder / key_name
+        certificate_path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(PEM))
+        key_path.write_bytes(key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, encryption))
+        return certificate_path, key_path
 
 
 def make_certificates(folder: Path, *, address: str = "127.0.0.1", age: datetime.timedelta | None = None) -> Path:
     """`authority.pem`, and `public.crt` and `private.key` of a server at `address`; its life ended `age` ago, or has
     begun. Returns the file of the authority."""
-    folder.mkdir(parents=True)
-    start = datetime.datetime.now(datetime.UTC) - (LIFE / 2 if age is None else LIFE + age)
-    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name("Authority of a test")
-    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        _blank(authority_name, authority_name, authority_key, start=start, end=start + 100 * LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(authority_id, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    alternatives = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-    server = (
-        _blank(_name("S3 server of a test"), authority_name, server_key, start=start, end=start + LIFE)
-        .add_extension(alternatives, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    path = folder / "authority.pem"
-    path.write_bytes(authority.public_bytes(pem))
-    (folder / "public.crt").write_bytes(server.public_bytes(pem))
-    key_format, no_password = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "private.key").write_bytes(server_key.private_bytes(pem, key_format, no_password))
-    return path
+    start = None if age is None else datetime.datetime.now(datetime.UTC) - (LIFE + age)
+    authority = Authority(folder, start=start)
+    authority.issue("public.crt", "private.key", subject="S3 server of a test", addresses=[address])
+    return authority.path
 
 
 def _name(text: str) -> x509.Name:

@@ -22,7 +22,7 @@ PRODUCT = (
 """Folders of the project that are installed."""
 
 # Folders of `remoting/` with sockets and tasks in them; everything else there is codec: bytes in, values out.
-REMOTING_SHELLS = ("remoting.connections", "remoting.clients")
+REMOTING_SHELLS = ("remoting.connections", "remoting.tls", "remoting.clients")
 CODEC_FOLDERS = frozenset({"remoting", "remoting.records", "remoting.handles", "remoting.settings"})
 # (`socket` itself is there for its address conversions.)
 CODEC_MAY_NOT_IMPORT = frozenset({"asyncio", "selectors", "ssl", "threading", "logging", "uvloop"})
@@ -49,7 +49,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "remoting.headers": edges("remoting"),
     "remoting.settings": edges("remoting"),
     "remoting.connections": edges("remoting remoting.records"),
-    "remoting.clients": edges("remoting remoting.connections"),
+    "remoting.tls": edges("remoting remoting.settings remoting.connections"),
+    "remoting.clients": edges("remoting remoting.connections remoting.tls"),
     # -- layers that know no broker; of the local store, lower folders first
     "store.files": edges(CODEC),
     "store.state": edges(CODEC, "store.files"),
@@ -181,7 +182,10 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.state.snapshot",
     ),
     "broker.cluster": edges(
-        CODEC, "remoting.bodies remoting.headers remoting.connections remoting.clients", "broker.settings broker.tables"
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients",
+        "broker.settings broker.tables",
+        "remoting.tls",
     ),
     "broker.stats": edges(
         CODEC,
@@ -280,6 +284,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
         "broker.static_topics broker.stats broker.tables broker.tier broker.tier_process",
+        "remoting.tls",
     ),
     "broker": edges(
         CODEC,
@@ -287,14 +292,16 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.assembly broker.follower broker.process broker.pulls broker.recovery",
         "broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
+        "remoting.tls",
     ),
     # -- the NameServer
-    "namesrv": edges(CODEC, "remoting.bodies remoting.headers remoting.connections"),
+    "namesrv": edges(CODEC, "remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
     # -- the SDK: `remoting` alone
     "client": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients",
         "client.admin client.consumer client.producer client.trace",
+        "remoting.tls",
     ),
     "client.admin": edges(
         CODEC, "remoting.bodies remoting.headers remoting.connections", "client client.consumer client.trace"
@@ -315,7 +322,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table
     "cli.common": edges(
-        CODEC, "broker.process client client.admin client.producer remoting.clients.name_server_source"
+        CODEC, "broker.process client client.admin client.producer remoting.clients.name_server_source", "remoting.tls"
     ),
     "cli.spark": edges(
         "cli.common spark.handoff.hand_off spark.jobs.compare spark.jobs.counts spark.jobs.key_history",
@@ -355,6 +362,8 @@ ALLOWED: dict[str, frozenset[str]] = {
         SPARK_READS,
         "client.admin spark spark.access spark.reading",
         "tiered.ledger.pins tiered.objects.checked_json",
+        "remoting.tls",
+        "client",
     ),
     "spark.jobs": edges(
         CODEC,

@@ -15,6 +15,7 @@ from thermocline.broker.assembly.tables import Tables
 from thermocline.broker.cluster import SETTINGS as LIVE_NAME_SERVERS
 from thermocline.broker.cluster import PeerBrokers, Registration
 from thermocline.broker.static_topics import MappedQueues
+from thermocline.remoting.tls import ClientTls, outgoing_options
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +30,13 @@ class Cluster:
         host, port = base.store_host
         self._offsets = tables.offsets
         self._lookup = reads.lookup
+        outgoing = outgoing_options(settings.tls)
         self.registration = registration = Registration(
             topics=tables.topics,
             static_topics=tables.static_topics,
             config=lambda: settings.broker,
             advertised_address=base.advertised_address,
+            tls=None if outgoing is None else ClientTls(outgoing),
             ha_address=f"{host}:{settings.broker.ha_port or port + 1}",
         )
         settings.add_listener(lambda change: registration.look_soon() if LIVE_NAME_SERVERS & set(change.live) else None)

@@ -14,6 +14,7 @@ from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.connections import ChunkHandler, RemotingServer, RequestHandler
+from thermocline.remoting.tls import TlsGate
 
 CLOSE_TIMEOUT_MS = 2_000
 
@@ -25,13 +26,20 @@ class Listener:
     """The advertised address."""
 
     def __init__(self, settings: BrokerSettings, *, connections_max: int) -> None:
+        """Read the files of its certificate.
+
+        Raises:
+            SettingError: One cannot be used.
+        """
         self._settings = settings
         self._late = LateHandler()
+        self._gate = TlsGate(settings.tls)
         self._server = RemotingServer(
             self._late,
             chunk_handler=self._late,
             idle_timeout_ms=settings.broker.server_idle_ms,
             connections_max=connections_max,
+            gate=self._gate,
         )
         self.port = 0
 
@@ -42,8 +50,10 @@ class Listener:
             OSError: The port is taken.
         """
         config = self._settings.broker
+        resources.callback(self._gate.close)
         self.port = port = await self._server.start(config.listen_host, config.listen_port)
         self.close_with(resources)
+        self._gate.open()
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
         host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port

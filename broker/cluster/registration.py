@@ -49,6 +49,7 @@ from thermocline.remoting.headers.namesrv import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.tls import ClientTls
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,10 @@ class Registration:
         config: Callable[[], BrokerConfig],
         advertised_address: str,
         ha_address: str,
+        tls: ClientTls | None = None,
     ) -> None:
+        """`tls`: for the connections to NameServers, and to the brokers that they name; None: plain ones."""
+        self.tls = tls
         self._topics = topics
         self._static_topics = static_topics
         self._config = config
@@ -371,7 +375,9 @@ class _Link:
 
     async def _connect(self) -> bool:
         try:
-            self._connection = await ClientConnection.open(self.address, on_closed=self._connection_closed)
+            self._connection = await ClientConnection.open(
+                self.address, on_closed=self._connection_closed, tls=self._registration.tls
+            )
         except UnavailableError as error:
             self._failed(error)
             return False

@@ -1,9 +1,10 @@
 """Broker settings: every setting by its property name, where its value came from, and changing it while running.
 
-Three classes hold the values: BrokerConfig, StoreConfig (local files) and TierConfig (cold tier). Here each of their
-fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
-name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold:
-RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
+Four classes hold the values: BrokerConfig, StoreConfig (local files), TierConfig (cold tier) and TlsConfig (encrypted
+connections). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a
+`broker.conf` written for it works, else a name of the same form; the cold tier's begin with `cold`. Some are written in
+other units than the fields hold: RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one
+into the other.
 
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
@@ -29,7 +30,7 @@ from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_plac
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
-from thermocline.remoting.settings import format_config_text, resolve
+from thermocline.remoting.settings import TlsConfig, format_config_text, resolve, shown_tls
 from thermocline.store.config import FlushDiskType, StoreConfig
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.objects import MASK, is_masked, masked_url
@@ -42,10 +43,11 @@ BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "
 
 HOUR_MS = 3_600_000
 
-SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig]] = {
+SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[TlsConfig]] = {
     "broker": BrokerConfig,
     "store": StoreConfig,
     "tier": TierConfig,
+    "tls": TlsConfig,
 }
 
 
@@ -210,7 +212,7 @@ def _all_settings() -> dict[str, Setting]:
         for item in fields(config_type):
             plain = _TEXTS_BY_TYPE[hints[item.name]]
             parse, show = _STORE_TEXTS.get(item.name, plain)
-            if section == "broker":
+            if section in ("broker", "tls"):
                 name, is_live = item.metadata["name"], bool(item.metadata["live"])
             elif section == "store":
                 name, is_live = _STORE_NAMES.get(item.name) or _camel(item.name), item.name in _STORE_LIVE
@@ -261,7 +263,7 @@ def parse_value(name: str, text: str, *, source: str, is_field: bool = False) ->
         setting = SETTINGS[name]
         return setting.parse_field(text) if is_field else setting.parse(text)
     except ValueError as error:
-        raise SettingError(f"{name}: {error}", value=text, source=source) from None
+        raise SettingError(f"{name}: {error}", value=shown_tls(name, text), source=source) from None
 
 
 class _SettingsFile(msgspec.Struct, rename="camel"):
@@ -272,7 +274,16 @@ class _SettingsFile(msgspec.Struct, rename="camel"):
 class BrokerSettings:
     """The settings of a running broker. Owner: the hot process's event loop."""
 
-    def __init__(self, *, broker: BrokerConfig, store: StoreConfig, tier: TierConfig, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        broker: BrokerConfig,
+        store: StoreConfig,
+        tier: TierConfig,
+        clock: Callable[[], int],
+        tls: TlsConfig | None = None,
+    ) -> None:
+        self.tls = tls or TlsConfig()
         self.broker = broker
         self.store = store
         self.tier = tier
@@ -291,6 +302,7 @@ class BrokerSettings:
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
         shown[_COLD_URL] = masked_url(shown[_COLD_URL])
+        shown = {name: shown_tls(name, text) for name, text in shown.items()}
         return format_config_text({**FIXED, **shown})
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
@@ -307,6 +319,7 @@ class BrokerSettings:
         for name in PLACES_IN_STORE.keys() & properties.keys():
             check_place(name, properties[name], root_path=self.store.root_path, source="update")
         accepted = {name: text for name, text in resolved.items() if name in SETTINGS}
+        self._drop_tls(accepted)
         if _COLD_URL in accepted and is_masked(accepted[_COLD_URL]):
             self._check_unchanged(accepted.pop(_COLD_URL))
         changed = {
@@ -345,6 +358,19 @@ class BrokerSettings:
         for listener in self._listeners:
             listener(change)
         return change
+
+    def _drop_tls(self, accepted: dict[str, str]) -> None:
+        """Take the TLS settings out of an update, in which they may stand as they are.
+
+        Raises:
+            PermissionDeniedError: One would change; a remote caller must not weaken what protects the connection.
+        """
+        for name in [name for name in accepted if SETTINGS[name].section == "tls"]:
+            text = accepted.pop(name)
+            setting = SETTINGS[name]
+            present = getattr(self.tls, setting.field)
+            if text != shown_tls(name, setting.show(present)) and parse_value(name, text, source="update") != present:
+                raise PermissionDeniedError("TLS settings are changed in the configuration file alone", setting=name)
 
     def _check_unchanged(self, masked: str) -> None:
         """Tools send back what they were shown; a URL in which something else was changed lacks its keys.

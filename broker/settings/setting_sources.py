@@ -2,8 +2,8 @@
 
 Configuration file, by its ending:
     broker.conf, *.properties, *.conf    properties text with RocketMQ's names
-    *.toml                               tables [broker], [store], [tier] with field names of the three classes, or
-                                         property names at the top:
+    *.toml                               tables [broker], [store], [tier], [tls] with field names of the four classes,
+                                         or property names at the top:
 
         brokerName = "broker-a"
         [store]
@@ -11,7 +11,11 @@ Configuration file, by its ending:
         [tier]
         cold_url = "s3://bucket/prefix?endpoint=http://127.0.0.1:9000"
 
-Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_CLUSTER_NAME for brokerClusterName), and
+tls.properties, which `tls.config.file` names, counts as a configuration file above that one (RocketMQ reads TLS
+settings there alone).
+
+Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_CLUSTER_NAME for brokerClusterName,
+THERMOCLINE_TLS_SERVER_MODE for tls.server.mode), and
 RocketMQ's own NAMESRV_ADDR and ROCKETMQ_ZONE; its JVM properties as ROCKETMQ_NAMESRV_DOMAIN(_SUBGROUP).
 Flags: property names, or `section.field`.
 
@@ -32,7 +36,7 @@ from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, pars
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import Treatment, parse_config_text, resolve
+from thermocline.remoting.settings import TlsConfig, Treatment, parse_config_text, resolve
 from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
 
@@ -51,8 +55,8 @@ ALIASES: Mapping[str, str] = {
 """RocketMQ's JVM properties."""
 ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
 """Variables of the prefix that are no settings."""
-ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
-"""Settings of the NameServer, which may run beside the broker."""
+ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_CLIENT_")
+"""Settings of the NameServer, which may run beside the broker, and of clients."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -67,11 +71,12 @@ class SettingSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The three configurations, and names that were accepted without effect."""
+    """The four configurations, and names that were accepted without effect."""
 
     broker: BrokerConfig
     store: StoreConfig
     tier: TierConfig
+    tls: TlsConfig
     ignored: tuple[str, ...]
 
 
@@ -98,7 +103,7 @@ def environment_source(environment: Mapping[str, str]) -> SettingSource:
         name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
         if name is not None:
             values[name] = text
-        elif variable in ENVIRONMENT_OTHERS or variable.startswith(ENVIRONMENT_OTHER_PREFIX):
+        elif variable in ENVIRONMENT_OTHERS or variable.startswith(ENVIRONMENT_OTHER_PREFIXES):
             continue
         elif variable.startswith(ENVIRONMENT_PREFIX):
             values[variable] = text  # unknown: reported with its nearest
@@ -107,7 +112,7 @@ def environment_source(environment: Mapping[str, str]) -> SettingSource:
 
 def environment_variable(name: str) -> str:
     """The variable of a property."""
-    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper()
+    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).replace(".", "_").upper()
 
 
 def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
@@ -145,6 +150,7 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             broker=BrokerConfig(**sections["broker"]),
             store=StoreConfig(**sections["store"]),
             tier=TierConfig(**sections["tier"]),
+            tls=TlsConfig(**sections["tls"]),
             ignored=tuple(ignored),
         )
     except InvalidRequestError as error:
@@ -170,9 +176,20 @@ def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, st
                 raise SettingError(f"unknown table [{name}]; known are {sections}", path=path)
             known_fields = {item.name for item in fields(SECTIONS[name])}
             for field, member in value.items():
-                yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
+                if isinstance(member, dict):  # tls.server.mode = "enforcing", without quotes around the name
+                    yield from _dotted(f"{name}.{field}", member)
+                else:
+                    yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
         else:
             yield name, _toml_text(value)
+
+
+def _dotted(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for name, member in table.items():
+        if isinstance(member, dict):
+            yield from _dotted(f"{prefix}.{name}", member)
+        else:
+            yield f"{prefix}.{name}", _toml_text(member)
 
 
 def _toml_text(value: object) -> str:

@@ -21,11 +21,13 @@ import click
 from click.core import ParameterSource
 
 from thermocline.cli.common.output import Failure, Output
+from thermocline.cli.common.tls_flags import take_tls, tls_flags
 from thermocline.remoting.errors import MQError
 
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
     from thermocline.client.producer.producer import Producer
+    from thermocline.remoting.tls import TlsOptions
 
 __all__ = ["Application", "uses_cluster"]
 
@@ -44,6 +46,8 @@ class Application:
     namesrv: str
     timeout_ms: int
     output: Output
+    tls: TlsOptions | None = None
+    """How the command's connections are encrypted; None: not at all."""
 
     @contextmanager
     def open_admin(self) -> Iterator[AdminClient]:
@@ -57,6 +61,7 @@ class Application:
             namesrv=self.namesrv,
             request_timeout_ms=self.timeout_ms,
             connect_timeout_ms=min(self.timeout_ms, CONNECT_TIMEOUT_MS),
+            tls=self.tls,
         ) as admin:
             yield cast("AdminClient", _GoesOn(admin, self.output))
 
@@ -65,7 +70,7 @@ class Application:
         """Open a producer for one command."""
         from thermocline.client.producer.producer import Producer
 
-        with Producer(namesrv=self.namesrv, group=group, send_timeout_ms=self.timeout_ms) as producer:
+        with Producer(namesrv=self.namesrv, group=group, send_timeout_ms=self.timeout_ms, tls=self.tls) as producer:
             yield producer
 
 
@@ -122,12 +127,16 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
         "--timeout-ms", type=click.IntRange(min=1), default=5_000, show_default=True, help="Bound on each request."
     )
     @click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
+    @tls_flags
     @functools.wraps(command)
     def with_application(*args: P.args, **kwargs: P.kwargs) -> R | int:
         options = dict(kwargs)
         namesrv, timeout_ms, as_json = options.pop("namesrv"), options.pop("timeout_ms"), options.pop("as_json")
         app = Application(
-            namesrv=_name_servers(str(namesrv)), timeout_ms=int(str(timeout_ms)), output=Output(as_json=bool(as_json))
+            namesrv=_name_servers(str(namesrv)),
+            timeout_ms=int(str(timeout_ms)),
+            output=Output(as_json=bool(as_json)),
+            tls=take_tls(options),
         )
         return _finish(app, lambda: command(app, *args, **options))  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ Source: NettyRemotingClient.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
 from thermocline.remoting.command import RemotingCommand
@@ -30,6 +31,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.socket_address import is_unix_address, parse_address
+from thermocline.remoting.tls import ClientTls
 
 CONNECT_TIMEOUT_MS = 3_000
 
@@ -67,11 +69,12 @@ class ClientConnection(Connection):
         on_closed: Callable[[Connection], None] | None = None,
         receive_buffer: memoryview | None = None,
         traffic: Traffic | None = None,
+        tls: ClientTls | None = None,
     ) -> ClientConnection:
-        """Connect to `host:port` or to the path of a unix socket. Cancelling is safe.
+        """Connect to `host:port` or to the path of a unix socket, which is never TLS. Cancelling is safe.
 
         Raises:
-            ConnectionLostError: The connection could not be made in time.
+            ConnectionLostError: The connection could not be made in time, or the server's certificate is not trusted.
             InvalidParameterError: The address is none.
         """
         loop = asyncio.get_running_loop()
@@ -96,9 +99,17 @@ class ClientConnection(Connection):
                     _, connection = await loop.create_unix_connection(make, address)
                 else:
                     host, port = parse_address(address)
-                    _, connection = await loop.create_connection(make, host, port)
+                    context = None if tls is None else tls.context()
+                    name = None if tls is None else tls.server_name(host)
+                    _, connection = await loop.create_connection(make, host, port, ssl=context, server_hostname=name)
         except TimeoutError as error:
             raise ConnectionLostError("no connection in time", address=address) from error
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectionLostError(
+                "the server's certificate is not trusted", address=address, reason=error.verify_message
+            ) from error
+        except ssl.SSLError as error:
+            raise ConnectionLostError("the TLS handshake failed", address=address, reason=error.reason) from error
         except OSError as error:
             raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
         return connection
@@ -158,7 +169,10 @@ class RemotingClient:
         limits: ConnectionLimits | None = None,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         on_closed: Callable[[ClientConnection], None] | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
+        """`tls`: None for plain connections."""
+        self._tls = tls
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits
@@ -266,6 +280,7 @@ class RemotingClient:
             on_closed=self._forget,
             receive_buffer=self._receive_buffer,
             traffic=self.traffic,
+            tls=self._tls,
         )
         if not connection.is_closed:  # the peer may have closed it while this task was waiting for its turn
             self._connections[address] = connection

@@ -119,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         "_writable",
         "_write_paused",
         "_written_bytes",
+        "certificate_subject",
         "context",
         "last_active",
         "local_address",
@@ -179,6 +180,8 @@ class Connection(asyncio.BufferedProtocol):
         self.context: object | None = None
         self.remote_address = ""
         self.local_address = ""
+        self.certificate_subject = ""
+        """`CN=name,O=organization` of the peer's certificate, if it showed one that was checked."""
         self.remote_host: Host = ("127.0.0.1", 0)
         self.remote_host_bytes = encode_host(self.remote_host)
 
@@ -332,6 +335,13 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address, _ = peer_address(transport.get_extra_info("sockname"))
         self.remote_host_bytes = encode_host(self.remote_host)
         self._handler.connection_opened(self)
+
+    def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
+        """Go on over a transport that encrypts, before anything was read or written."""
+        assert self._transport is not None
+        assert self._written_bytes == 0
+        self._transport = transport
+        self.certificate_subject = certificate_subject
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""

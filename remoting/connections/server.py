@@ -7,6 +7,7 @@ Rules
   - A connection on which nothing passed for `idle_timeout_ms`, in either direction, is closed, unless a request of it
     is being handled.
   - Above `connections_max` a new connection is closed at once.
+  - With a gate, it decides about each TCP connection by its first bytes (first_byte.py).
   - A unix socket is made with mode 0600 before it listens.
 Source: NettyRemotingServer.java, Apache RocketMQ 5.3.
 """
@@ -29,6 +30,7 @@ from thermocline.remoting.connections.connection import (
     Traffic,
     close_all,
 )
+from thermocline.remoting.connections.first_byte import FirstByte, Gate
 from thermocline.remoting.connections.outbox import Outbox
 
 __all__ = [
@@ -58,8 +60,10 @@ class RemotingServer:
         idle_timeout_ms: int = IDLE_TIMEOUT_MS,
         connections_max: int = 65_536,
         clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """`clock` gives seconds, for idle connections only; without it the loop's own time is taken."""
+        self._gate = gate
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
@@ -113,7 +117,7 @@ class RemotingServer:
             sock.bind(path)
             os.chmod(path, 0o600)  # no client can connect before it listens
             sock.setblocking(False)
-            listener = await loop.create_unix_server(self._accept, sock=sock, backlog=BACKLOG)
+            listener = await loop.create_unix_server(self._accept_local, sock=sock, backlog=BACKLOG)
         except BaseException:
             sock.close()
             raise
@@ -179,6 +183,10 @@ class RemotingServer:
             self._watch_idle(loop)
 
     def _accept(self) -> asyncio.BufferedProtocol:
+        connection = _ServerConnection(self)
+        return connection if self._gate is None else FirstByte(connection, self._gate)
+
+    def _accept_local(self) -> asyncio.BufferedProtocol:
         return _ServerConnection(self)
 
 

@@ -18,13 +18,22 @@ from thermocline.remoting.settings.official_settings import (
     resolve,
     without_effect,
 )
+from thermocline.remoting.settings.tls_config import (
+    CONFIG_FILE_DEFAULT,
+    TlsConfig,
+    TlsMode,
+    shown_tls,
+)
 
 __all__ = [
+    "CONFIG_FILE_DEFAULT",
     "MACHINE",
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
     "TLS_PROPERTIES",
     "OfficialSetting",
+    "TlsConfig",
+    "TlsMode",
     "Treatment",
     "by_name",
     "carried",
@@ -34,5 +43,6 @@ __all__ = [
     "parse_config_text",
     "refused",
     "resolve",
+    "shown_tls",
     "without_effect",
 ]

@@ -1,7 +1,7 @@
 """Network settings of RocketMQ's daemons: NettyServerConfig, NettyClientConfig and the TLS names, release 5.5.0.
 
 `tls.*` names are system properties of the JVM and lines of tls.properties. RocketMQ does not read them from a
-`broker.conf`; here they are known all the same, because who writes them there expects encryption.
+`broker.conf`; here they are settings as all others (tls_config.py), and tls.properties is one more configuration file.
 Source: remoting/netty/NettyServerConfig.java, NettyClientConfig.java, TlsSystemConfig.java, TlsHelper.java.
 """
 
@@ -19,7 +19,6 @@ from thermocline.remoting.settings.official_settings import (
 __all__ = ["NETTY_CLIENT_CONFIG", "NETTY_SERVER_CONFIG", "TLS_PROPERTIES"]
 
 _NETTY = "thread, buffer or socket option of Netty, which is not used"
-_TLS_ADVICE = "a proxy in front, such as stunnel, can encrypt"
 
 NETTY_SERVER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured({"bindAddress": "0.0.0.0"}),
@@ -52,7 +51,7 @@ NETTY_SERVER_CONFIG: tuple[OfficialSetting, ...] = (
 )
 
 NETTY_CLIENT_CONFIG: tuple[OfficialSetting, ...] = (
-    *refused("connections that are encrypted", {"useTLS": "false"}, advice=_TLS_ADVICE),
+    carried("useTLS", "false", carrier="tls.enable"),
     *refused("connections through a SOCKS proxy", {"socksProxyConfig": "{}"}, also=("",), is_secret=True),
     *without_effect(
         "connections to NameServers and other brokers have time limits of their own",
@@ -86,43 +85,28 @@ NETTY_CLIENT_CONFIG: tuple[OfficialSetting, ...] = (
 )
 
 TLS_PROPERTIES: tuple[OfficialSetting, ...] = (
-    *refused("connections that are encrypted", {"tls.enable": "false"}, advice=_TLS_ADVICE),
-    *refused(
-        "a port that takes encrypted connections",
-        {"tls.server.mode": "permissive"},
-        true_here="disabled",
-        advice=_TLS_ADVICE,
-    ),
-    *refused(
-        "encrypted connections with these keys and certificates",
+    *honoured(
         {
+            "tls.client.authServer": "false",
             "tls.client.certPath": "",
+            "tls.client.keyPassword": "",
             "tls.client.keyPath": "",
             "tls.client.trustCertPath": "",
             "tls.config.file": "/etc/rocketmq/tls.properties",
-            "tls.server.certPath": "",
-            "tls.server.keyPath": "",
-            "tls.server.trustCertPath": "",
-            "tls.ciphers": "",
+            "tls.enable": "false",
             "tls.protocols": "",
-        },
-        true_here="",
-        advice=_TLS_ADVICE,
+            "tls.server.certPath": "",
+            "tls.server.keyPassword": "",
+            "tls.server.keyPath": "",
+        }
     ),
+    *honoured({"tls.server.mode": "permissive"}, "another word is an error"),
+    *honoured(
+        {"tls.server.authClient": "false", "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""},
+        "a certificate that is asked for is always checked",
+    ),
+    *honoured({"tls.test.mode.enable": "true"}, "key and certificate count as soon as they are named"),
     *refused(
-        "encrypted connections with a key of that password",
-        {"tls.client.keyPassword": "", "tls.server.keyPassword": ""},
-        advice=_TLS_ADVICE,
-        is_secret=True,
+        "a choice of cipher suites", {"tls.ciphers": ""}, advice="OpenSSL's own choice for TLS 1.2 and 1.3 is used"
     ),
-    *refused(
-        "that the certificate of the other side is checked",
-        {
-            "tls.client.authServer": "false",
-            "tls.server.authClient": "false",
-            "tls.server.need.client.auth": "none",
-        },
-        advice=_TLS_ADVICE,
-    ),
-    *without_effect("certificates for tests: there is no TLS", {"tls.test.mode.enable": "true"}),
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.tls import TlsOptions
 from thermocline.spark.access.store_options import is_store_option, store_options
 from thermocline.spark.handoff.receipt import Receipt, read_receipt
 
@@ -23,6 +26,7 @@ def hand_off(
     force: bool = False,
     options: Mapping[str, str] | None = None,
     timeout_ms: int = TIMEOUT_MS,
+    tls: TlsOptions | None = None,
 ) -> Sequence[HandedOver]:
     """Move a group without members; return the queues in which it was moved now.
 
@@ -31,7 +35,8 @@ def hand_off(
     one, over where the group is, over messages that have expired since, and over a broker that is another than the one
     that was read, as one that was recovered is; never over a live member, another life of the topic, or an offset that
     is not there. `options` say how to reach the bucket that holds a receipt; `timeout_ms` how long a NameServer or
-    broker may take to answer, at least 20 s where it answers when a move is durable.
+    broker may take to answer, at least 20 s where it answers when a move is durable. `tls` how connections to them are
+    encrypted; None: as the environment says (docs/security.md).
 
     Raises:
         InvalidRequestError: The load was no whole one, or a broker refuses; see `AdminClient.hand_off`.
@@ -50,7 +55,8 @@ def hand_off(
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
-    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms) as admin:
+    tls = tls or tls_of_environment(os.environ)
+    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, tls=tls) as admin:
         return admin.hand_off(
             group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()
         )

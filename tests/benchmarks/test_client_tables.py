@@ -12,7 +12,7 @@ from benchmarks.consume_end_to_end import Progress
 from benchmarks.load_generator import LoadShape, topic_name
 from benchmarks.markdown_table import markdown_table, spread
 
-PROGRAMS = ("client_cpu", "topic_counts", "batch_of_ten", "replay_beside_sends", "consume_end_to_end")
+PROGRAMS = ("client_cpu", "topic_counts", "batch_of_ten", "replay_beside_sends", "consume_end_to_end", "tls_sends")
 
 
 def run(cpu_s: float, messages: int = 1_000) -> Run:

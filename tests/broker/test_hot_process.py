@@ -44,6 +44,7 @@ STOPS = [
     "ConfigPersister.close",  # after all that ask it to write
     "TimerMessageStore.close",  # after the rounds that write it, before the log that it points into
     "RemotingServer.close",  # again: closed already, unless the start failed in between
+    "TlsGate.close",  # its thread, which no connection uses any more
     "InProcessHelpers.stop",
     "RemotingServer.close",  # helpers
     "SharedPage.close",

@@ -29,7 +29,9 @@ from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundErro
 pytestmark = pytest.mark.xdist_group("docs-commands")
 
 PAGE = DOCS / "commands.md"
+SECURITY = DOCS / "security.md"
 COMMON_HEADING = "Common options"
+TLS_FLAGS = ("--tls", "--tls-ca", "--tls-cert", "--tls-key", "--tls-server-name", "--tls-no-verify")
 
 
 def leaf_commands(
@@ -103,7 +105,7 @@ def test_an_entry_is_true(name: str) -> None:
 
 
 def test_the_common_options_are_those_that_commands_share() -> None:
-    assert rows_under(COMMON_HEADING).keys() == {"-n --namesrv", "--timeout-ms", "--json"}
+    assert rows_under(COMMON_HEADING).keys() == {"-n --namesrv", "--timeout-ms", "--json", *TLS_FLAGS}
     without = [name for name, command in COMMANDS.items() if "-n --namesrv" not in options(command)]
     assert sorted(name.removeprefix("thermocline ") for name in without) == [
         "broker",
@@ -196,7 +198,7 @@ def wait_for_clients(namesrv: str) -> None:
 SHOWN = {
     tuple(words): f"{page.name}:{block.line} {' '.join(words[:3])}"
     for page in pages()
-    if page != README  # test_readme.py runs it in a shell
+    if page not in (README, SECURITY)  # test_readme.py and test_security.py run them in a shell
     for block, words in command_lines(page)
 }
 DAEMONS = [pytest.param(list(words), id=name) for words, name in SHOWN.items() if is_daemon(words)]

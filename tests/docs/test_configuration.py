@@ -16,8 +16,9 @@ from thermocline.broker.settings.setting_sources import (
     file_source,
     load_settings,
 )
-from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.name_server_config import OWN_FIELDS, NameServerConfig
 from thermocline.namesrv.name_server_settings import environment_properties
+from thermocline.remoting.settings.tls_config import TlsConfig
 from thermocline.tiered.objects.masked_urls import SHOWN_OPTIONS
 from thermocline.tiered.stores.object_store_url import parse_s3_url
 
@@ -65,10 +66,10 @@ def test_every_setting_of_a_name_server_has_its_row() -> None:
     shown = NameServerConfig().shown()
     assert rows.keys() == shown.keys()
     black_list = shown["configBlackList"].split(";")
-    for item in fields(NameServerConfig):
+    for item in (*OWN_FIELDS, *fields(TlsConfig)):
         name = item.metadata["name"]
         assert rows[name].cells["default"] == cell(shown[name]), name
-        is_live = item.metadata["is_live"] and name not in black_list
+        is_live = item.metadata.get("is_live") and name not in black_list
         assert rows[name].cells["change"] == ("live" if is_live else "restart"), name
 
 

@@ -225,7 +225,8 @@ def cluster_of(
 def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Broker settings by property name, as environment variables."""
     return {
-        "THERMOCLINE_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper(): value for name, value in settings.items()
+        "THERMOCLINE_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace(".", "_").upper(): value
+        for name, value in settings.items()
     }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.clock import Clock
+from tests.remoting.tls import tls_server
 from thermocline.broker.cluster import peer_brokers
 from thermocline.broker.cluster.peer_brokers import ASK_AGAIN_MS, PeerBrokers
 from thermocline.remoting.bodies import BrokerData, ClusterInfo
@@ -18,6 +20,9 @@ from thermocline.remoting.connections.connection import Connection
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import BrokerBusyError, MQError
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.settings.tls_config import TlsConfig
+from thermocline.remoting.tls.client_context import ClientTls
+from thermocline.remoting.tls.tls_options import outgoing_options
 
 TIMEOUT_MS = 2_000
 QUESTION = RequestCode.GET_MAX_OFFSET
@@ -47,6 +52,7 @@ class NameServer:
     """Stands for the connection to NameServers: says where brokers are."""
 
     def __init__(self) -> None:
+        self.tls: ClientTls | None = None
         self.addresses: dict[str, str] = {}
         self.asked_count = 0
         self.is_away = False
@@ -149,3 +155,35 @@ async def test_more_calls_than_there_may_be_are_refused(
         handler.may_answer.set()
         assert [(await call).remark for call in calls] == ["here", "here"]
         assert (await peers.call("b", question())).remark == "here"
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_peers_are_asked_over_tls_by_a_brokers_settings(
+    peers: PeerBrokers, name_server: NameServer, tmp_path: Path, is_trusted: bool
+) -> None:
+    certificates = tls_server.make_server_certificates(tmp_path / "ours")
+    foreign = tls_server.make_server_certificates(tmp_path / "foreign")
+    trust = (certificates if is_trusted else foreign).authority.path
+    options = outgoing_options(TlsConfig(outgoing=True, client_trust_path=str(trust)))
+    assert options is not None
+    name_server.tls = ClientTls(options)
+    async with tls_server.served(certificates.server(server_mode="enforcing")) as serving:
+        name_server.addresses["broker-b"] = serving.address
+        question = RemotingCommand.request(tls_server.ECHO, body=b"how far")
+        if is_trusted:
+            assert (await peers.call("broker-b", question)).body == b"how far"
+        else:
+            with pytest.raises(MQError, match="the server's certificate is not trusted"):
+                await peers.call("broker-b", question)
+
+
+def test_a_broker_that_is_given_authorities_checks_its_peers() -> None:
+    assert outgoing_options(TlsConfig()) is None
+    for values, verify in (
+        ({}, False),
+        ({"check_servers": True}, True),
+        ({"client_trust_path": "/t"}, True),
+    ):
+        options = outgoing_options(TlsConfig(outgoing=True, **values))  # type: ignore[arg-type]
+        assert options is not None
+        assert options.verify is verify

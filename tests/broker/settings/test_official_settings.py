@@ -46,7 +46,6 @@ WANTED = {
     "inSyncReplicas": ("2", "0"),
     "metricsExporterType": ("PROM", "OTLP_GRPC", "LOG", "1", "3"),
     "storeType": ("defaultRocksDB",),
-    "tls.server.mode": ("enforcing",),
 }
 
 
@@ -177,7 +176,7 @@ def test_a_name_server_refuses_settings_of_features_that_are_not_built(name: str
 
 
 def test_secrets_are_not_shown() -> None:
-    for name in ("tls.server.keyPassword", "initAuthenticationUser", "objectStoreSecretKey"):
+    for name in ("initAuthenticationUser", "objectStoreSecretKey"):
         with pytest.raises(SettingError) as caught:
             load_settings(root(SettingSource(place="flag", values={name: "hunter2"})))
         assert "hunter2" not in str(caught.value)

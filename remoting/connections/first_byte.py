@@ -1,0 +1,67 @@
+"""FirstByte: stands in front of a server's connection until its first bytes have come, which tell TLS from remoting.
+
+After that the transport talks to the connection itself: a connection that is served costs nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from thermocline.remoting.connections.connection import Connection
+
+__all__ = ["FirstByte", "Gate"]
+
+
+class Gate(Protocol):
+    """Decides about new connections."""
+
+    def admit(self, connection: Connection, transport: asyncio.Transport, chunk: memoryview) -> bool:
+        """Whether a connection that begins with these bytes is served as it is; otherwise the gate deals with it."""
+
+
+class FirstByte(asyncio.BufferedProtocol):
+    """See the module."""
+
+    __slots__ = ("_connection", "_gate", "_transport")
+
+    def __init__(self, connection: Connection, gate: Gate) -> None:
+        self._connection = connection
+        self._gate = gate
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        self._connection.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the first bytes go."""
+        return self._connection.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The first bytes have come."""
+        connection, transport = self._connection, self._transport
+        assert transport is not None
+        if connection.is_closed:
+            return
+        if self._gate.admit(connection, transport, connection.get_buffer(-1)[:nbytes]):
+            transport.set_protocol(connection)
+            connection.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool:
+        """The client closed before it sent anything."""
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        """More is unsent than fits."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._connection.connection_lost(exc)

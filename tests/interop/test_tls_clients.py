@@ -1,0 +1,178 @@
+"""Official clients over TLS, to ports that take nothing else and ask for a certificate: a feature of each kind, as in
+other modules; and what they get with a wrong certificate, or none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.fixtures_tools import have
+from tests.interop import test_java_client, test_java_consumption, test_java_pop, test_java_transactions
+from tests.interop.cluster import THERMOCLINE, Cluster, Daemons, thermocline_daemons, wait_until_registered
+from tests.interop.java_agent import JavaAgent, JavaAgentError, JavaClients, java_agent
+from tooling.java_libraries import find_jars
+from tooling.official_rocketmq import OfficialSoftware
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tls-clients")]
+
+PASSWORD = "a password of a test"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Certificates: the daemons' and clients' authority, and another one."""
+
+    authority: Authority
+    foreign: Authority
+    server: tuple[Path, Path]
+    client: tuple[Path, Path]
+    foreign_client: tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("certificates")
+    authority, foreign = Authority(folder / "ours"), Authority(folder / "foreign", name="Another authority")
+    return Files(
+        authority=authority,
+        foreign=foreign,
+        server=authority.issue("s.pem", "s.key", subject="broker", addresses=["127.0.0.1"], password=PASSWORD),
+        client=authority.issue("client.pem", "client.key", subject="client"),
+        foreign_client=foreign.issue("client.pem", "client.key", subject="stranger"),
+    )
+
+
+@pytest.fixture(scope="module")
+def daemons(files: Files, module_folder: Path) -> Iterator[Daemons]:
+    """A NameServer and a broker by RocketMQ's own file of TLS settings."""
+    path = module_folder / "tls.properties"
+    path.write_text(
+        "tls.test.mode.enable=false\n"
+        "tls.server.need.client.auth=require\n"
+        f"tls.server.keyPath={files.server[1]}\n"
+        f"tls.server.keyPassword={PASSWORD}\n"
+        f"tls.server.certPath={files.server[0]}\n"
+        "tls.server.authClient=true\n"
+        f"tls.server.trustCertPath={files.authority.path}\n"
+        f"tls.client.keyPath={files.client[1]}\n"
+        f"tls.client.certPath={files.client[0]}\n"
+        "tls.client.authServer=true\n"
+        f"tls.client.trustCertPath={files.authority.path}\n"
+    )
+    settings = {"tls.server.mode": "enforcing", "tls.config.file": str(path)}
+    of_name_server = {f"name.server.{name}": value for name, value in settings.items()}
+    of_broker = {**settings, "tls.enable": "true", **test_java_transactions.SETTINGS}
+    with thermocline_daemons(module_folder / "daemons", settings={**of_broker, **of_name_server}) as running:
+        yield running
+        assert PASSWORD not in running.process.output()
+
+
+def java_options(authority: Authority, certificate: tuple[Path, Path] | None) -> list[str]:
+    """As RocketMQ's page on TLS gives them to a client."""
+    options = {
+        "tls.enable": "true",
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": authority.path,
+    }
+    if certificate is not None:
+        options |= {"tls.client.certPath": certificate[0], "tls.client.keyPath": certificate[1]}
+    return [f"-D{name}={value}" for name, value in options.items()]
+
+
+@pytest.fixture(scope="module")
+def java_agent_process(
+    official_software: OfficialSoftware, files: Files, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaAgent]:
+    """The JVM with clients 5.x."""
+    options = java_options(files.authority, files.client)
+    with java_agent(official_software, tmp_path_factory.mktemp("java-tls"), options=options) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def cluster(daemons: Daemons, java_agent_process: JavaAgent) -> Iterator[Cluster]:
+    yield from cluster_with(daemons, java_agent_process)
+
+
+def cluster_with(daemons: Daemons, agent: JavaAgent) -> Iterator[Cluster]:
+    wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
+    yield Cluster(
+        kind=THERMOCLINE,
+        namesrv=daemons.namesrv,
+        broker_address=daemons.broker_address,
+        agent=agent,
+        process=daemons.process,
+    )
+    agent.call("stop_producers", namesrv=daemons.namesrv)
+
+
+@pytest.fixture
+def asking_cluster(cluster: Cluster) -> Cluster:
+    return cluster
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for topics, groups and clients that no other test uses."""
+    return f"Tls{next(_numbers)}x{request.node.originalname[5:35]}"
+
+
+test_sends_and_push = test_java_client.test_every_kind_of_send_arrives_exactly_once
+test_large_bodies = test_java_client.test_large_bodies_are_compressed_by_the_client_and_come_back_whole
+test_request_and_reply = test_java_consumption.test_a_request_gets_its_reply
+test_pop = test_java_pop.test_many_are_acknowledged_at_once
+producers = test_java_transactions.producers
+consumer = test_java_transactions.consumer
+test_transactions = test_java_transactions.test_committed_messages_arrive_and_others_do_not
+
+
+def test_mqadmin(cluster: Cluster) -> None:
+    assert cluster.broker_address in cluster.admin("clusterList")
+    printed = cluster.admin("getBrokerConfig", "-b", cluster.broker_address)
+    assert "enforcing" in printed
+    assert PASSWORD not in printed
+    change = ("-k", "tls.server.mode", "-v", "permissive")
+    refused = cluster.admin("updateBrokerConfig", "-b", cluster.broker_address, *change)
+    assert "TLS settings are changed in the configuration file alone" in refused
+
+
+def test_clients_4_9(
+    official_software: OfficialSoftware, files: Files, daemons: Daemons, tmp_path: Path, name: str
+) -> None:
+    software = replace(official_software, jars=have(lambda: find_jars(JavaClients.V4.jars_name)))
+    options = java_options(files.authority, files.client)
+    with java_agent(software, tmp_path, clients=JavaClients.V4, options=options) as agent:
+        for cluster in cluster_with(daemons, agent):
+
+            def start_push(consumer: str, cluster: Cluster = cluster, **arguments: object) -> str:
+                cluster.agent.call("start_push_consumer", name=consumer, namesrv=cluster.namesrv, **arguments)
+                return consumer
+
+            test_java_client.test_every_kind_of_send_arrives_exactly_once(cluster, name, start_push)
+            agent.call("stop_consumer", name=f"{name}-push")
+
+
+@pytest.mark.parametrize("fault", ["plain", "no certificate", "foreign certificate", "other authority"])
+def test_a_client_with_a_fault_is_refused_and_others_are_served(
+    official_software: OfficialSoftware, files: Files, cluster: Cluster, tmp_path: Path, name: str, fault: str
+) -> None:
+    options = {
+        "plain": [],
+        "no certificate": java_options(files.authority, None),
+        "foreign certificate": java_options(files.authority, files.foreign_client),
+        "other authority": java_options(files.foreign, files.client),
+    }[fault]
+    topic = cluster.make_topic(name)
+    with java_agent(official_software, tmp_path, options=options) as agent, pytest.raises(JavaAgentError):
+        agent.produce(
+            kind="sync", name=name, group=name, namesrv=cluster.namesrv, topic=topic, prefix=topic, tags=["A"], count=1
+        )
+    assert test_java_client.produce(cluster, topic, kind="sync", count=1)[0].queue_offset == 0
