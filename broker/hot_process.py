@@ -41,7 +41,7 @@ from thermocline.broker.assembly import (
 from thermocline.broker.follower import Source
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
-from thermocline.remoting.connections import raise_descriptor_limit
+from thermocline.remoting.connections import LimitCounts, raise_descriptor_limit
 from thermocline.store.files import RealDisk
 from thermocline.tiered.stores import is_directory_url
 
@@ -130,9 +130,14 @@ class HotProcess:
         await helpers.listen()
         tier = self._tier = ColdTier(settings, local.store, helpers.hub, source=self._source, refusal=self.refusal)
         helpers.make_helpers(in_process=self._single_process, log_level=self._log_level, now_ms=wall_clock_ms)
-        listener = self._listener = Listener(settings, connections_max=connections_max)
+        limits = LimitCounts()
+        listener = self._listener = Listener(settings, connections_max=connections_max, limits=limits)
         await listener.start(resources)
-        long_polling = LongPolling()
+        long_polling = LongPolling(
+            waiters_max=lambda: settings.broker.polls_max,
+            connection_waiters_max=lambda: settings.broker.connection_polls_max,
+            limits=limits,
+        )
         parts = self._parts = await make_parts(
             settings,
             local.store,
@@ -140,6 +145,7 @@ class HotProcess:
             cold=tier.reads,
             store_host=listener.store_host,
             arrived=long_polling.arrived,
+            limits=limits,
         )
         parts.close_with(resources)
         # It starts last, but what it saves late is saved for each state snapshot too.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.connections import ChunkHandler, RemotingServer, RequestHandler
+from thermocline.remoting.connections import ChunkHandler, LimitCounts, RemotingServer, RequestHandler
 
 CLOSE_TIMEOUT_MS = 2_000
 
@@ -24,7 +24,7 @@ class Listener:
     store_host: tuple[str, int]
     """The advertised address."""
 
-    def __init__(self, settings: BrokerSettings, *, connections_max: int) -> None:
+    def __init__(self, settings: BrokerSettings, *, connections_max: int, limits: LimitCounts) -> None:
         self._settings = settings
         self._late = LateHandler()
         self._server = RemotingServer(
@@ -32,6 +32,8 @@ class Listener:
             chunk_handler=self._late,
             idle_timeout_ms=settings.broker.server_idle_ms,
             connections_max=connections_max,
+            server_limits=settings.broker.server_limits,
+            counts=limits,
         )
         self.port = 0
 

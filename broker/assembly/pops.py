@@ -92,6 +92,8 @@ class PopPath:
                 call_soon=call_soon,
                 place_max=lambda: settings.broker.pop_polling_place_max,
                 total_max=lambda: settings.broker.pop_polling_max,
+                connection_max=lambda: settings.broker.connection_polls_max,
+                limits=base.limits,
                 newest_first=newest_first,
             )
             for newest_first in (False, True)

@@ -85,11 +85,11 @@ class PopAdmission:
             raise PermissionDeniedError(f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             raise InvalidParameterError(_queue_text(topic, queue_id, config, remote_address))
-        self._check_group(group)
+        self._check_group(group, remote_address=remote_address)
         return config
 
-    def _check_group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._groups.find_or_create(name)
+    def _check_group(self, name: str, *, remote_address: str) -> SubscriptionGroupConfig:
+        group = self._groups.find_or_create(name, remote_address)
         if group is None:
             raise GroupNotFoundError(f"subscription group [{name}] does not exist, {FAQ_TEXT}")
         if not group.consume_enable:

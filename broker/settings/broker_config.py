@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from thermocline.broker.settings.limit_settings import LimitSettings
 from thermocline.remoting.clients import ADDRESS_SERVER, NameServerSource, address_server_url, split_addresses
 from thermocline.remoting.errors import InvalidParameterError
 
@@ -31,7 +32,7 @@ def setting(default: Any, name: str, *, least: int | None = None, most: int | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(LimitSettings):
     """Settings of one broker process; checked when made.
 
     Raises:

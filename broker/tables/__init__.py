@@ -11,6 +11,7 @@ from thermocline.broker.tables import (
     topic_table,
 )
 from thermocline.broker.tables.client_registry import Client, ClientRegistry
+from thermocline.broker.tables.client_usage import check_names
 from thermocline.broker.tables.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.broker.tables.group_holds import GroupHolds
@@ -59,6 +60,7 @@ __all__ = [
     "assign_for_pop",
     "assign_for_pull",
     "boot_topics",
+    "check_names",
     "consumer_filter_table",
     "consumer_offsets",
     "decode_ttl_default",

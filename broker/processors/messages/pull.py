@@ -9,7 +9,8 @@ Rules
   - A pull that memory or the page cache can serve is answered in the call, without a task.
   - A pull that found nothing (code 19) and may wait is parked at its queue, for as long as its client says. It looks
     again whenever something arrives there, and answers when a tag matches; at the end of its time it answers with what
-    there is. It waits once, and commits once.
+    there is. It waits once, and commits once. One that may not wait, because too many do, is answered SYSTEM_BUSY:
+    official clients ask again in 3 s, whereas after "nothing there" they would ask at once.
   - A search by properties goes on in turns of the loop (loop_turns.py), beside everything else. A pull that waits keeps
     its place meanwhile, and whatever arrives then is searched before it waits on. More searches than the turns take
     are FLOW_CONTROL.
@@ -287,7 +288,9 @@ class PullProcessor:
             waiting.place = self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms)
             if waiting.place is not None:
                 self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
-                return
+            else:  # an empty answer would make its client ask again at once, and so without end
+                self._fail(request, BrokerBusyError("too many pulls wait, system busy"))
+            return
         self._write(request, admission, answer)
 
     def look_again(self, waiting: WaitingPull) -> bool:

@@ -93,7 +93,7 @@ async def test_many_deadlines_at_once_come_in_slices(case: DataBroker) -> None:
 
 async def test_bounds(case: DataBroker) -> None:
     """Beyond them a pull is not parked, so it is answered at once."""
-    polling = LongPolling(waiters_max=3, connection_waiters_max=2)
+    polling = LongPolling(waiters_max=lambda: 3, connection_waiters_max=lambda: 2)
     first, second = Wire(case.dispatcher).connection, Wire(case.dispatcher).connection
     assert polling.park("T", 0, Sleeper(first), deadline_ms=1_000)
     assert polling.park("T", 0, Sleeper(first), deadline_ms=1_000)

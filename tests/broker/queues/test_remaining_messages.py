@@ -22,6 +22,7 @@ from thermocline.remoting.bodies import (
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
 )
+from thermocline.remoting.connections import LimitCounts
 from thermocline.tiered.catalog.queue_gaps import QueueGaps
 
 HOT_START = 1_000_000_000
@@ -88,6 +89,7 @@ async def metric(broker: ControlBroker) -> int | None:
         committed_offset=lambda: None,
         is_fenced=lambda: False,
         dropped=lambda: (),
+        limits=LimitCounts(),
     )
     lines = (await page.text()).decode().splitlines()
     found = [line for line in lines if line.startswith("thermocline_consumer_lag_messages{")]
