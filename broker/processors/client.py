@@ -98,13 +98,13 @@ class ClientProcessor:
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> Answer:
         """34: note a client's producers and consumers."""
         data = HeartbeatData.decode(command.body)
-        for named in (*data.producer_data_set, *data.consumer_data_set):
-            check_names(named.group_name, data.client_id)
+        for producer in data.producer_data_set:
+            check_names(producer.group_name, data.client_id)
         self._date_subscriptions(data)
-        consumers = self._accepted(connection, data)
+        consumers, refused = self._accepted(connection, data)
         if all(self._has_retry_topic(consumer, config) for consumer, config in consumers):
-            return self._register(connection, command, data, consumers)
-        return self._make_topics_then_register(connection, command, data, consumers)
+            return self._register(connection, command, data, consumers, refused)
+        return self._make_topics_then_register(connection, command, data, consumers, refused)
 
     def _date_subscriptions(self, data: HeartbeatData) -> None:
         """Give subscriptions that came without a version the time as theirs, as RocketMQ does: the latest counts."""
@@ -119,6 +119,7 @@ class ClientProcessor:
         command: RemotingCommand,
         data: HeartbeatData,
         consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
+        refused: UnavailableError | None,
     ) -> RemotingCommand | None:
         for consumer, config in consumers:
             await self._topics.ensure(
@@ -129,21 +130,27 @@ class ClientProcessor:
             )
         if connection.is_closed:
             return None
-        return self._register(connection, command, data, consumers)
+        return self._register(connection, command, data, consumers, refused)
 
     def _accepted(
         self, connection: Connection, data: HeartbeatData
-    ) -> list[tuple[ConsumerData, SubscriptionGroupConfig]]:
-        """The consumer groups that are served, with their configuration: at most as many as a connection may join."""
+    ) -> tuple[list[tuple[ConsumerData, SubscriptionGroupConfig]], UnavailableError | None]:
+        """The consumer groups that are served, with their configuration; and why others are not, if by a limit."""
         config = self._settings.broker
-        accepted = []
+        accepted: list[tuple[ConsumerData, SubscriptionGroupConfig]] = []
+        refused: UnavailableError | None = None
         for consumer in data.consumer_data_set[: config.connection_groups_max + 1]:
             if config.reject_pull_consumers and consumer.consume_type == CONSUME_ACTIVELY:
                 continue
-            group_config = self._groups.find_or_create(consumer.group_name, connection.remote_address)
+            check_names(consumer.group_name, data.client_id)
+            try:
+                group_config = self._groups.find_or_create(consumer.group_name, connection.remote_address)
+            except BrokerBusyError as error:
+                refused = error
+                continue
             if group_config is not None:
                 accepted.append((consumer, group_config))
-        return accepted
+        return accepted, refused
 
     def _has_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> bool:
         topic = self._topics.get(retry_topic(consumer.group_name))
@@ -158,12 +165,12 @@ class ClientProcessor:
         command: RemotingCommand,
         data: HeartbeatData,
         consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
+        refused: UnavailableError | None,
     ) -> RemotingCommand:
         clients = self._clients
         is_second_version = data.heartbeat_fingerprint != 0
         # A client of the first version always sends everything, and gets an answer that reports a change.
         is_changed = not is_second_version
-        refused: UnavailableError | None = None
         for consumer, config in consumers:
             try:
                 self._holds.check(consumer.group_name)

@@ -157,8 +157,9 @@ class LongPolling:
         self._count += 1
         return parked
 
-    def _refuse(self, connection: Connection, limit: str) -> None:
+    def _refuse(self, connection: Connection, limit: str) -> Place | None:
         self._limits.refused(limit, address=connection.remote_address, detail="a pull is not kept waiting")
+        return None
 
     def arrived(self, queues: Iterable[ConsumeQueue]) -> None:
         """Units were appended to these queues and may be seen; a queue may be named more than once."""

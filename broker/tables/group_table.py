@@ -24,7 +24,7 @@ from thermocline.broker.tables.creation_limits import GROUPS, CreationLimits
 from thermocline.broker.tables.topic_attributes import apply_change
 from thermocline.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTableBody
 from thermocline.remoting.connections import LimitCounts
-from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, InvalidRequestError
+from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, InvalidParameterError, InvalidRequestError
 from thermocline.remoting.topic_validation import (
     FILTER_SERVER_CONSUMER_GROUP,
     ONS_API_OWNER_GROUP,
@@ -101,6 +101,9 @@ class GroupTable:
         """A group's configuration, made with defaults when it is missing and may be made; else None.
 
         `address`: the client's, host:port, for the limits on groups made by use; empty: the broker needs the group.
+
+        Raises:
+            BrokerBusyError: A limit does not allow another group now.
         """
         found = self._groups.get(group)
         if found is not None:
@@ -113,7 +116,7 @@ class GroupTable:
         except InvalidParameterError:
             return None
         if not self._creations.allows(address, group, present=len(self._groups)):
-            return None
+            raise BrokerBusyError("too many groups were created by their first use, ask again later", group=group)
         created = SubscriptionGroupConfig(group_name=group)
         self._put(created)
         self._persister.request(FILE_NAME)

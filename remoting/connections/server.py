@@ -19,6 +19,7 @@ import logging
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 
 from thermocline.remoting.connections.closing import close_all
@@ -73,7 +74,7 @@ class RemotingServer:
     ) -> None:
         """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
 
-        `clock` gives seconds, for idle connections only; without it the loop's own time is taken.
+        `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back.
         """
         self._handler = handler
         self._chunk_handler = chunk_handler
@@ -87,6 +88,7 @@ class RemotingServer:
             bytes_max=server_limits.receiving_bytes_max,
             frame_timeout_s=server_limits.frame_timeout_ms / 1000,
             counts=self._counts,
+            clock=clock or time.monotonic,
         )
         self._unsent_of_all = UnsentBytes(bytes_max=server_limits.unsent_bytes_max, counts=self._counts)
         self._by_address: dict[str, int] = {}

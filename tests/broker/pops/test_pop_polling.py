@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +16,18 @@ NOW = 10_000
 ANY = Place("T", "G", -1)
 
 
+class Peer:
+    remote_address = "10.0.0.1:5"
+
+
+PEER: Any = Peer()
+
+
 class Waiter:
     """Answers on request; records each call."""
 
     def __init__(self, connection: Any = None, *, answers: bool = True) -> None:
-        self.connection = connection or SimpleNamespace(remote_address="10.0.0.1:5")
+        self.connection = connection or PEER
         self.answers = answers
         self.asked = 0
         self.is_over = False
@@ -36,7 +42,7 @@ class Waiter:
 
 class Parts:
     def __init__(
-        self, *, newest_first: bool = False, place_max: int = 10, total_max: int = 100, connection_max: int = 100
+        self, *, newest_first: bool = False, place_max: int = 10, total_max: int = 100, connection_max: int = 1_000
     ) -> None:
         self.now_ms = NOW
         self.long_polling = LongPolling()
