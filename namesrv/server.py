@@ -22,7 +22,14 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connections import CONNECTIONS_MOST, Connection, DescriptorWatch, Dispatcher, RemotingServer
+from thermocline.remoting.connections import (
+    CONNECTIONS_MOST,
+    Connection,
+    DescriptorWatch,
+    Dispatcher,
+    LimitCounts,
+    RemotingServer,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,19 +52,23 @@ class NameServer:
     ) -> None:
         """`descriptors` is asked to look at each scan; none where another part of the process has one."""
         self._clock = clock
+        self.limits = LimitCounts()
         self._state_files = (StateFile(config.kv_config_path), StateFile(config.config_store_path))
-        self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
+        self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config, limits=self.limits)
         self._processor = NameServerProcessor(
             self.registry,
             KVConfig(self._state_files[0]),
             config,
             clock=clock,
             changes=self._state_files[1],
+            limits=self.limits,
         )
         self._server = RemotingServer(
             Dispatcher([self._processor], on_closed=[self.registry.connection_closed]),
             idle_timeout_ms=config.server_idle_ms,
             connections_max=connections_max,
+            server_limits=config.server_limits,
+            counts=self.limits,
         )
         self._descriptors = descriptors
         self._scan: asyncio.Task[None] | None = None

@@ -43,7 +43,9 @@ class Base:
         store.store_host = store_host
         make_durable_directory(disk, store.config.config_path)
         make_durable_directory(disk, store.config.own_path)
-        self.stats = BrokerStats(cluster_name=settings.broker.cluster_name, now_ms=clock())
+        self.stats = BrokerStats(
+            cluster_name=settings.broker.cluster_name, now_ms=clock(), keys_max=settings.broker.stats_keys_max
+        )
 
     @property
     def advertised_address(self) -> str:

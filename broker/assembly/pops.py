@@ -212,6 +212,7 @@ def _make_admission(base: Base, tables: Tables) -> PopAdmission:
         topics=tables.topics,
         groups=tables.groups,
         holds=tables.holds,
+        offsets=tables.offsets,
         filters=tables.filters,
         store_host=base.store_host,
     )

@@ -68,7 +68,12 @@ class Tables:
         self.groups = GroupTable(
             clock=clock, persister=self.persister, config=lambda: settings.broker, limits=base.limits
         )
-        self.offsets = ConsumerOffsets(clock=clock, version_step=config.offset_version_step)
+        self.offsets = ConsumerOffsets(
+            clock=clock,
+            version_step=config.offset_version_step,
+            pairs_max=lambda: settings.broker.offset_pairs_max,
+            limits=base.limits,
+        )
         self.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
         self.filters = MessageFilters(self.turns, is_enabled=lambda: settings.broker.property_filter)
         self.consumer_filters = ConsumerFilterTable(self.filters, clock=clock)

@@ -46,6 +46,12 @@ class LimitSettings:
     address_auto_groups_max: int = _limit(1_000, "autoCreateGroupsPerAddressMinuteMax")
     minute_auto_groups_max: int = _limit(5_000, "autoCreateGroupsPerMinuteMax")
     auto_groups_max: int = _limit(20_000, "autoCreateGroupsMax")
+    pop_topics_max: int = _limit(100_000, "popRetryTopicsMax")
+    """With so many topics, no group pops a topic for the first time: messages that come back may need a topic."""
+    offset_pairs_max: int = _limit(500_000, "consumerOffsetPairsMax", least=1)
+    """Pairs of topic and group of which offsets are kept."""
+    stats_keys_max: int = _limit(100_000, "statsKeysMax", least=1, live=False)
+    """Topics, or pairs of topic and group, of one statistic; the others are not counted by themselves."""
 
     # -- waiting requests, locks ---------------------------------------------------------------------------------------
     connection_polls_max: int = _limit(10_000, "longPollsPerConnectionMax", least=1)

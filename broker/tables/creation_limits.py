@@ -39,6 +39,14 @@ TOPICS = CreationBounds(
     total_limit="autoCreateTopicsMax",
     values=lambda config: (config.address_auto_topics_max, config.minute_auto_topics_max, config.auto_topics_max),
 )
+POP_RETRY_TOPICS = CreationBounds(
+    noun="retry topic",
+    address_limit="autoCreateTopicsPerAddressMinuteMax",
+    minute_limit="autoCreateTopicsPerMinuteMax",
+    total_limit="popRetryTopicsMax",
+    values=lambda config: (config.address_auto_topics_max, config.minute_auto_topics_max, config.pop_topics_max),
+)
+"""A group's first POP of a topic counts as one: the messages that come back go to a topic of their own."""
 GROUPS = CreationBounds(
     noun="group",
     address_limit="autoCreateGroupsPerAddressMinuteMax",

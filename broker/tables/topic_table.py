@@ -36,7 +36,7 @@ import msgspec
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.broker.tables import topic_journal
-from thermocline.broker.tables.creation_limits import TOPICS, CreationLimits
+from thermocline.broker.tables.creation_limits import POP_RETRY_TOPICS, TOPICS, CreationLimits
 from thermocline.broker.tables.topic_attributes import apply_change, ttl_ms
 from thermocline.broker.tables.topic_journal import TopicJournal
 from thermocline.remoting.bodies import (
@@ -48,7 +48,13 @@ from thermocline.remoting.bodies import (
     TopicConfigTableBody,
 )
 from thermocline.remoting.connections import LimitCounts
-from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, TopicNotFoundError, UnavailableError
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    CorruptDataError,
+    InvalidRequestError,
+    TopicNotFoundError,
+    UnavailableError,
+)
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
 from thermocline.store.config import visible_from_ms
 from thermocline.store.message_store import MessageStore
@@ -93,6 +99,9 @@ class TopicTable:
         """`limits`: where refusals by limits are counted."""
         self._creations = CreationLimits(
             TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
+        )
+        self._pop_creations = CreationLimits(
+            POP_RETRY_TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
         )
         self._journal = journal
         self._folding: asyncio.Task[None] | None = None
@@ -223,6 +232,15 @@ class TopicTable:
             ),
             address,
         )
+
+    def check_first_pop(self, topic: str, group: str, address: str) -> None:
+        """Pass a group that has not popped a topic before. `address`: the client's, host:port.
+
+        Raises:
+            BrokerBusyError: It may need one retry topic more than clients may have made.
+        """
+        if not self._pop_creations.allows(address, f"{group} {topic}", present=len(self._topics)):
+            raise BrokerBusyError("too many groups pop topics for the first time", topic=topic, group=group)
 
     async def ensure(
         self,

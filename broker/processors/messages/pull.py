@@ -227,6 +227,9 @@ class PullProcessor:
         except SearchNeeded as needed:
             self._start_search(request, admission, needed.runs)
             return True
+        except BrokerBusyError as error:  # a limit has counted it: ordinary code would count it again
+            self._fail(request, error)
+            return True
         except (ColdNeeded, CompileNeeded, MQError):
             return False
         self._answer_or_park(request, admission, answer)

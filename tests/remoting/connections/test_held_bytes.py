@@ -1,6 +1,7 @@
 """Bounds on what all connections of a server hold together, and on the connections of one address.
 
-Covers `remoting/connections/server_limits.py`, `limit_counts.py` and `closing.py`.
+Covers `remoting/connections/server_limits.py`, `remoting/connections/limit_counts.py`,
+`remoting/connections/closing.py`.
 """
 
 from __future__ import annotations
