@@ -106,7 +106,7 @@ def test_the_kv_configuration_has_a_size() -> None:
     processor = NameServerProcessor(make_registry(clock, config), kv, config, clock=clock)
     kv.put("N", "key", "v" * 90)
     assert kv.size_with("N", "key", "v" * 90) == 94
-    assert kv.size_with("N", "other", "") == 94 + 1 + 5
+    assert kv.size_with("N", "other", "") == 94 + 5
     with pytest.raises(BrokerBusyError, match="kvConfigBytesMax"):
         processor._limits.check_kv_bytes(address="10.0.0.1:5", size_bytes=kv.size_with("M", "other", "1"))
     processor._limits.check_kv_bytes(address="10.0.0.1:5", size_bytes=kv.size_with("N", "key", "v" * 96))
