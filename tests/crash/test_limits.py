@@ -114,13 +114,15 @@ def frame(code: int, opaque: int, fields: dict[str, object], body: bytes = b"") 
 
 
 async def answers(reader: asyncio.StreamReader, count: int) -> Counter[int]:
-    """The codes of so many answers."""
+    """The codes of so many answers; notices to members of a group in between are no answers."""
     codes: Counter[int] = Counter()
-    for _ in range(count):
+    while codes.total() < count:
         (size_bytes,) = struct.unpack(">i", await reader.readexactly(4))
         data = await reader.readexactly(size_bytes)
         (header_word,) = struct.unpack_from(">I", data)
-        codes[json.loads(data[4 : 4 + (header_word & 0xFFFFFF)])["code"]] += 1
+        header = json.loads(data[4 : 4 + (header_word & 0xFFFFFF)])
+        codes[header["code"]] += header["flag"] & 1
+    del codes[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
     return codes
 
 
