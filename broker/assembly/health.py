@@ -45,6 +45,7 @@ async def start_health(
         is_fenced=lambda: bool(tier.fence.reason),
         dropped=tier.dropped.live,
         limits=parts.base.limits,
+        quotas=parts.tables.quotas,
     )
     health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
     port = await health.start(config.listen_host, config.health_port)

@@ -150,6 +150,7 @@ class PopPath:
                 polling=self.polling,
                 answers=answers,
                 limits=self._limits,
+                quotas=tables.quotas,
             ),
             AckProcessor(
                 store=base.store,

@@ -25,6 +25,7 @@ from thermocline.broker.tables import (
     KeptClock,
     MessageFilters,
     QueueLocks,
+    QuotaTable,
     RequestModeTable,
     StaticTopicTable,
     TopicJournal,
@@ -94,6 +95,7 @@ class Tables:
             config=lambda: settings.broker,
             limits=base.limits,
         )
+        self.quotas = QuotaTable(config=lambda: settings.broker, clock=asyncio.get_running_loop().time)
         self._register_files()
 
     def _register_files(self) -> None:

@@ -41,6 +41,10 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
         MetricType.COUNTER,
         "Requests refused and connections closed because of a limit, by the limit's setting.",
     ),
+    "thermocline_quota_refused_total": (
+        MetricType.COUNTER,
+        "Sends, pulls and POPs refused because of a quota, by its kind and name.",
+    ),
     "thermocline_consumer_lag_messages": (MetricType.GAUGE, "Messages a group has not consumed yet, by topic."),
     # -- tier process
     "thermocline_tier_waiting_bytes": (MetricType.GAUGE, "Bytes that are not in the bucket yet, by topic."),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from thermocline.broker.settings.limit_settings import LimitSettings
+from thermocline.broker.settings.quota_texts import parse_quotas
 from thermocline.remoting.clients import ADDRESS_SERVER, NameServerSource, address_server_url, split_addresses
 from thermocline.remoting.errors import InvalidParameterError
 
@@ -218,6 +219,7 @@ class BrokerConfig(LimitSettings):
             raise InvalidParameterError(
                 "an IP address is needed: it stands in message ids", setting="brokerIP1", value=self.advertised_host
             ) from None
+        parse_quotas(self.quotas)
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameterError(
                 "PULL or POP is needed", setting="defaultMessageRequestMode", value=self.default_request_mode

@@ -61,6 +61,10 @@ class LimitSettings:
     address_queue_locks_max: int = _limit(50_000, "queueLocksPerAddressMax", least=1)
     queue_locks_max: int = _limit(500_000, "queueLocksMax", least=1)
 
+    # -- rates ---------------------------------------------------------------------------------------------------------
+    quotas: str = field(default="", metadata={"name": "quotas", "least": None, "most": None, "live": True})
+    """Bytes and requests a second of topics, groups and addresses (quota_texts.py)."""
+
     @property
     def server_limits(self) -> ServerLimits:
         """The limits of the port."""

@@ -135,6 +135,7 @@ async def test_a_dropped_range_is_declared_where_no_object_holds_it(broker: Brok
         is_fenced=lambda: False,
         dropped=lambda: [dropped],
         limits=parts.base.limits,
+        quotas=parts.tables.quotas,
     )
     parts.base.limits.refused("longPollsMax", address="10.0.0.1:5", detail="for the page")
     assert b'\nthermocline_limit_refused_total{limit="longPollsMax"} 1\n' in await page.text()

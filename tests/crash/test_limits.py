@@ -23,7 +23,10 @@ import pytest_asyncio
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess, resident_bytes
 from tests.waiting import until
+from thermocline.cli.main import run
 from thermocline.localstack.loopback_port import free_port
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
@@ -42,7 +45,8 @@ GROWTH_BYTES_MAX = 48 * MIB
 class Target:
     """The broker, and an honest client of it."""
 
-    def __init__(self, broker: BrokerProcess, client: ClientConnection) -> None:
+    def __init__(self, broker: BrokerProcess, client: ClientConnection, namesrv: str) -> None:
+        self.namesrv = namesrv
         self.broker = broker
         self.client = client
         self._served = 0
@@ -62,12 +66,12 @@ class Target:
     def resident(self) -> int:
         return resident_bytes(self.broker.pid)
 
-    def refused(self, limit: str) -> int:
+    def refused(self, limit: str, family: str = "thermocline_limit_refused_total{limit=") -> int:
         """How often the broker has refused by a limit, as its metrics say."""
         url = f"http://127.0.0.1:{self.broker.properties['healthPort']}/metrics"
         with urllib.request.urlopen(url, timeout=30) as answer:
             lines = answer.read().decode().splitlines()
-        prefix = f'thermocline_limit_refused_total{{limit="{limit}"}} '
+        prefix = f'{family}"{limit}"}} '
         return sum(int(line.removeprefix(prefix)) for line in lines if line.startswith(prefix))
 
     async def until_small(self, before_bytes: int) -> None:
@@ -76,9 +80,12 @@ class Target:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(module_folder: Path) -> AsyncIterator[Target]:
+    name_server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0))
+    namesrv = f"127.0.0.1:{await name_server.start()}"
     broker = BrokerProcess(
         module_folder / "broker",
         {
+            "namesrvAddr": namesrv,
             "coldUrl": "none",
             "mappedFileSizeCommitLog": str(64 * MIB),
             "healthPort": str(free_port()),
@@ -89,13 +96,14 @@ async def target(module_folder: Path) -> AsyncIterator[Target]:
     client = await ClientConnection.open(broker.address)
     try:
         await wire.make_topic(client, TOPIC, queues=4)
-        yield Target(broker, client)
+        yield Target(broker, client, namesrv)
         client.close()
         broker.check_log()
         assert await broker.stop() == 0
     finally:
         if broker.is_running:
             await broker.kill()
+        await name_server.close()
 
 
 def frame(code: int, opaque: int, fields: dict[str, object], body: bytes = b"") -> bytes:
@@ -350,6 +358,37 @@ async def test_floods_of_locks_queries_and_commits(target: Target, case_count: C
     await close_all([writer])
     await target.probe()
     await target.until_small(before_bytes)
+
+
+async def test_quotas_by_command(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    """They count at once, for new requests of connections that are open; the metric names the quota."""
+    broker = target.broker.address
+
+    async def command(*arguments: str) -> tuple[int, str]:
+        status = await asyncio.to_thread(run, ["quota", *arguments, "--namesrv", target.namesrv])
+        out, error = capsys.readouterr()
+        return status, out + error
+
+    await wire.make_topic(target.client, "Limited", queues=4)
+    status, shown = await command("set", broker, "topic", "Limited", "sendRequests=3", "burstSeconds=1")
+    assert (status, "Limited" in shown, "sendRequests=3" in shown) == (0, True, True)
+    sends = [wire.send(target.client, "Limited", 0, b"%d" % number) for number in range(50)]
+    errors = [error for error in await asyncio.gather(*sends, return_exceptions=True) if isinstance(error, Exception)]
+    refused = len(errors)
+    assert refused
+    assert {type(error) for error in errors} == {wire.Refused}
+    assert {str(error) for error in errors} == {"2: [QUOTA]system busy, the quota of topic Limited is used up"}
+    assert target.refused("Limited", family='thermocline_quota_refused_total{kind="topic",name=') == refused
+    await target.probe()
+    assert (await command("set", broker, "address", "127.0.0.99", "readBytes=100"))[0] == 0
+    status, shown = await command("list", broker)
+    assert (status, "Limited" in shown, "127.0.0.99" in shown) == (0, True, True)
+    assert (await command("set", broker, "topic", "Limited", "sendRequests=many"))[0] == 1
+    assert (await command("remove", broker, "topic", "Other"))[0] == 1
+    status, shown = await command("remove", broker, "topic", "Limited")
+    assert (status, "Limited" in shown, "127.0.0.99" in shown) == (0, False, True)
+    for number in range(20):
+        await wire.send(target.client, "Limited", 0, b"%d" % number)
 
 
 async def test_places_and_ports_are_not_changed_over_the_wire(target: Target) -> None:

@@ -14,8 +14,8 @@ from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
 PAGE = DOCS / "security.md"
 OFFICIAL = {"popPollingSize", "maxPopPollingSize"}
 """Limits that Apache RocketMQ has."""
-NOT_COUNTED = {"statsKeysMax"}
-"""Refuses nothing."""
+NOT_COUNTED = {"statsKeysMax", "quotas"}
+"""The first refuses nothing, the second has a count of its own."""
 COUNTED = re.compile(
     r'\.refused\(\s*"(\w+)"|_refuse\(\w+, "(\w+)"\)|_refused\("(\w+)"|_limit(?: =|=) "(\w+)"|^ +limit = "(\w+)"'
     r'|\("(\w+Max)", config\.|^[A-Z_]+ = "(server\w+)"|  (?:address|minute|total)_limit="(\w+)"',

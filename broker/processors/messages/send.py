@@ -34,7 +34,7 @@ from thermocline.broker.due import schedule
 from thermocline.broker.sends import Acknowledgements
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, StaticTopicTable, TopicTable
+from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, QuotaTable, StaticTopicTable, TopicTable
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
 from thermocline.remoting.bodies.logic_queue import static_offset_if_decided
 from thermocline.remoting.command import RemotingCommand
@@ -111,6 +111,7 @@ class SendProcessor:
         acknowledgements: Acknowledgements,
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
+        quotas: QuotaTable,
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none."""
         self._settings = settings
@@ -127,6 +128,7 @@ class SendProcessor:
         self._acknowledgements = acknowledgements
         self._unique_ids = unique_ids
         self._choose_queue = choose_queue
+        self._quotas = quotas
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -146,6 +148,9 @@ class SendProcessor:
             if led is not None:
                 header.queue_id = led.leader.queue_id
             self.check(header)
+            quotas = self._quotas.current()
+            if quotas is not None:
+                quotas.check_send(header.topic, header.producer_group, connection.remote_host_bytes, len(command.body))
             config = self._topics.get(header.topic)
             target = self._retry_target(connection, command, header)
             if config is None or (target != header.topic and target not in self._topics):

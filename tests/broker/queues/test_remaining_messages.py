@@ -22,7 +22,6 @@ from thermocline.remoting.bodies import (
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
 )
-from thermocline.remoting.connections import LimitCounts
 from thermocline.tiered.catalog.queue_gaps import QueueGaps
 
 HOT_START = 1_000_000_000
@@ -89,7 +88,8 @@ async def metric(broker: ControlBroker) -> int | None:
         committed_offset=lambda: None,
         is_fenced=lambda: False,
         dropped=lambda: (),
-        limits=LimitCounts(),
+        limits=parts.base.limits,
+        quotas=parts.tables.quotas,
     )
     lines = (await page.text()).decode().splitlines()
     found = [line for line in lines if line.startswith("thermocline_consumer_lag_messages{")]
