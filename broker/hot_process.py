@@ -41,7 +41,8 @@ from thermocline.broker.assembly import (
 from thermocline.broker.follower import Source
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
-from thermocline.remoting.connections import LimitCounts, raise_descriptor_limit
+from thermocline.remoting.connections import LimitCounts, is_loopback, raise_descriptor_limit, warn_if_exposed
+from thermocline.remoting.socket_address import format_address
 from thermocline.store.files import RealDisk
 from thermocline.tiered.stores import is_directory_url
 
@@ -133,6 +134,7 @@ class HotProcess:
         limits = LimitCounts()
         listener = self._listener = Listener(settings, connections_max=connections_max, limits=limits)
         await listener.start(resources)
+        self._warn_of_exposure()
         long_polling = LongPolling(
             waiters_max=lambda: settings.broker.polls_max,
             connection_waiters_max=lambda: settings.broker.connection_polls_max,
@@ -189,6 +191,22 @@ class HotProcess:
         self._local.start(resources)
         self._tier.start(long_polling, resources)
         self._listener.serve(dispatcher, messages.hot)
+
+    def _warn_of_exposure(self) -> None:
+        """Log when strangers reach the broker, and when clients that should reach it cannot."""
+        config = self._settings.broker
+        ports = [format_address(config.bound_host, config.listen_port)]
+        if config.health_port >= 0:
+            ports.append(format_address(config.health_host, config.health_port))
+        warn_if_exposed(ports, authentication_enabled=False)
+        elsewhere = config.name_servers_elsewhere
+        if elsewhere and is_loopback(self._listener.store_host[0]):
+            logger.warning(
+                "NameServers on other machines are given %s, which clients there cannot reach: set bindAddress or"
+                " brokerIP1 name_servers=%s",
+                self._listener.store_host[0],
+                ",".join(elsewhere),
+            )
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 

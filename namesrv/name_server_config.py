@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
-from thermocline.remoting.connections import ServerLimits
+from thermocline.remoting.connections import LOOPBACK, ServerLimits
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
 from thermocline.remoting.settings import resolve
 
@@ -30,7 +30,7 @@ class NameServerConfig:
         InvalidParameterError: A value is outside its range.
     """
 
-    listen_host: str = _setting("0.0.0.0", "bindAddress", is_live=False)
+    listen_host: str = _setting(LOOPBACK, "bindAddress", is_live=False)
     listen_port: int = _setting(9876, "listenPort", least=0, is_live=False)
     """0 takes a free one."""
     scan_interval_ms: int = _setting(5_000, "scanNotActiveBrokerInterval", least=10)

@@ -29,7 +29,9 @@ from thermocline.remoting.connections import (
     Dispatcher,
     LimitCounts,
     RemotingServer,
+    warn_if_exposed,
 )
+from thermocline.remoting.socket_address import format_address
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ class NameServer:
         for state_file in self._state_files:
             state_file.close_to_others()
         port = await self._server.start(config.listen_host, config.listen_port)
+        warn_if_exposed([format_address(config.listen_host, port)], authentication_enabled=False)
         self._scan = asyncio.create_task(self._scan_brokers(), name="scan for silent brokers")
         logger.info("name server started host=%s port=%d", config.listen_host, port)
         return port

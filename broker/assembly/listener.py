@@ -44,10 +44,10 @@ class Listener:
             OSError: The port is taken.
         """
         config = self._settings.broker
-        self.port = port = await self._server.start(config.listen_host, config.listen_port)
+        self.port = port = await self._server.start(config.bound_host, config.listen_port)
         self.close_with(resources)
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
-        host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
+        host = advertised_host(listen_host=config.bound_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port
 
     def serve(self, handler: RequestHandler, chunk_handler: ChunkHandler) -> None:

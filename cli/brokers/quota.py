@@ -73,7 +73,7 @@ def list_(app: Application, broker: str) -> None:
 @click.argument("name")
 @uses_cluster
 def remove(app: Application, broker: str, kind: str, name: str) -> None:
-    """Remove a quota at BROKER (name or address); one that is not there is an error.
+    """Remove a quota at BROKER (name or address), and show those that are left. One that is not there is no error.
 
     \b
     Example:
@@ -81,9 +81,7 @@ def remove(app: Application, broker: str, kind: str, name: str) -> None:
     """
     with app.open_admin() as admin:
         quotas = parse(_text(admin.broker_config(broker), broker))
-        if (kind, name) not in quotas:
-            raise click.ClickException(f"{broker} has no quota of {kind} {name}.")
-        del quotas[kind, name]
+        quotas.pop((kind, name), None)
         admin.update_broker_config(broker, {SETTING: form(quotas)})
     app.output.rows(rows(quotas))
 

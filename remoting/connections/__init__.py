@@ -4,6 +4,7 @@ from thermocline.remoting.connections.closing import close_all
 from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
+from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
@@ -12,6 +13,7 @@ from thermocline.remoting.connections.stop_signals import stop_signals
 
 __all__ = [
     "CONNECTIONS_MOST",
+    "LOOPBACK",
     "RECEIVE_BYTES",
     "Answer",
     "ChunkHandler",
@@ -28,6 +30,8 @@ __all__ = [
     "Traffic",
     "client_address",
     "close_all",
+    "is_loopback",
     "raise_descriptor_limit",
     "stop_signals",
+    "warn_if_exposed",
 ]

@@ -8,7 +8,8 @@ Rules
     is being handled.
   - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
   - What connections hold together is bounded (held_bytes.py).
-  - A unix socket is made with mode 0600 before it listens.
+  - A unix socket is made with mode 0600 before it listens, and serves processes of this user alone: a peer of another
+    user (SO_PEERCRED, where the system has it) is closed at once.
 Source: NettyRemotingServer.java, Apache RocketMQ 5.3.
 """
 
@@ -19,6 +20,7 @@ import logging
 import os
 import socket
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterator
 
@@ -55,6 +57,12 @@ logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_MS = 120_000
 BACKLOG = 1024
+PEER_CREDENTIALS = struct.Struct(
+    "i"  # process
+    "I"  # user
+    "I"  # group
+)
+assert PEER_CREDENTIALS.size == 12, "struct ucred of Linux"
 
 
 class RemotingServer:
@@ -70,9 +78,11 @@ class RemotingServer:
         connections_max: int = 65_536,
         server_limits: ServerLimits | None = None,
         counts: LimitCounts | None = None,
+        user: Callable[[], int] = os.geteuid,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
+        `user`: whose processes may connect to a unix socket.
 
         `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back.
         """
@@ -92,6 +102,7 @@ class RemotingServer:
         )
         self._unsent_of_all = UnsentBytes(bytes_max=server_limits.unsent_bytes_max, counts=self._counts)
         self._by_address: dict[str, int] = {}
+        self._user = user
         self._clock = clock
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._outbox = Outbox()
@@ -209,13 +220,16 @@ class RemotingServer:
     def _accept(self) -> asyncio.BufferedProtocol:
         return _ServerConnection(self)
 
-    def _opened(self, connection: Connection) -> bool:
+    def _opened(self, connection: _ServerConnection) -> bool:
         """Register a connection; False when it is one too many."""
         address = client_address(connection.remote_host[0])
         count = self._by_address.get(address, 0)
         is_full = len(self._connections) >= self._connections_max
         self._connections.add(connection)
         self._by_address[address] = count + 1
+        if connection.remote_address == UNIX_PEER and connection.peer_user() not in (None, self._user()):
+            logger.warning("connection refused, its process is another user's user=%s", connection.peer_user())
+            return False
         if is_full:
             detail = f"connection refused, {self._connections_max} are open"
             self._counts.refused(CONNECTIONS_MAX, address=connection.remote_address, detail=detail)
@@ -256,6 +270,17 @@ class _ServerConnection(Connection):
             unsent_of_all=server._unsent_of_all,
         )
         self._server = server
+
+    def peer_user(self) -> int | None:
+        """The user of the process at the other end of a unix socket; None where the system does not tell."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is None or not hasattr(socket, "SO_PEERCRED"):
+            return None
+        with socket.socket(fileno=os.dup(sock.fileno())) as own:
+            _process, user, _group = PEER_CREDENTIALS.unpack(
+                own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+            )
+        return int(user)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse at once what is over a limit; the handler still sees it come and go."""

@@ -22,7 +22,7 @@ _NETTY = "thread, buffer or socket option of Netty, which is not used"
 _TLS_ADVICE = "a proxy in front, such as stunnel, can encrypt"
 
 NETTY_SERVER_CONFIG: tuple[OfficialSetting, ...] = (
-    *honoured({"bindAddress": "0.0.0.0"}),
+    *honoured({"bindAddress": "0.0.0.0"}, "default: 127.0.0.1; of a broker 0.0.0.0 when brokerIP1 is not loopback"),
     *honoured({"listenPort": "0"}, "default: 10911 for a broker, 9876 for a NameServer"),
     carried("serverChannelMaxIdleTimeSeconds", "120", carrier="serverChannelMaxIdleTimeMills", factor=1_000),
     *refused(
