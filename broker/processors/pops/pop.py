@@ -293,6 +293,7 @@ class PopProcessor:
     def _claim_in_order(self, request: PopRequest, harvest: PopHarvest) -> tuple[Claim, str]:
         pops, header = self._pops, request.header
         group = header.consumer_group
+        pops.check_order_room(group, [(queue.topic, queue.queue_id) for queue in harvest.found])
         pop_time_ms = self._clock()
         end_offset = LOG_START
         counts: list[str] = []
