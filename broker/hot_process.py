@@ -41,7 +41,8 @@ from thermocline.broker.assembly import (
 from thermocline.broker.follower import Source
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
-from thermocline.remoting.connections import raise_descriptor_limit
+from thermocline.remoting.connections import LimitCounts, is_loopback, raise_descriptor_limit, warn_if_exposed
+from thermocline.remoting.socket_address import format_address
 from thermocline.store.files import RealDisk
 from thermocline.tiered.stores import is_directory_url
 
@@ -118,7 +119,8 @@ class HotProcess:
     async def _start(self) -> str:
         settings, resources, disk = self._settings, self._resources, RealDisk()
         connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
-        listener = self._listener = Listener(settings, connections_max=connections_max)
+        limits = LimitCounts()
+        listener = self._listener = Listener(settings, connections_max=connections_max, limits=limits)
         local = self._local = LocalStore(settings, disk=disk, clock=wall_clock_ms, resources=resources)
         helpers = self._helpers = HelperLinks(
             settings,
@@ -132,7 +134,12 @@ class HotProcess:
         tier = self._tier = ColdTier(settings, local.store, helpers.hub, source=self._source, refusal=self.refusal)
         helpers.make_helpers(in_process=self._single_process, log_level=self._log_level, now_ms=wall_clock_ms)
         await listener.start(resources)
-        long_polling = LongPolling()
+        self._warn_of_exposure()
+        long_polling = LongPolling(
+            waiters_max=lambda: settings.broker.polls_max,
+            connection_waiters_max=lambda: settings.broker.connection_polls_max,
+            limits=limits,
+        )
         parts = self._parts = await make_parts(
             settings,
             local.store,
@@ -140,6 +147,7 @@ class HotProcess:
             cold=tier.reads,
             store_host=listener.store_host,
             arrived=long_polling.arrived,
+            limits=limits,
         )
         parts.close_with(resources)
         # It starts last, but what it saves late is saved for each state snapshot too.
@@ -183,6 +191,22 @@ class HotProcess:
         self._local.start(resources)
         self._tier.start(long_polling, resources)
         self._listener.serve(dispatcher, messages.hot)
+
+    def _warn_of_exposure(self) -> None:
+        """Log when strangers reach the broker, and when clients that should reach it cannot."""
+        config = self._settings.broker
+        ports = [format_address(config.bound_host, config.listen_port)]
+        if config.health_port >= 0:
+            ports.append(format_address(config.health_host, config.health_port))
+        warn_if_exposed(ports, authentication_enabled=False)
+        elsewhere = config.name_servers_elsewhere
+        if elsewhere and is_loopback(self._listener.store_host[0]):
+            logger.warning(
+                "NameServers on other machines are given %s, which clients there cannot reach: set bindAddress or"
+                " brokerIP1 name_servers=%s",
+                self._listener.store_host[0],
+                ",".join(elsewhere),
+            )
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from thermocline.cli.brokers.broker import broker
 from thermocline.cli.brokers.cluster import cluster
 from thermocline.cli.brokers.dev import dev
 from thermocline.cli.brokers.namesrv import namesrv
+from thermocline.cli.brokers.quota import quota
 from thermocline.cli.groups.group import group
 from thermocline.cli.messages.message import message
 from thermocline.cli.messages.producer import producer
@@ -53,6 +54,7 @@ for _command in (
     topic,
     group,
     producer,
+    quota,
     message,
     ttl,
     tier,

@@ -37,6 +37,14 @@ class KVConfig:
         except msgspec.MsgspecError as error:
             raise CorruptDataError("the KV configuration cannot be read", path=self._file.path) from error
 
+    def size_with(self, namespace: str, key: str, value: str) -> int:
+        """How many characters the configuration would have with this key."""
+        others = sum(
+            len(space) + sum(len(name) + len(text) for name, text in table.items() if (space, name) != (namespace, key))
+            for space, table in self._namespaces.items()
+        )
+        return others + (0 if namespace in self._namespaces else len(namespace)) + len(key) + len(value)
+
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a key; durable on return. UnavailableError: it could not be written, nothing changes."""
         self._change(namespace, {**self._namespaces.get(namespace, {}), key: value})

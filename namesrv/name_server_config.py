@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
+from thermocline.remoting.connections import LOOPBACK, ServerLimits
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
 from thermocline.remoting.settings import TlsConfig, resolve, shown_tls
 
@@ -29,7 +30,7 @@ class NameServerConfig:
         InvalidParameterError: A value is outside its range.
     """
 
-    listen_host: str = _setting("0.0.0.0", "bindAddress", is_live=False)
+    listen_host: str = _setting(LOOPBACK, "bindAddress", is_live=False)
     listen_port: int = _setting(9876, "listenPort", least=0, is_live=False)
     """0 takes a free one."""
     scan_interval_ms: int = _setting(5_000, "scanNotActiveBrokerInterval", least=10)
@@ -52,6 +53,18 @@ class NameServerConfig:
     """Where settings that were changed while running are kept; empty: nowhere."""
     kv_config_path: str = _setting("", "kvConfigPath", is_live=False)
     """Where the KV configuration is kept; empty: nowhere."""
+    server_address_connections_max: int = _setting(20_000, "serverConnectionsPerAddressMax", least=1, is_live=False)
+    server_receiving_bytes_max: int = _setting(256 << 20, "serverReceivingBytesMax", least=32 << 20, is_live=False)
+    """Bytes of frames that are received in part, over all connections."""
+    server_frame_timeout_ms: int = _setting(60_000, "serverFrameTimeoutMillis", least=100, is_live=False)
+    server_unsent_bytes_max: int = _setting(1 << 30, "serverUnsentBytesMax", least=1 << 20, is_live=False)
+    """Bytes of answers that peers do not read, over all connections."""
+    connection_brokers_max: int = _setting(64, "brokersPerConnectionMax", least=1)
+    brokers_max: int = _setting(10_000, "brokersMax", least=1)
+    broker_topics_max: int = _setting(200_000, "topicsPerBrokerMax", least=1)
+    routes_max: int = _setting(2_000_000, "routesMax", least=1)
+    """Topics of all brokers, a topic counted once for each broker that has it."""
+    kv_config_bytes_max: int = _setting(4 << 20, "kvConfigBytesMax", least=1)
     config_black_list: str = _setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
     tls: TlsConfig = field(default_factory=TlsConfig)
     """Read at the start alone, and changed in the configuration file alone."""
@@ -64,6 +77,16 @@ class NameServerConfig:
                 raise InvalidParameterError(
                     f"{item.metadata['name']} must be at least {least}", setting=item.metadata["name"], value=value
                 )
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        """The limits of the port."""
+        return ServerLimits(
+            receiving_bytes_max=self.server_receiving_bytes_max,
+            frame_timeout_ms=self.server_frame_timeout_ms,
+            unsent_bytes_max=self.server_unsent_bytes_max,
+            address_connections_max=self.server_address_connections_max,
+        )
 
     def shown(self) -> dict[str, str]:
         """Property name -> value as text."""

@@ -20,6 +20,7 @@ from thermocline.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.official_settings import FIXED
 from thermocline.namesrv.route_answer import encode_route, route_in_zone
+from thermocline.namesrv.route_limits import RouteLimits
 from thermocline.namesrv.route_registry import BrokerRegistration, RouteRegistry
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.bodies import (
@@ -35,7 +36,7 @@ from thermocline.remoting.bodies import (
     TopicRouteData,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection, Handler
+from thermocline.remoting.connections import Connection, Handler, LimitCounts
 from thermocline.remoting.errors import InvalidRequestError, QueryNotFoundError, TopicNotFoundError
 from thermocline.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -86,8 +87,10 @@ class NameServerProcessor:
         *,
         clock: Callable[[], int],
         changes: StateFile | None = None,
+        limits: LimitCounts | None = None,
     ) -> None:
-        """`changes`: where settings that change while it runs are kept."""
+        """`changes`: where settings that change while it runs are kept. `limits`: where refusals are counted."""
+        self._limits = RouteLimits(config=lambda: self.config, limits=limits or LimitCounts())
         self.config = config
         self._changes = changes or StateFile("")
         self._registry = registry
@@ -290,6 +293,8 @@ class NameServerProcessor:
     def put_kv_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """100: set a key."""
         header = command.header(PutKVConfigRequestHeader)
+        size = self._kv.size_with(header.namespace, header.key, header.value)
+        self._limits.check_kv_bytes(address=connection.remote_address, size_bytes=size)
         self._kv.put(header.namespace, header.key, header.value)
         return RemotingCommand.response(command)
 

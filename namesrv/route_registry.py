@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.route_limits import RouteLimits
 from thermocline.remoting.bodies import (
     PERM_READ,
     PERM_WRITE,
@@ -39,6 +40,7 @@ from thermocline.remoting.bodies import (
     TopicQueueMappingInfo,
     TopicRouteData,
 )
+from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.topic_validation import SYNC_BROKER_MEMBER_TOPIC_PREFIX
 
@@ -99,8 +101,13 @@ class _Live:
 class RouteRegistry:
     """All routes of one NameServer. `connection` is any object that stands for a broker's connection."""
 
-    def __init__(self, *, clock: Callable[[], int], config: Callable[[], NameServerConfig]) -> None:
-        """`clock`: milliseconds. `config`: the settings at the time of a call."""
+    def __init__(
+        self, *, clock: Callable[[], int], config: Callable[[], NameServerConfig], limits: LimitCounts | None = None
+    ) -> None:
+        """`clock`: milliseconds. `config`: the settings at the time of a call. `limits`: where refusals are counted."""
+        self._limits = RouteLimits(config=config, limits=limits or LimitCounts())
+        self._live_by_connection: dict[object, set[tuple[str, str]]] = {}
+        self._route_count = 0
         self._clock = clock
         self._config = config
         self._clusters: dict[str, set[str]] = {}
@@ -117,6 +124,8 @@ class RouteRegistry:
 
         Raises:
             InvalidRequestError: A single topic from a broker that is not known yet.
+            InvalidParameterError: A name or an address is too long.
+            BrokerBusyError: There are too many brokers, or topics.
         """
         name, broker_id, address = registration.broker_name, registration.broker_id, registration.address
         live_key = (registration.cluster, address)
@@ -127,7 +136,7 @@ class RouteRegistry:
         if broker is not None and self._is_outdated(broker, registration):
             for other in moved_ids:
                 del broker.addresses[other]
-            self._live.pop(live_key, None)
+            self._forget_live(live_key)
             return RegistrationResult()
         is_first = broker_id not in known_addresses
         if is_first and len(registration.topics) == 1:
@@ -135,6 +144,7 @@ class RouteRegistry:
                 "single topic refused, broker not registered broker=%s id=%d address=%s", name, broker_id, address
             )
             raise InvalidRequestError("register broker failed")
+        self._check_limits(registration, broker, connection)
 
         if broker is None:
             broker = self._brokers[name] = _Broker(registration.cluster, name)
@@ -165,6 +175,8 @@ class RouteRegistry:
             logger.info(
                 "broker registered cluster=%s broker=%s id=%d address=%s", *live_key[:1], name, broker_id, address
             )
+        self._forget_live(live_key)
+        self._live_by_connection.setdefault(connection, set()).add(live_key)
         self._live[live_key] = _Live(
             broker_name=name,
             seen_ms=self._clock(),
@@ -181,7 +193,7 @@ class RouteRegistry:
 
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> None:
         """Forget one address of a broker; with its last one, the broker and what only it had."""
-        self._live.pop((cluster, address), None)
+        self._forget_live((cluster, address))
         self._filter_servers.pop((cluster, address), None)
         broker = self._brokers.get(broker_name)
         if broker is None:
@@ -205,7 +217,7 @@ class RouteRegistry:
 
     def connection_closed(self, connection: object) -> None:
         """Forget every broker that registered last over this connection."""
-        gone = [(key, live) for key, live in self._live.items() if live.connection is connection]
+        gone = [(key, self._live[key]) for key in self._live_by_connection.get(connection, ())]
         for (cluster, address), live in gone:
             logger.warning("connection of broker closed broker=%s address=%s", live.broker_name, address)
             self.unregister(cluster=cluster, broker_name=live.broker_name, address=address)
@@ -235,12 +247,23 @@ class RouteRegistry:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def add_queue_data(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
-        """Add queues of a topic at known brokers; nothing at all when one of the brokers is not known."""
+        """Add queues of a topic at known brokers; nothing at all when one of the brokers is not known.
+
+        Raises:
+            InvalidParameterError: The topic's name is too long.
+            BrokerBusyError: There are too many topics.
+        """
         queue_datas = list(queue_datas)
+        self._limits.check_texts([topic])
         if any(data.broker_name not in self._brokers for data in queue_datas):
             logger.warning("topic refused, it names a broker that is not known topic=%s", topic)
             return
         for data in queue_datas:
+            topics = self._brokers[data.broker_name].topics
+            if topic not in topics:
+                self._limits.check_topics(
+                    address=data.broker_name, of_broker=len(topics) + 1, more_routes=1, routes=self._route_count
+                )
             self._put_queue_data(self._brokers[data.broker_name], topic, data)
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
@@ -328,6 +351,42 @@ class RouteRegistry:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    def _check_limits(self, registration: BrokerRegistration, broker: _Broker | None, connection: object) -> None:
+        """Pass a registration: see route_limits.py."""
+        limits, address = self._limits, getattr(connection, "remote_address", registration.address)
+        limits.check_texts(
+            (
+                registration.cluster,
+                registration.broker_name,
+                registration.address,
+                registration.ha_address,
+                registration.zone_name,
+                *registration.topics,
+                *registration.mappings,
+                *(text for mapping in registration.mappings.values() for text in (mapping.topic, mapping.scope)),
+            )
+        )
+        limits.check_filter_servers(registration.filter_servers)
+        of_connection = self._live_by_connection.get(connection, ())
+        if (registration.cluster, registration.address) not in of_connection:
+            limits.check_brokers(address=address, of_connection=len(of_connection), in_all=len(self._live))
+        present = broker.topics if broker is not None else set[str]()
+        mapping_items = sum(len(mapping.curr_id_map or ()) for mapping in registration.mappings.values())
+        limits.check_topics(
+            address=address,
+            of_broker=len(registration.topics) + mapping_items,
+            more_routes=len(registration.topics.keys() - present),
+            routes=self._route_count,
+        )
+
+    def _forget_live(self, key: tuple[str, str]) -> None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            keys = self._live_by_connection[live.connection]
+            keys.discard(key)
+            if not keys:
+                del self._live_by_connection[live.connection]
+
     def _is_outdated(self, broker: _Broker, registration: BrokerRegistration) -> bool:
         """Whether another address holds this id with a newer state: a former master that has not noticed."""
         held_by = broker.addresses.get(registration.broker_id)
@@ -369,18 +428,21 @@ class RouteRegistry:
             if is_changed and topic not in registration.mappings:
                 self._drop_mapping(topic, broker.name)  # it was a static topic in a former life
         for topic, mapping in registration.mappings.items():
+            if topic not in broker.topics or mapping.broker_name not in (None, "", broker.name):
+                continue  # no route would show it, and nothing would remove it
             by_broker = self._mappings.setdefault(topic, {})
-            name = mapping.broker_name or broker.name
-            if is_changed or name not in by_broker:
-                by_broker[name] = mapping
+            if is_changed or broker.name not in by_broker:
+                by_broker[broker.name] = mapping
 
     def _put_queue_data(self, broker: _Broker, topic: str, data: QueueData) -> None:
-        self._topics.setdefault(topic, {})[broker.name] = data
+        queue_datas = self._topics.setdefault(topic, {})
+        self._route_count += broker.name not in queue_datas
+        queue_datas[broker.name] = data
         broker.topics.add(topic)
 
     def _drop_queue_data(self, topic: str, broker_name: str) -> None:
         queue_datas = self._topics.get(topic, {})
-        queue_datas.pop(broker_name, None)
+        self._route_count -= queue_datas.pop(broker_name, None) is not None
         if not queue_datas:
             self._topics.pop(topic, None)
         self._drop_mapping(topic, broker_name)

@@ -22,7 +22,16 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connections import CONNECTIONS_MOST, Connection, DescriptorWatch, Dispatcher, RemotingServer
+from thermocline.remoting.connections import (
+    CONNECTIONS_MOST,
+    Connection,
+    DescriptorWatch,
+    Dispatcher,
+    LimitCounts,
+    RemotingServer,
+    warn_if_exposed,
+)
+from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import TlsGate
 
 logger = logging.getLogger(__name__)
@@ -50,14 +59,16 @@ class NameServer:
             SettingError: A TLS file cannot be used.
         """
         self._clock = clock
+        self.limits = LimitCounts()
         self._state_files = (StateFile(config.kv_config_path), StateFile(config.config_store_path))
-        self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
+        self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config, limits=self.limits)
         self._processor = NameServerProcessor(
             self.registry,
             KVConfig(self._state_files[0]),
             config,
             clock=clock,
             changes=self._state_files[1],
+            limits=self.limits,
         )
         self._gate = TlsGate(config.tls)
         self._server = RemotingServer(
@@ -65,6 +76,8 @@ class NameServer:
             idle_timeout_ms=config.server_idle_ms,
             connections_max=connections_max,
             gate=self._gate,
+            server_limits=config.server_limits,
+            counts=self.limits,
         )
         self._descriptors = descriptors
         self._scan: asyncio.Task[None] | None = None
@@ -86,6 +99,7 @@ class NameServer:
             state_file.close_to_others()
         port = await self._server.start(config.listen_host, config.listen_port)
         self._gate.open()
+        warn_if_exposed([format_address(config.listen_host, port)], authentication_enabled=False)
         self._scan = asyncio.create_task(self._scan_brokers(), name="scan for silent brokers")
         logger.info("name server started host=%s port=%d", config.listen_host, port)
         return port

@@ -42,12 +42,13 @@ class OrderTable:
     def __init__(self) -> None:
         self._infos: dict[Key, dict[int, OrderInfo]] = {}
         self._encoded: dict[tuple[str, str, int], bytes] = {}
+        self._count = 0
         self.log_offset: PhysicalOffset | None = None
         """The log offset up to which the loaded file is complete: 0 without a file; None when RocketMQ wrote it."""
         self.changes = TableChanges()
 
     def __len__(self) -> int:
-        return sum(map(len, self._infos.values()))
+        return self._count
 
     def items(self) -> Iterator[tuple[str, str, int, OrderInfo]]:
         """All of them: topic, group, queue id, info."""
@@ -62,13 +63,14 @@ class OrderTable:
 
     def put(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
         """Take a batch that was popped, or one that changed."""
-        self._infos.setdefault((topic, group), {})[queue_id] = info
+        self._set(topic, group, queue_id, info)
         self._changed(topic, group, queue_id)
 
     def remove(self, topic: str, group: str, queue_id: int) -> None:
         """Free a queue."""
         infos = self._infos.get((topic, group))
         if infos is not None and infos.pop(queue_id, None) is not None:
+            self._count -= 1
             self._changed(topic, group, queue_id)
             if not infos:
                 del self._infos[topic, group]
@@ -116,7 +118,12 @@ class OrderTable:
             for queue_id, json in queues.items():
                 info = json.info()
                 if info is not None:
-                    self._infos.setdefault((topic, group), {})[queue_id] = info
+                    self._set(topic, group, queue_id, info)
+
+    def _set(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
+        infos = self._infos.setdefault((topic, group), {})
+        self._count += queue_id not in infos
+        infos[queue_id] = info
 
     def _changed(self, topic: str, group: str, queue_id: int) -> None:
         self._encoded.pop((topic, group, queue_id), None)

@@ -15,7 +15,7 @@ message nor an acknowledgement is forgotten. A state file must not be written be
 `last_offset`, or an offset could outlive the check point that it skips.
 
 Bounds
-  - Check points in flight: `pending_max`, then BrokerBusyError.
+  - Check points in flight: `pending_max`, then BrokerBusyError. The same number of queues popped in order.
   - Records that a restart has to read: when many more follow a queue's first check point than are in flight
     (WINDOW_...), the oldest check points are put anew (`maintain`). So are old ones, since the local log files from the
     first one on cannot be deleted (`held_offset`).
@@ -253,6 +253,16 @@ class PopStore:
         return results[:-1]
 
     # -- ordered messages ----------------------------------------------------------------------------------------------
+
+    def check_order_room(self, group: str, places: Iterable[tuple[str, int]]) -> None:
+        """Pass queues, (topic, queue id), of which a group is to pop in order.
+
+        Raises:
+            BrokerBusyError: With them groups would hold too many queues.
+        """
+        new_count = sum(self.orders.find(topic, group, queue_id) is None for topic, queue_id in places)
+        if new_count and len(self.orders) + new_count > self.pending_max:
+            raise BrokerBusyError("too many queues are popped in order", count_max=self.pending_max)
 
     def order_changed(
         self, topic: str, group: str, queue_id: int, info: OrderInfo | None, *, next_offset: QueueOffset

@@ -76,6 +76,11 @@ class FrameSplitter:
         self._kept = bytearray()
         self._first_frame_bytes = 0  # of the kept bytes, with its length word; 0: unknown, or the length is invalid
 
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes are kept."""
+        return len(self._kept)
+
     def join(self, chunk: memoryview) -> memoryview | None:
         """Return the kept bytes followed by `chunk`, and keep nothing. Without kept bytes, return `chunk` itself.
 

@@ -8,6 +8,8 @@ Host = tuple[str, int]
 """IP address in text and port."""
 
 PORT_MAX = 65_535
+UNIX_PEER = "unix"
+"""The text for the peer of a unix socket, which has no address."""
 
 
 def is_unix_address(address: str) -> bool:
@@ -39,7 +41,7 @@ def peer_address(name: object) -> tuple[str, Host]:
     An IPv4 address that a dual-stack socket shows as IPv6 is given as IPv4.
     """
     if not isinstance(name, tuple) or len(name) < 2:
-        return "unix", ("127.0.0.1", 0)
+        return UNIX_PEER, ("127.0.0.1", 0)
     host, port = str(name[0]).partition("%")[0], int(name[1])
     if host.startswith("::ffff:") and "." in host:
         host = host.removeprefix("::ffff:")

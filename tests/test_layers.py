@@ -153,7 +153,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.settings.official_settings": edges(CODEC),
     "broker.settings": edges(
         CODEC,
-        "remoting.bodies remoting.clients store.config",
+        "remoting.bodies remoting.clients remoting.connections store.config",
         "broker.settings.official_settings broker.state_files",
         "tiered.budgets.tier_config tiered.objects.masked_urls",
     ),
@@ -189,7 +189,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.stats": edges(
         CODEC,
-        "store.queues store",
+        "remoting.connections store.queues store",
         "broker.cold broker.helpers broker.metrics broker.queues broker.settings broker.tables",
     ),
     "broker.tier_process": edges(

@@ -6,6 +6,7 @@ from random import Random
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.stats import BrokerStats
+from thermocline.remoting.connections import LimitCounts
 from thermocline.store.files import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -25,9 +26,11 @@ class Base:
         arrived: Callable[[Iterable[ConsumeQueue]], None],
         clock: Callable[[], int],
         random: Random,
+        limits: LimitCounts | None = None,
     ) -> None:
         """`store_host`: the advertised address; it stands in offset message ids, so clients dial it to view a message.
-        `arrived`: called with the queues that grew by the broker's own messages. `clock`: wall clock in ms."""
+        `arrived`: called with the queues that grew by the broker's own messages. `clock`: wall clock in ms.
+        `limits`: where refusals by limits are counted."""
         self.settings = settings
         self.store = store
         self.disk = disk
@@ -36,10 +39,13 @@ class Base:
         self.arrived = arrived
         self.clock = clock
         self.random = random
+        self.limits = limits or LimitCounts()
         store.store_host = store_host
         make_durable_directory(disk, store.config.config_path)
         make_durable_directory(disk, store.config.own_path)
-        self.stats = BrokerStats(cluster_name=settings.broker.cluster_name, now_ms=clock())
+        self.stats = BrokerStats(
+            cluster_name=settings.broker.cluster_name, now_ms=clock(), keys_max=settings.broker.stats_keys_max
+        )
 
     @property
     def advertised_address(self) -> str:

@@ -44,9 +44,11 @@ async def start_health(
         committed_offset=lambda: tier.gate.now().committed_offset,
         is_fenced=lambda: bool(tier.fence.reason),
         dropped=tier.dropped.live,
+        limits=parts.base.limits,
+        quotas=parts.tables.quotas,
     )
     health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
-    port = await health.start(config.listen_host, config.health_port)
+    port = await health.start(config.health_host, config.health_port)
     resources.push_async_callback(health.close)
     logger.info("health endpoint port=%d", port)
 

@@ -17,7 +17,7 @@ from thermocline.broker.follower import Source
 from thermocline.broker.helpers import INDEX_ROLE, SOCKET_LIMITS, HelloReply, HelperHub, IndexLink, SharedPage
 from thermocline.broker.process import current_build_id, runtime_folder, socket_path
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.connections import RemotingServer
+from thermocline.remoting.connections import RemotingServer, ServerLimits
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.message_store import MessageStore
 
@@ -72,7 +72,9 @@ class HelperLinks:
             OSError: The socket cannot be made.
         """
         Path(self._socket_path).unlink(missing_ok=True)  # a stale one: this process holds the store's lock
-        server = RemotingServer(self.hub, limits=SOCKET_LIMITS, idle_timeout_ms=1 << 40)
+        # Helpers are ours, and niced: a frame of theirs may take long, and SOCKET_LIMITS bound what they send.
+        server_limits = ServerLimits(frame_timeout_ms=1 << 40, receiving_bytes_max=1 << 40, unsent_bytes_max=1 << 40)
+        server = RemotingServer(self.hub, limits=SOCKET_LIMITS, server_limits=server_limits, idle_timeout_ms=1 << 40)
         await server.start_unix(self._socket_path)
         self._resources.push_async_callback(server.close)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.connections import ChunkHandler, RemotingServer, RequestHandler
+from thermocline.remoting.connections import ChunkHandler, LimitCounts, RemotingServer, RequestHandler
 from thermocline.remoting.tls import TlsGate
 
 CLOSE_TIMEOUT_MS = 2_000
@@ -25,8 +25,8 @@ class Listener:
     store_host: tuple[str, int]
     """The advertised address."""
 
-    def __init__(self, settings: BrokerSettings, *, connections_max: int) -> None:
-        """Read the files of its certificate.
+    def __init__(self, settings: BrokerSettings, *, connections_max: int, limits: LimitCounts) -> None:
+        """Read the files of the port's certificate.
 
         Raises:
             SettingError: One cannot be used.
@@ -40,6 +40,8 @@ class Listener:
             idle_timeout_ms=settings.broker.server_idle_ms,
             connections_max=connections_max,
             gate=self._gate,
+            server_limits=settings.broker.server_limits,
+            counts=limits,
         )
         self.port = 0
 
@@ -51,11 +53,11 @@ class Listener:
         """
         config = self._settings.broker
         resources.callback(self._gate.close)
-        self.port = port = await self._server.start(config.listen_host, config.listen_port)
+        self.port = port = await self._server.start(config.bound_host, config.listen_port)
         self.close_with(resources)
         self._gate.open()
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
-        host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
+        host = advertised_host(listen_host=config.bound_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port
 
     def serve(self, handler: RequestHandler, chunk_handler: ChunkHandler) -> None:

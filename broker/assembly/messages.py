@@ -85,6 +85,7 @@ class MessagePath:
             long_polling=long_polling,
             unique_ids=unique_ids,
             choose_queue=choose_queue,
+            quotas=tables.quotas,
         )
         self.processors: tuple[Processor, ...] = (
             sends,
@@ -155,6 +156,7 @@ def _make_pulls(
         finder=finder,
         long_polling=long_polling,
         limits=ColdPullLimits(),
+        quotas=tables.quotas,
     )
 
 
@@ -182,6 +184,7 @@ def _make_sends(
         acknowledgements=acknowledgements,
         unique_ids=unique_ids,
         choose_queue=choose_queue,
+        quotas=tables.quotas,
     )
 
 

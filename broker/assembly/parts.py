@@ -23,6 +23,7 @@ from thermocline.broker.assembly.tables import Tables
 from thermocline.broker.cold import ColdReads, KeyIndex
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings
+from thermocline.remoting.connections import LimitCounts
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -83,10 +84,12 @@ async def make_parts(
     arrived: Callable[[Iterable[ConsumeQueue]], None],
     clock: Callable[[], int] = wall_clock_ms,
     seed: int | None = None,
+    limits: LimitCounts | None = None,
 ) -> BrokerParts:
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
+    `limits`: where refusals by limits are counted.
 
     Raises:
         CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
@@ -102,6 +105,7 @@ async def make_parts(
         arrived=arrived,
         clock=clock,
         random=random.Random(seed),
+        limits=limits,
     )
     tables = Tables(base)
     due = DueMessages(base, tables)

@@ -92,6 +92,8 @@ class PopPath:
                 call_soon=call_soon,
                 place_max=lambda: settings.broker.pop_polling_place_max,
                 total_max=lambda: settings.broker.pop_polling_max,
+                connection_max=lambda: settings.broker.connection_polls_max,
+                limits=base.limits,
                 newest_first=newest_first,
             )
             for newest_first in (False, True)
@@ -148,6 +150,7 @@ class PopPath:
                 polling=self.polling,
                 answers=answers,
                 limits=self._limits,
+                quotas=tables.quotas,
             ),
             AckProcessor(
                 store=base.store,
@@ -210,6 +213,7 @@ def _make_admission(base: Base, tables: Tables) -> PopAdmission:
         topics=tables.topics,
         groups=tables.groups,
         holds=tables.holds,
+        offsets=tables.offsets,
         filters=tables.filters,
         store_host=base.store_host,
     )

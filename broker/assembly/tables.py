@@ -25,6 +25,7 @@ from thermocline.broker.tables import (
     KeptClock,
     MessageFilters,
     QueueLocks,
+    QuotaTable,
     RequestModeTable,
     StaticTopicTable,
     TopicJournal,
@@ -63,21 +64,38 @@ class Tables:
             journal=self._journal,
             config=lambda: settings.broker,
             system_topics=system_topic_names(config, delay_level_count=self._delay_level_count),
+            limits=base.limits,
         )
-        self.groups = GroupTable(clock=clock, persister=self.persister, config=lambda: settings.broker)
-        self.offsets = ConsumerOffsets(clock=clock, version_step=config.offset_version_step)
+        self.groups = GroupTable(
+            clock=clock, persister=self.persister, config=lambda: settings.broker, limits=base.limits
+        )
+        self.offsets = ConsumerOffsets(
+            clock=clock,
+            version_step=config.offset_version_step,
+            pairs_max=lambda: settings.broker.offset_pairs_max,
+            limits=base.limits,
+        )
         self.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
         self.filters = MessageFilters(self.turns, is_enabled=lambda: settings.broker.property_filter)
         self.consumer_filters = ConsumerFilterTable(self.filters, clock=clock)
         self.request_modes = RequestModeTable(self.persister)
         self.holds = GroupHolds(clock=clock)
-        self.locks = QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock)
+        self.locks = QueueLocks(
+            live_ms=config.queue_lock_live_ms,
+            clock=clock,
+            address_max=lambda: settings.broker.address_queue_locks_max,
+            total_max=lambda: settings.broker.queue_locks_max,
+            limits=base.limits,
+        )
         self.clients = ClientRegistry(
             clock=clock,
             call_soon=asyncio.get_running_loop().call_soon,
             is_notifying=lambda: settings.broker.notify_group_changes,
             group_wants=self.consumer_filters.group_wants,
+            config=lambda: settings.broker,
+            limits=base.limits,
         )
+        self.quotas = QuotaTable(config=lambda: settings.broker, clock=asyncio.get_running_loop().time)
         self._register_files()
 
     def _register_files(self) -> None:

@@ -37,6 +37,14 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_put_failed_total": (MetricType.COUNTER, "Messages that the store refused."),
     "thermocline_get_messages_total": (MetricType.COUNTER, "Messages handed out."),
     "thermocline_get_bytes_total": (MetricType.COUNTER, "Record bytes handed out."),
+    "thermocline_limit_refused_total": (
+        MetricType.COUNTER,
+        "Requests refused and connections closed because of a limit, by the limit's setting.",
+    ),
+    "thermocline_quota_refused_total": (
+        MetricType.COUNTER,
+        "Sends, pulls and POPs refused because of a quota, by its kind and name.",
+    ),
     "thermocline_consumer_lag_messages": (MetricType.GAUGE, "Messages a group has not consumed yet, by topic."),
     # -- tier process
     "thermocline_tier_waiting_bytes": (MetricType.GAUGE, "Bytes that are not in the bucket yet, by topic."),

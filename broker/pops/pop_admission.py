@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from thermocline.broker.pulls import RequestExpressions, Wanted
 from thermocline.broker.settings import CurrentConfig
-from thermocline.broker.tables import GroupHolds, GroupTable, MessageFilters, TopicTable
+from thermocline.broker.tables import ConsumerOffsets, GroupHolds, GroupTable, MessageFilters, TopicTable
 from thermocline.remoting.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.errors import (
     GroupNotFoundError,
@@ -35,6 +35,7 @@ class PopAdmission:
         topics: TopicTable,
         groups: GroupTable,
         holds: GroupHolds,
+        offsets: ConsumerOffsets,
         filters: MessageFilters,
         store_host: tuple[str, int],
     ) -> None:
@@ -42,6 +43,7 @@ class PopAdmission:
         self._topics = topics
         self._groups = groups
         self._holds = holds
+        self._offsets = offsets
         self._store_host = store_host
         self._expressions = RequestExpressions(filters)
 
@@ -49,7 +51,8 @@ class PopAdmission:
         """Pass a POP; the messages that its group wants.
 
         Raises:
-            PermissionDeniedError, InvalidParameterError, TopicNotFoundError, GroupNotFoundError: It is refused.
+            PermissionDeniedError, InvalidParameterError, TopicNotFoundError, GroupNotFoundError, BrokerBusyError: It is
+                refused.
             SubscriptionParseError: Its expression cannot be read.
             CompileNeeded: Its expression has to be compiled first.
         """
@@ -59,6 +62,10 @@ class PopAdmission:
                 f"the broker[{self._store_host[0]}] pop message's num is greater than {MESSAGES_MAX}"
             )
         self.check_place(header.topic, header.consumer_group, header.queue_id, remote_address=remote_address)
+        topic, group = header.topic, header.consumer_group
+        if not self._offsets.has_pair(topic, group):
+            self._offsets.check_room(topic, group, address=remote_address)
+            self._topics.check_first_pop(topic, group, remote_address)
         expression = header.exp or ""
         return self._expressions.read(header.topic, expression, header.exp_type if expression else None)
 
@@ -85,11 +92,11 @@ class PopAdmission:
             raise PermissionDeniedError(f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             raise InvalidParameterError(_queue_text(topic, queue_id, config, remote_address))
-        self._check_group(group)
+        self._check_group(group, remote_address=remote_address)
         return config
 
-    def _check_group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._groups.find_or_create(name)
+    def _check_group(self, name: str, *, remote_address: str) -> SubscriptionGroupConfig:
+        group = self._groups.find_or_create(name, remote_address)
         if group is None:
             raise GroupNotFoundError(f"subscription group [{name}] does not exist, {FAQ_TEXT}")
         if not group.consume_enable:

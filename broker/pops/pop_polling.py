@@ -10,7 +10,8 @@ Rules
   - Waking is put off to the next round of the loop, so that a producer's answer goes out before, and many messages of
     one chunk wake once.
   - First come, first served; `newest_first` serves the last one first (NOTIFICATION: one proxy asks again and again).
-  - Bounds: `place_max` in one place, `total_max` in all; `park` refuses above them, and once the deadline is near.
+  - Bounds: `place_max` in one place, `total_max` in all, `connection_max` of one connection; `park` refuses above them,
+    and once the deadline is near.
   - Without waiters no topic is watched: a send costs one lookup in an empty dictionary.
 Belongs to the hot process's loop thread.
 Source: PopLongPollingService.java, Apache RocketMQ 5.3 and 5.5 (retry topics).
@@ -25,7 +26,7 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from thermocline.broker.pulls import SLICE_MAX, LongPolling
-from thermocline.remoting.connections import Connection
+from thermocline.remoting.connections import Connection, LimitCounts
 from thermocline.remoting.handles import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.store.queues import ConsumeQueue
 
@@ -88,14 +89,18 @@ class PopPolling:
         call_soon: Callable[[Callable[[], None]], object],
         place_max: Callable[[], int],
         total_max: Callable[[], int],
+        connection_max: Callable[[], int],
+        limits: LimitCounts,
         newest_first: bool = False,
     ) -> None:
-        """`long_polling` tells of what arrives, and of the time."""
+        """`long_polling` tells of what arrives, and of the time; `limits`: where refusals are counted."""
         self._long_polling = long_polling
         self._clock = clock
         self._call_soon = call_soon
         self._place_max = place_max
         self._total_max = total_max
+        self._connection_max = connection_max
+        self._limits = limits
         self._newest_first = newest_first
         self._places: dict[Place, dict[_Parked, None]] = {}
         self._queue_ids: dict[tuple[str, str], set[int]] = {}  # (topic, group) -> queue ids with a place
@@ -118,13 +123,16 @@ class PopPolling:
 
     def park(self, place: Place, waiter: PopWaiter, *, deadline_ms: int) -> Parking:
         """Let a POP wait for something at a place, until the deadline."""
+        connection = waiter.connection
         if self._count >= self._total_max():
-            return Parking.FULL
+            return self._refuse(connection, "maxPopPollingSize")
         if self._clock() > deadline_ms - ANSWER_AHEAD_MS:
             return Parking.TOO_LATE
         waiting = self._places.get(place)
         if waiting is not None and len(waiting) > self._place_max():
-            return Parking.FULL
+            return self._refuse(connection, "popPollingSize")
+        if len(self._by_connection.get(connection, ())) >= self._connection_max():
+            return self._refuse(connection, "longPollsPerConnectionMax")
         if waiting is None:
             waiting = self._add_place(place)
         parked = _Parked(place, waiter)
@@ -133,6 +141,10 @@ class PopPolling:
         heapq.heappush(self._deadlines, (deadline_ms - ANSWER_AHEAD_MS, next(self._numbers), parked))
         self._count += 1
         return Parking.PARKED
+
+    def _refuse(self, connection: Connection, limit: str) -> Parking:
+        self._limits.refused(limit, address=connection.remote_address, detail="a POP is not kept waiting")
+        return Parking.FULL
 
     def wake(self, place: Place) -> None:
         """Wake one waiter of a place, a moment later."""

@@ -94,7 +94,7 @@ class AssignmentProcessor:
             raise PermissionDeniedError("retry topic is not allowed to set mode")
         if mode.topic not in self._topics:
             raise TopicNotFoundError(f"topic[{mode.topic}] not exist")
-        if self._groups.find_or_create(mode.consumer_group) is None:
+        if self._groups.find_or_create(mode.consumer_group, connection.remote_address) is None:
             raise GroupNotFoundError("subscription group does not exist")
         if mode.mode not in REQUEST_MODES:
             raise InvalidParameterError("a request mode is PULL or POP", mode=mode.mode)

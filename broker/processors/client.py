@@ -6,7 +6,8 @@
 A heartbeat names every group of a client. For each consumer group its configuration and its retry topic are made when
 they are missing; only a heartbeat that has a topic made waits for the disk. A group that may not be made is passed
 over. One that is held (tables/group_holds.py) is not joined: all else in the heartbeat is noted, and it is answered
-SYSTEM_BUSY, upon which clients send it again.
+SYSTEM_BUSY, upon which clients send it again. The same holds for groups and subscriptions beyond a client's limits
+(tables/client_usage.py).
 Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -21,6 +22,7 @@ from thermocline.broker.tables import (
     GroupTable,
     MessageFilters,
     TopicTable,
+    check_names,
     is_tag_type,
 )
 from thermocline.remoting.bodies import (
@@ -39,7 +41,13 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Answer, Connection, Handler
-from thermocline.remoting.errors import ConsumerOfflineError, GroupHeldError, InvalidRequestError
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    ConsumerOfflineError,
+    GroupHeldError,
+    InvalidRequestError,
+    UnavailableError,
+)
 from thermocline.remoting.headers.group import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -90,11 +98,13 @@ class ClientProcessor:
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> Answer:
         """34: note a client's producers and consumers."""
         data = HeartbeatData.decode(command.body)
+        for producer in data.producer_data_set:
+            check_names(producer.group_name, data.client_id)
         self._date_subscriptions(data)
-        consumers = self._accepted(data)
+        consumers, refused = self._accepted(connection, data)
         if all(self._has_retry_topic(consumer, config) for consumer, config in consumers):
-            return self._register(connection, command, data, consumers)
-        return self._make_topics_then_register(connection, command, data, consumers)
+            return self._register(connection, command, data, consumers, refused)
+        return self._make_topics_then_register(connection, command, data, consumers, refused)
 
     def _date_subscriptions(self, data: HeartbeatData) -> None:
         """Give subscriptions that came without a version the time as theirs, as RocketMQ does: the latest counts."""
@@ -109,6 +119,7 @@ class ClientProcessor:
         command: RemotingCommand,
         data: HeartbeatData,
         consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
+        refused: UnavailableError | None,
     ) -> RemotingCommand | None:
         for consumer, config in consumers:
             await self._topics.ensure(
@@ -119,19 +130,27 @@ class ClientProcessor:
             )
         if connection.is_closed:
             return None
-        return self._register(connection, command, data, consumers)
+        return self._register(connection, command, data, consumers, refused)
 
-    def _accepted(self, data: HeartbeatData) -> list[tuple[ConsumerData, SubscriptionGroupConfig]]:
-        """The consumer groups that are served, with their configuration."""
+    def _accepted(
+        self, connection: Connection, data: HeartbeatData
+    ) -> tuple[list[tuple[ConsumerData, SubscriptionGroupConfig]], UnavailableError | None]:
+        """The consumer groups that are served, with their configuration; and why others are not, if by a limit."""
         config = self._settings.broker
-        accepted = []
-        for consumer in data.consumer_data_set:
+        accepted: list[tuple[ConsumerData, SubscriptionGroupConfig]] = []
+        refused: UnavailableError | None = None
+        for consumer in data.consumer_data_set[: config.connection_groups_max + 1]:
             if config.reject_pull_consumers and consumer.consume_type == CONSUME_ACTIVELY:
                 continue
-            group_config = self._groups.find_or_create(consumer.group_name)
+            check_names(consumer.group_name, data.client_id)
+            try:
+                group_config = self._groups.find_or_create(consumer.group_name, connection.remote_address)
+            except BrokerBusyError as error:
+                refused = error
+                continue
             if group_config is not None:
                 accepted.append((consumer, group_config))
-        return accepted
+        return accepted, refused
 
     def _has_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> bool:
         topic = self._topics.get(retry_topic(consumer.group_name))
@@ -146,41 +165,48 @@ class ClientProcessor:
         command: RemotingCommand,
         data: HeartbeatData,
         consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
+        refused: UnavailableError | None,
     ) -> RemotingCommand:
         clients = self._clients
         is_second_version = data.heartbeat_fingerprint != 0
         # A client of the first version always sends everything, and gets an answer that reports a change.
         is_changed = not is_second_version
-        held: GroupHeldError | None = None
         for consumer, config in consumers:
             try:
                 self._holds.check(consumer.group_name)
             except GroupHeldError as error:
-                held = error
+                refused = error
                 continue
             group = clients.consumer_group(consumer.group_name)
             is_unknown = data.without_sub and (group is None or not group.subscriptions)
+            try:
+                clients.register_consumer(
+                    consumer,
+                    connection,
+                    client_id=data.client_id,
+                    language=command.language,
+                    version=command.version,
+                    is_notified=config.notify_consumer_ids_changed_enable,
+                    with_subscriptions=not (is_second_version and data.without_sub),
+                )
+            except BrokerBusyError as error:
+                refused = error
+                continue
             if clients.is_fingerprint_changed(consumer.group_name, data.heartbeat_fingerprint) or is_unknown:
                 is_changed = True
-            clients.register_consumer(
-                consumer,
-                connection,
-                client_id=data.client_id,
-                language=command.language,
-                version=command.version,
-                is_notified=config.notify_consumer_ids_changed_enable,
-                with_subscriptions=not (is_second_version and data.without_sub),
-            )
         for producer in data.producer_data_set:
-            clients.register_producer(
-                producer.group_name,
-                connection,
-                client_id=data.client_id,
-                language=command.language,
-                version=command.version,
-            )
-        if held is not None:
-            raise held
+            try:
+                clients.register_producer(
+                    producer.group_name,
+                    connection,
+                    client_id=data.client_id,
+                    language=command.language,
+                    version=command.version,
+                )
+            except BrokerBusyError as error:
+                refused = error
+        if refused is not None:
+            raise refused
         return RemotingCommand.response(command, header=HeartbeatResponseHeader(is_sub_change=is_changed))
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -166,6 +166,7 @@ class ConsumerOffsetProcessor:
         if self._settings.broker.server_side_reset and self._offsets.has_reset(topic, group, queue_id):
             remark = "Offset has been previously reset"
         else:
+            self._offsets.check_room(topic, group, address=connection.remote_address)
             self._offsets.commit(topic, group, queue_id, header.commit_offset)
         return RemotingCommand.response(command, remark=remark, ext_fields={})
 

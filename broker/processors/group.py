@@ -84,7 +84,9 @@ class GroupProcessor:
 
     def get_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """352: one group's configuration; an unknown group is made when groups are made by use."""
-        config = self._groups.find_or_create(command.header(GetSubscriptionGroupConfigRequestHeader).group)
+        config = self._groups.find_or_create(
+            command.header(GetSubscriptionGroupConfigRequestHeader).group, connection.remote_address
+        )
         if config is None:
             raise GroupNotFoundError("No group in this broker")
         return RemotingCommand.response(command, body=config.encode())

@@ -5,11 +5,14 @@ Source: broker/processor/AdminBrokerProcessor.java (lockBatchMQ, unlockBatchMQ),
 
 from collections.abc import Mapping
 
-from thermocline.broker.tables import QueueLocks
+from thermocline.broker.tables import QueueLocks, check_names
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
+from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.request_code import RequestCode
+
+NAME_CHARACTERS_MAX = 255
 
 
 class LockProcessor:
@@ -25,7 +28,11 @@ class LockProcessor:
     def lock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """41: lock or renew; the answer names the queues that the client has now."""
         body = LockBatchRequestBody.decode(command.body)
-        locked = self._locks.lock(body.consumer_group, body.mq_set, body.client_id)
+        check_names(body.consumer_group, body.client_id)
+        for queue in body.mq_set:
+            if max(len(queue.topic), len(queue.broker_name)) > NAME_CHARACTERS_MAX:
+                raise InvalidParameterError("the name of a queue's topic or broker is too long")
+        locked = self._locks.lock(body.consumer_group, body.mq_set, body.client_id, connection.remote_host[0])
         return RemotingCommand.response(command, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
 
     def unlock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -10,29 +10,36 @@
                                                 POP waits for more than one queue (pop_polling.py)
 
 Rules
-  - A waiter is asked (`look_again`) whenever its queue grew and leaves when it says that it has answered. What does not
+  - A waiter is asked (`look_again`) after its queue grew, and leaves when it says that it has answered. What does not
     match its filter keeps it waiting, as it keeps a client of RocketMQ's broker waiting.
-  - Bounds: WAITERS_MAX in all and CONNECTION_WAITERS_MAX a connection; `park` refuses above them, and the pull is
+  - The first SLICE_MAX are asked in the call, the others in further turns of the loop, SLICE_MAX a turn over all
+    queues: a queue with many waiters delays neither sends nor the waiters of other queues. Those of one queue are asked
+    in turn, so that none is left out while messages keep coming.
+  - Bounds: `waiters_max` in all and `connection_waiters_max` a connection; `park` refuses above them, and the pull is
     answered at once.
   - Deadlines are kept in buckets of TICK_MS, so a pull costs no timer of its own; it may answer one tick late.
+  - To park, leave, forget or be asked takes constant time for each waiter, however many wait at its queue.
 Belongs to the hot process's loop thread.
 Source: PullRequestHoldService.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from thermocline.remoting.connections import Connection
+from thermocline.remoting.connections import Connection, LimitCounts
 from thermocline.store.queues import ConsumeQueue
 
 TICK_MS = 100
-WAITERS_MAX = 500_000
-CONNECTION_WAITERS_MAX = 50_000
+WAITERS_MAX = 200_000
+CONNECTION_WAITERS_MAX = 10_000
+"""The settings' defaults."""
 SLICE_MAX = 128
 """How many answer before others are served: after a restart all consumers come, and wait, and go, at the same time."""
+_PLACES_LEFT_MAX = 64
 
 
 class Waiter(Protocol):
@@ -57,24 +64,67 @@ TopicWatcher = Callable[[ConsumeQueue], None]
 
 
 class Place:
-    """A waiter's place. `waiter` is None once it has left; its bucket is not searched for it."""
+    """A waiter's place. `waiter` is None once it has left; its bucket and its queue are not searched for it."""
 
-    __slots__ = ("key", "waiter")
+    __slots__ = ("looked_at", "queue", "waiter")
 
-    def __init__(self, key: tuple[str, int], waiter: Waiter) -> None:
-        self.key = key
+    def __init__(self, queue: _Queue, waiter: Waiter) -> None:
+        self.queue = queue
         self.waiter: Waiter | None = waiter
+        self.looked_at = queue.arrivals
+
+
+class _Queue:
+    """The waiters of one queue. `places`: the one that was asked longest ago first; some may have left."""
+
+    __slots__ = ("arrivals", "is_to_be_asked", "key", "places", "waiter_count")
+
+    def __init__(self, key: tuple[str, int]) -> None:
+        self.key = key
+        self.places: deque[Place] = deque()
+        self.waiter_count = 0
+        self.arrivals = 0
+        self.is_to_be_asked = False
+
+    def next_to_ask(self) -> Place | None:
+        """Remove and return a waiter that was not asked since something arrived; None when all were."""
+        places = self.places
+        while places:
+            place = places[0]
+            if place.waiter is not None and place.looked_at == self.arrivals:
+                return None
+            places.popleft()
+            if place.waiter is not None:
+                place.looked_at = self.arrivals
+                return place
+        return None
+
+    def left(self) -> None:
+        """One of the waiters has left: drop the places of those that did, now and then."""
+        self.waiter_count -= 1
+        if len(self.places) > 2 * self.waiter_count + _PLACES_LEFT_MAX:
+            self.places = deque(place for place in self.places if place.waiter is not None)
 
 
 class LongPolling:
     """All pulls that wait."""
 
-    def __init__(self, *, waiters_max: int = WAITERS_MAX, connection_waiters_max: int = CONNECTION_WAITERS_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        waiters_max: Callable[[], int] = lambda: WAITERS_MAX,
+        connection_waiters_max: Callable[[], int] = lambda: CONNECTION_WAITERS_MAX,
+        limits: LimitCounts | None = None,
+    ) -> None:
+        """The bounds are asked for each waiter; `limits`: where refusals are counted."""
         self._waiters_max = waiters_max
         self._connection_waiters_max = connection_waiters_max
-        self._by_queue: dict[tuple[str, int], list[Place]] = {}
+        self._limits = limits or LimitCounts()
+        self._by_queue: dict[tuple[str, int], _Queue] = {}
         self._by_connection: dict[Connection, set[Place]] = {}
         self._by_deadline: dict[int, list[Place]] = {}
+        self._to_ask: deque[_Queue] = deque()
+        self._asks_later = False
         self._count = 0
         self._expired_bucket = 0
         self._due: deque[Place] = deque()
@@ -86,31 +136,47 @@ class LongPolling:
 
     def park(self, topic: str, queue_id: int, waiter: Waiter, *, deadline_ms: int) -> Place | None:
         """Let `waiter` wait for the queue until the deadline; its place, or None when too many wait already."""
-        parked_of_connection = self._by_connection.get(waiter.connection)
+        connection = waiter.connection
+        parked_of_connection = self._by_connection.get(connection)
+        if parked_of_connection is not None and len(parked_of_connection) >= self._connection_waiters_max():
+            return self._refuse(connection, "longPollsPerConnectionMax")
+        if self._count >= self._waiters_max():
+            return self._refuse(connection, "longPollsMax")
         if parked_of_connection is None:
-            parked_of_connection = self._by_connection[waiter.connection] = set()
-        elif len(parked_of_connection) >= self._connection_waiters_max:
-            return None
-        if self._count >= self._waiters_max:
-            return None
+            parked_of_connection = self._by_connection[connection] = set()
         key = (topic, queue_id)
-        parked = Place(key, waiter)
+        queue = self._by_queue.get(key)
+        if queue is None:
+            queue = self._by_queue[key] = _Queue(key)
+        parked = Place(queue, waiter)
+        queue.places.append(parked)
+        queue.waiter_count += 1
         parked_of_connection.add(parked)
-        self._by_queue.setdefault(key, []).append(parked)
         bucket = max(deadline_ms // TICK_MS + 1, self._expired_bucket + 1)
         self._by_deadline.setdefault(bucket, []).append(parked)
         self._count += 1
         return parked
+
+    def _refuse(self, connection: Connection, limit: str) -> Place | None:
+        self._limits.refused(limit, address=connection.remote_address, detail="a pull is not kept waiting")
+        return None
 
     def arrived(self, queues: Iterable[ConsumeQueue]) -> None:
         """Units were appended to these queues and may be seen; a queue may be named more than once."""
         if not self._count and not self._watchers:
             return
         for queue in dict.fromkeys(queues):
-            self._look_again((queue.topic, queue.queue_id))
+            waiting = self._by_queue.get((queue.topic, queue.queue_id))
+            if waiting is not None:
+                waiting.arrivals += 1
+                if not waiting.is_to_be_asked:
+                    waiting.is_to_be_asked = True
+                    self._to_ask.append(waiting)
             if queue.topic in self._watchers:
                 for watcher in tuple(self._watchers[queue.topic]):
                     watcher(queue)
+        if self._to_ask and not self._asks_later:
+            self._ask()
 
     def expire(self, now_ms: int) -> bool:
         """Answer the waiters whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
@@ -141,10 +207,10 @@ class LongPolling:
             return  # its answer closed the connection, which forgot it
         parked.waiter = None
         self._count -= 1
-        waiting = self._by_queue[parked.key]
-        waiting.remove(parked)
-        if not waiting:
-            del self._by_queue[parked.key]
+        queue = parked.queue
+        queue.left()
+        if not queue.waiter_count:
+            del self._by_queue[queue.key]
         parked_of_connection = self._by_connection.get(waiter.connection)
         if parked_of_connection is not None:
             parked_of_connection.discard(parked)
@@ -173,11 +239,33 @@ class LongPolling:
         """Call `expire(now)` whenever this is called itself; it says whether there is more to do."""
         self._followers.append(expire)
 
-    def _look_again(self, key: tuple[str, int]) -> None:
-        waiting = self._by_queue.get(key)
-        if waiting is None:
-            return
-        for parked in list(waiting):
-            waiter = parked.waiter
-            if waiter is not None and waiter.look_again():
-                self.leave(parked)
+    def _ask(self) -> None:
+        """Ask a slice of the waiters whose queues grew; the others in the next turn of the loop."""
+        to_ask = self._to_ask
+        asked = 0
+        while to_ask and asked < SLICE_MAX:
+            queue = to_ask.popleft()
+            place = queue.next_to_ask()
+            while place is not None:
+                waiter = place.waiter
+                assert waiter is not None
+                is_answered = waiter.look_again()
+                if place.waiter is not None:
+                    queue.places.append(place)
+                    if is_answered:
+                        self.leave(place)
+                asked += 1
+                if asked == SLICE_MAX:
+                    break
+                place = queue.next_to_ask()
+            if place is None:
+                queue.is_to_be_asked = False
+            else:
+                to_ask.append(queue)
+        if to_ask:
+            self._asks_later = True
+            asyncio.get_running_loop().call_soon(self._ask_later)
+
+    def _ask_later(self) -> None:
+        self._asks_later = False
+        self._ask()

@@ -105,7 +105,7 @@ class PullAdmission:
                 f"the broker[{self._store_host[0]}] for lite pull consumer is forbidden",
                 forbidden_type=FORBIDDEN_BY_BROKER,
             )
-        group = self._groups.find_or_create(header.consumer_group)
+        group = self._groups.find_or_create(header.consumer_group, request.connection.remote_address)
         if group is None:
             raise GroupNotFoundError(f"subscription group [{header.consumer_group}] does not exist")
         if not group.consume_enable:

@@ -126,6 +126,7 @@ class PullFinder:
         Raises:
             ColdNeeded: The cold tier has to be asked.
             SearchNeeded: Records have to be looked into.
+            BrokerBusyError: There is no room for the offset that it commits.
         """
         header = request.header
         queue = self._store.queues.find(header.topic, header.queue_id)
@@ -134,6 +135,7 @@ class PullFinder:
             if reset is not None:
                 return self._moved(OFFSET_RESET, reset, queue)
         if request.is_first and header.sys_flag & sys_flags.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.check_room(header.topic, header.consumer_group, address=request.connection.remote_address)
             self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         offset = request.offset
         if queue is None:

@@ -9,6 +9,7 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
+from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, Quota, parse_quotas
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     SettingSource,
@@ -18,14 +19,19 @@ from thermocline.broker.settings.setting_sources import (
 )
 
 __all__ = [
+    "ADDRESS",
+    "EACH",
+    "GROUP",
     "INT_MAX",
     "PERM_READ",
     "PERM_WRITE",
     "SETTINGS",
+    "TOPIC",
     "BrokerConfig",
     "BrokerSettings",
     "CurrentConfig",
     "LoadedSettings",
+    "Quota",
     "SettingSource",
     "SettingsChange",
     "broker_settings",
@@ -33,5 +39,6 @@ __all__ = [
     "environment_source",
     "file_source",
     "load_settings",
+    "parse_quotas",
     "settings_path",
 ]

@@ -13,8 +13,12 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from thermocline.broker.settings.limit_settings import LimitSettings
+from thermocline.broker.settings.quota_texts import parse_quotas
 from thermocline.remoting.clients import ADDRESS_SERVER, NameServerSource, address_server_url, split_addresses
+from thermocline.remoting.connections import LOOPBACK, is_loopback
 from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.socket_address import parse_address
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -31,7 +35,7 @@ def setting(default: Any, name: str, *, least: int | None = None, most: int | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(LimitSettings):
     """Settings of one broker process; checked when made.
 
     Raises:
@@ -43,11 +47,12 @@ class BrokerConfig:
     broker_name: str = setting("broker-a", "brokerName")
     broker_id: int = setting(0, "brokerId", least=0, most=0)
     """0 is the master; replicas are not built yet."""
-    listen_host: str = setting("0.0.0.0", "bindAddress")
+    listen_host: str = setting("", "bindAddress")
+    """Empty: loopback, or all addresses if `advertised_host` is not loopback (see `bound_host`)."""
     listen_port: int = setting(10911, "listenPort", least=0, most=65535)
     """0 takes a free one."""
     advertised_host: str = setting("", "brokerIP1")
-    """The address given to clients; empty: this machine's own, or `listen_host` if that is one machine's address."""
+    """The address given to clients; empty: this machine's own, or `bound_host` if that is one machine's address."""
     advertised_port: int = setting(0, "brokerPort1", least=0, most=65535)
     """The port given to clients (a container's published one); 0: the bound one."""
     ha_port: int = setting(0, "haListenPort", least=0, most=65535)
@@ -63,7 +68,8 @@ class BrokerConfig:
     name_server_update_ms: int = setting(30_000, "updateNameServerAddrPeriod", least=10, live=True)
     address_server_interval_ms: int = setting(10_000, "fetchNamesrvAddrInterval", least=10, live=True)
     health_port: int = setting(-1, "healthPort", least=-1, most=65535)
-    """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
+    """HTTP health endpoint; 0 takes a free port, -1 opens none."""
+    health_host: str = setting(LOOPBACK, "healthBindAddress")
     metrics_topics_max: int = setting(200, "metricsTopicsMax", least=0, most=10_000)
     """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
     helper_nice: int = setting(19, "helperNice", least=0, most=19)
@@ -205,18 +211,18 @@ class BrokerConfig:
         for name, value in (("brokerClusterName", self.cluster_name), ("brokerName", self.broker_name)):
             if not _NAME.fullmatch(value):
                 raise InvalidParameterError("a name of letters, digits, _ and - is needed", setting=name, value=value)
+        for name, host in (("bindAddress", self.listen_host or LOOPBACK), ("healthBindAddress", self.health_host)):
+            try:
+                ipaddress.ip_address(host)
+            except ValueError:
+                raise InvalidParameterError("an IP address to bind to is needed", setting=name, value=host) from None
         try:
-            ipaddress.ip_address(self.listen_host)
-        except ValueError:
-            raise InvalidParameterError(
-                "an IP address to bind to is needed", setting="bindAddress", value=self.listen_host
-            ) from None
-        try:
-            ipaddress.ip_address(self.advertised_host or self.listen_host)
+            ipaddress.ip_address(self.advertised_host or LOOPBACK)
         except ValueError:
             raise InvalidParameterError(
                 "an IP address is needed: it stands in message ids", setting="brokerIP1", value=self.advertised_host
             ) from None
+        parse_quotas(self.quotas)
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameterError(
                 "PULL or POP is needed", setting="defaultMessageRequestMode", value=self.default_request_mode
@@ -229,6 +235,16 @@ class BrokerConfig:
             ) from None
 
     @property
+    def bound_host(self) -> str:
+        """The address that the port is bound to.
+
+        Without `bindAddress` a broker is for this machine alone, unless `brokerIP1` says that clients come from others.
+        """
+        if self.listen_host:
+            return self.listen_host
+        return LOOPBACK if is_loopback(self.advertised_host or LOOPBACK) else "0.0.0.0"
+
+    @property
     def name_server_source(self) -> NameServerSource | None:
         """The source of the NameServers' addresses; None: this broker registers nowhere."""
         texts = split_addresses(self.name_server_addresses)
@@ -237,6 +253,14 @@ class BrokerConfig:
             return NameServerSource.parse([url]) if self.address_server_on else None
         source = NameServerSource.parse(texts)
         return source.by_dns() if self.name_server_dns_on else source
+
+    @property
+    def name_servers_elsewhere(self) -> tuple[str, ...]:
+        """Those of the NameServers that are not on this machine; also the address server that names them."""
+        source = self.name_server_source
+        if source is None or source.kind == ADDRESS_SERVER:
+            return () if source is None else source.values
+        return tuple(value for value in source.values if not is_loopback(parse_address(value)[0]))
 
     @property
     def name_server_period_ms(self) -> int:

@@ -19,7 +19,7 @@ Source: store/stats/BrokerStatsManager.java, broker/BrokerStats.java, Apache Roc
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from thermocline.broker.stats.stats_meter import Meter, MeterSet, Window, WindowSum
+from thermocline.broker.stats.stats_meter import KEYS_MAX, Meter, MeterSet, Window, WindowSum
 from thermocline.broker.stats.store_rates import StoreRates
 
 
@@ -43,21 +43,21 @@ class DayTotals:
 class BrokerStats:
     """All statistics of one broker."""
 
-    def __init__(self, *, cluster_name: str, now_ms: int) -> None:
+    def __init__(self, *, cluster_name: str, now_ms: int, keys_max: int = KEYS_MAX) -> None:
         self.rates = StoreRates(now_ms=now_ms)
         self.looked_up_bytes = 0
         """Bytes of records that were answered to queries by key and by id: no group's, and in no rate of RocketMQ's."""
         self._cluster_name = cluster_name
-        self._topic_put = MeterSet(now_ms=now_ms)
-        self._group_get = MeterSet(now_ms=now_ms)
-        self._send_back = MeterSet(now_ms=now_ms)
-        self._dead_letter = MeterSet(now_ms=now_ms)
-        self._group_check_points = MeterSet(now_ms=now_ms)
-        self._group_ack = MeterSet(now_ms=now_ms)
-        self._broker_check_points = MeterSet(now_ms=now_ms)
-        self._broker_ack = MeterSet(now_ms=now_ms)
-        self._broker_put = MeterSet(now_ms=now_ms)
-        self._broker_get = MeterSet(now_ms=now_ms)
+        self._topic_put = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._group_get = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._send_back = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._dead_letter = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._group_check_points = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._group_ack = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._broker_check_points = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._broker_ack = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._broker_put = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._broker_get = MeterSet(now_ms=now_ms, keys_max=keys_max)
         # Statistic name -> its meters, and whether it shows messages or bytes.
         self._named: dict[str, tuple[MeterSet, bool]] = {
             "TOPIC_PUT_NUMS": (self._topic_put, True),

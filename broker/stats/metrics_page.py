@@ -18,7 +18,8 @@ from thermocline.broker.metrics import Exposition, LabelledTopics, TierFigures, 
 from thermocline.broker.queues import RemainingMessages
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats.broker_stats import BrokerStats
-from thermocline.broker.tables import ConsumerOffsets, TopicTable
+from thermocline.broker.tables import ConsumerOffsets, QuotaTable, TopicTable
+from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.message_store import MessageStore
@@ -47,6 +48,8 @@ class MetricsPage:
         committed_offset: Callable[[], PhysicalOffset | None],
         is_fenced: Callable[[], bool],
         dropped: Callable[[], Sequence[DroppedRange]],
+        limits: LimitCounts,
+        quotas: QuotaTable,
     ) -> None:
         """`committed_offset`: None without a cold tier. `dropped`: ranges dropped because of a full disk."""
         self._settings = settings
@@ -60,6 +63,8 @@ class MetricsPage:
         self._committed_offset = committed_offset
         self._is_fenced = is_fenced
         self._dropped = dropped
+        self._limits = limits
+        self._quotas = quotas
         self._labelled = LabelledTopics(topics_max=settings.broker.metrics_topics_max)
         self._minimums_asked = 0
 
@@ -90,6 +95,10 @@ class MetricsPage:
         if committed_offset is not None:
             page.add("thermocline_log_committed_offset_bytes", committed_offset)
         page.add("thermocline_dropped_messages", sum(each.message_count for each in self._dropped()))
+        for limit, times in self._limits.totals.items():
+            page.add("thermocline_limit_refused_total", times, {"limit": limit})
+        for (kind, name), times in self._quotas.refusals.items():
+            page.add("thermocline_quota_refused_total", times, {"kind": kind, "name": name})
         rates = self._stats.rates
         page.add("thermocline_put_failed_total", rates.put_failed_times)
         page.add("thermocline_get_messages_total", rates.transferred_count)

@@ -10,6 +10,7 @@ distance in time:
 
 Rules
   - Adding touches one meter and nothing else: the hot path adds once per run of messages of one topic.
+  - Bound: `keys_max` meters a set. What is added to further keys counts in one meter that nothing shows.
   - Only meters that moved are sampled. `add` puts a meter that rests back into the sets that `sample` walks; a meter
     whose window has become flat leaves that set again. Ten thousand idle topics cost nothing.
 Owner: the hot process's event loop.
@@ -36,6 +37,8 @@ class Window(IntEnum):
 INTERVAL_MS = (10_000, 600_000, 3_600_000)
 SAMPLES_MAX = (7, 7, 25)
 ALL_ACTIVE = 0b111
+KEYS_MAX = 100_000
+"""The default of `statsKeysMax`."""
 
 
 class Sample(NamedTuple):
@@ -106,9 +109,11 @@ def _sum(samples: deque[Sample], *, column: int) -> WindowSum:
 class MeterSet:
     """Meters by key, sampled together. A key is created by its first `add` and dropped by `remove`."""
 
-    __slots__ = ("_active", "_meters", "_sampled_ms")
+    __slots__ = ("_active", "_keys_max", "_meters", "_others", "_sampled_ms")
 
-    def __init__(self, *, now_ms: int) -> None:
+    def __init__(self, *, now_ms: int, keys_max: int = KEYS_MAX) -> None:
+        self._keys_max = keys_max
+        self._others = Meter(self._activate, "")
         self._meters: dict[str, Meter] = {}
         self._active: tuple[dict[str, Meter], ...] = ({}, {}, {})
         self._sampled_ms = [now_ms, now_ms, now_ms]
@@ -127,6 +132,8 @@ class MeterSet:
         """The meter of a key, made when there is none. Adding to it counts until the key is removed."""
         meter = self._meters.get(key)
         if meter is None:
+            if len(self._meters) >= self._keys_max:
+                return self._others
             meter = self._meters[key] = Meter(self._activate, key)
         return meter
 

@@ -11,6 +11,7 @@ from thermocline.broker.tables import (
     topic_table,
 )
 from thermocline.broker.tables.client_registry import Client, ClientRegistry
+from thermocline.broker.tables.client_usage import check_names
 from thermocline.broker.tables.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.broker.tables.group_holds import GroupHolds
@@ -20,6 +21,7 @@ from thermocline.broker.tables.message_filters import CompileNeeded, MessageFilt
 from thermocline.broker.tables.message_request_modes import RequestModeTable
 from thermocline.broker.tables.queue_assignment import STRATEGIES, assign_for_pop, assign_for_pull
 from thermocline.broker.tables.queue_locks import QueueLocks
+from thermocline.broker.tables.quota_buckets import QuotaTable
 from thermocline.broker.tables.static_topic_table import LedQueue, StaticTopicTable
 from thermocline.broker.tables.system_topics import boot_topics, system_topic_names
 from thermocline.broker.tables.topic_attributes import (
@@ -52,6 +54,7 @@ __all__ = [
     "LedQueue",
     "MessageFilters",
     "QueueLocks",
+    "QuotaTable",
     "RequestModeTable",
     "StaticTopicTable",
     "TopicJournal",
@@ -59,6 +62,7 @@ __all__ = [
     "assign_for_pop",
     "assign_for_pull",
     "boot_topics",
+    "check_names",
     "consumer_filter_table",
     "consumer_offsets",
     "decode_ttl_default",

@@ -11,6 +11,7 @@ Rules
   - When members or subscribed topics of a clustering group change, every member is notified (code 40, one-way) and
     shares the queues anew. Changes of one tick of the loop make one notice: a thousand members that join together would
     otherwise cause a million.
+  - What clients make it remember is bounded (client_usage.py). A connection has one client id in each group.
   - `group_wants` is called with each heartbeat, and when a group's last member has left.
   - A heartbeat V2 may leave the subscriptions out when they have not changed. `register_consumer` says when they are
     not known here, so that the client sends them in full (after a restart of the broker, say).
@@ -23,9 +24,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from thermocline.broker.settings import BrokerConfig
+from thermocline.broker.tables.client_usage import ClientUsage, subscription_weight
 from thermocline.remoting.bodies import BROADCASTING, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection
+from thermocline.remoting.connections import Connection, LimitCounts
 from thermocline.remoting.headers.group import NotifyConsumerIdsChangedRequestHeader
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.request_code import RequestCode
@@ -56,6 +59,9 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    weight: int = 0
+    """What the subscriptions count as, at `weight_at`'s connection."""
+    weight_at: Connection | None = None
 
     @property
     def is_broadcasting(self) -> bool:
@@ -77,15 +83,19 @@ class ClientRegistry:
         call_soon: Callable[[Callable[[], None]], object],
         is_notifying: Callable[[], bool] = lambda: True,
         group_wants: Callable[[str, Mapping[str, SubscriptionData]], None] = lambda _group, _subscriptions: None,
+        config: Callable[[], BrokerConfig],
+        limits: LimitCounts,
     ) -> None:
         """`call_soon` runs a function later in the loop; `is_notifying`: whether changes are sent to members.
 
-        `group_wants` receives a group's subscriptions by topic, none when it goes offline.
+        `group_wants` receives a group's subscriptions by topic, none when it goes offline. `limits`: where refusals by
+        limits are counted.
         """
         self._clock = clock
         self._call_soon = call_soon
         self._is_notifying = is_notifying
         self._group_wants = group_wants
+        self._usage = ClientUsage(config=config, limits=limits)
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -93,6 +103,7 @@ class ClientRegistry:
         # The groups that each connection has joined, so that closing one does not search all groups.
         self._producer_groups: dict[Connection, set[str]] = {}
         self._producer_connections: dict[str, Connection] = {}
+        self._producer_id_groups: dict[tuple[Connection, str], int] = {}  # groups of a connection with that client id
         self._consumer_groups: dict[Connection, set[str]] = {}
         self._to_notify: dict[str, set[Connection]] = {}
         self._producer_turn = 0
@@ -102,18 +113,40 @@ class ClientRegistry:
     def register_producer(
         self, group: str, connection: Connection, *, client_id: str, language: LanguageCode, version: int
     ) -> None:
-        """Note a producer, or that it is still there."""
-        self._producer_connections[client_id] = connection
-        members = self._producers.setdefault(group, {})
-        client = members.get(connection)
+        """Note a producer, or that it is still there.
+
+        Raises:
+            BrokerBusyError: The connection, its address, or all of them, have joined too many groups.
+        """
+        client = self._producers.get(group, {}).get(connection)
         if client is None:
-            members[connection] = Client(
+            self._usage.check(connection, group=group, groups=1, subscriptions=0)
+            self._usage.groups.add(connection, 1)
+            self._producers.setdefault(group, {})[connection] = Client(
                 connection=connection, client_id=client_id, language=language, version=version, seen_ms=self._clock()
             )
             self._producer_groups.setdefault(connection, set()).add(group)
+            self._add_producer_id(connection, client_id)
             logger.info("producer joined group=%s client_id=%s address=%s", group, client_id, connection.remote_address)
         else:
             client.seen_ms = self._clock()
+            if client.client_id != client_id:
+                self._remove_producer_id(connection, client.client_id)
+                client.client_id = client_id
+                self._add_producer_id(connection, client_id)
+        self._producer_connections[client_id] = connection
+
+    def _add_producer_id(self, connection: Connection, client_id: str) -> None:
+        key = connection, client_id
+        self._producer_id_groups[key] = self._producer_id_groups.get(key, 0) + 1
+
+    def _remove_producer_id(self, connection: Connection, client_id: str) -> None:
+        key = connection, client_id
+        self._producer_id_groups[key] -= 1
+        if not self._producer_id_groups[key]:
+            del self._producer_id_groups[key]
+            if self._producer_connections.get(client_id) is connection:
+                del self._producer_connections[client_id]
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """Remove a producer."""
@@ -124,8 +157,8 @@ class ClientRegistry:
         if not members:
             del self._producers[group]
         _discard(self._producer_groups, connection, group)
-        if connection not in self._producer_groups and self._producer_connections.get(client.client_id) is connection:
-            del self._producer_connections[client.client_id]
+        self._remove_producer_id(connection, client.client_id)
+        self._usage.groups.add(connection, -1)
         logger.info("producer left group=%s address=%s", group, connection.remote_address)
 
     def producers(self, group: str) -> list[Client]:
@@ -171,8 +204,19 @@ class ClientRegistry:
 
         `is_notified`: whether the group's configuration lets its members be notified. `with_subscriptions` False: the
         heartbeat left subscriptions out, the present ones are kept.
+
+        Raises:
+            BrokerBusyError: The connection, its address, or all of them, have joined too many groups, or have too many
+                subscriptions.
         """
         group = self._consumers.get(data.group_name)
+        weight = subscription_weight(data.subscription_data_set) if with_subscriptions else 0
+        self._usage.check(
+            connection,
+            group=data.group_name,
+            groups=0 if group is not None and connection in group.members else 1,
+            subscriptions=weight - (group.weight if group is not None and group.weight_at is connection else 0),
+        )
         if group is None:
             group = self._consumers[data.group_name] = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
@@ -182,6 +226,8 @@ class ClientRegistry:
         group.consume_from_where = data.consume_from_where
         has_joined = self._add_member(group, connection, client_id=client_id, language=language, version=version)
         has_new_topics = with_subscriptions and self._update_subscriptions(group, data.subscription_data_set)
+        if with_subscriptions:
+            self._weigh(group, connection, weight)
         self._group_wants(group.name, group.subscriptions)
         if (has_joined or has_new_topics) and is_notified:
             self._notify(group, connection)
@@ -193,6 +239,9 @@ class ClientRegistry:
         if group is None or group.members.pop(connection, None) is None:
             return
         _discard(self._consumer_groups, connection, group_name)
+        self._usage.groups.add(connection, -1)
+        if group.weight_at is connection:
+            self._weigh(group, next(iter(group.members), None), group.weight)
         logger.info("consumer left group=%s address=%s", group_name, connection.remote_address)
         if not group.members:
             self._drop_group(group)
@@ -267,6 +316,7 @@ class ClientRegistry:
             connection=connection, client_id=client_id, language=language, version=version, seen_ms=self._clock()
         )
         self._consumer_groups.setdefault(connection, set()).add(group.name)
+        self._usage.groups.add(connection, 1)
         logger.info(
             "consumer joined group=%s client_id=%s address=%s model=%s",
             group.name,
@@ -275,6 +325,14 @@ class ClientRegistry:
             group.message_model,
         )
         return True
+
+    def _weigh(self, group: ConsumerGroup, connection: Connection | None, weight: int) -> None:
+        """Count a group's subscriptions at a connection; None: at none, as the group has no members."""
+        if group.weight_at is not None:
+            self._usage.subscriptions.add(group.weight_at, -group.weight)
+        group.weight_at, group.weight = connection, 0 if connection is None else weight
+        if connection is not None:
+            self._usage.subscriptions.add(connection, weight)
 
     def _update_subscriptions(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
         topics: set[str] = set()

@@ -18,6 +18,8 @@ Three tables, all by "topic@group" and queue id
     "offset moved"; until then commits are refused, as they are older. In memory only: the committed offset is moved at
     once, so a restart starts the group there all the same.
 
+Bound: clients make at most `pairs_max` pairs of topic and group (`check_room`, and `commit_pull`, which passes over
+those beyond). What the broker itself commits is never refused: an offset that it needs is not lost.
 A commit below the stored offset is accepted, as RocketMQ accepts it: the group consumes again on purpose.
 Owner: the hot process's event loop. The persister calls `encode`; pieces that did not change stay encoded.
 Source: broker/offset/ConsumerOffsetManager.java, Apache RocketMQ 5.3.
@@ -31,13 +33,16 @@ import msgspec
 from thermocline.broker.state_files import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
-from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, InvalidRequestError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "consumerOffset.json"
+PAIRS_MAX = 500_000
+"""The setting's default."""
 HAND_OFFS_KEPT = 8
 """Receipts remembered of each group: one that is older has long been superseded."""
 
@@ -53,8 +58,16 @@ class _OffsetFile(msgspec.Struct, rename="camel"):
 class ConsumerOffsets:
     """The offsets of all groups."""
 
-    def __init__(self, *, clock: Callable[[], int], version_step: int = 500) -> None:
-        """`version_step`: commits between two data versions, so that replicas do not copy the table for each."""
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int],
+        version_step: int = 500,
+        pairs_max: Callable[[], int] = lambda: PAIRS_MAX,
+        limits: LimitCounts | None = None,
+    ) -> None:
+        """`version_step`: commits between two data versions, so that replicas do not copy the table for each.
+        `limits`: where refusals by limits are counted."""
         assert version_step > 0
         self._offsets: dict[str, dict[int, QueueOffset]] = {}
         self._pull_offsets: dict[str, dict[int, QueueOffset]] = {}
@@ -66,10 +79,28 @@ class ConsumerOffsets:
         self._encoded_pulls: dict[str, bytes] = {}
         self._version = VersionCounter(clock)
         self._version_step = version_step
+        self._pairs_max = pairs_max
+        self._limits = limits or LimitCounts()
         self._commits_until_version = version_step
         self.changes = TableChanges()
         self.pop_log_offset: PhysicalOffset | None = None
         """The log offset up to which the loaded file includes pops: 0 without a file; None when RocketMQ wrote it."""
+
+    def has_pair(self, topic: str, group: str) -> bool:
+        """Whether the group has an offset of the topic."""
+        return f"{topic}@{group}" in self._offsets
+
+    def check_room(self, topic: str, group: str, *, address: str) -> None:
+        """Pass a pair of topic and group that has offsets, or for which there is room. `address`: the client's.
+
+        Raises:
+            BrokerBusyError: There are too many pairs.
+        """
+        if not self.has_pair(topic, group) and len(self._offsets) >= self._pairs_max():
+            self._limits.refused(
+                "consumerOffsetPairsMax", address=address, detail=f"offset refused, group={group[:255]}"
+            )
+            raise BrokerBusyError("too many groups have consumed too many topics", topic=topic, group=group)
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
@@ -98,6 +129,8 @@ class ConsumerOffsets:
         key = f"{topic}@{group}"
         table = self._pull_offsets.get(key)
         if table is None:
+            if len(self._pull_offsets) >= self._pairs_max():
+                return
             table = self._pull_offsets[key] = {}
         table[queue_id] = offset
         self._encoded_pulls.pop(key, None)

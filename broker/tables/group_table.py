@@ -5,7 +5,8 @@ File: config/subscriptionGroup.json, Apache RocketMQ's:
 
 Rules
   - A group that is not set up is made with defaults when it first shows itself, if the settings allow it and its name
-    is valid. Such a group is written soon, not at once: if it is lost, it is made again.
+    is valid, within limits (creation_limits.py). Such a group is written soon, not at once: if it is lost, it is made
+    again.
   - What an operator sets up is durable before it is answered.
   - `forbiddenTable` holds what a group may not do with a topic: bit 2 (PERM_READ's place) forbids reading it.
 Owner: the hot process's event loop.
@@ -19,9 +20,11 @@ import msgspec
 
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
+from thermocline.broker.tables.creation_limits import GROUPS, CreationLimits
 from thermocline.broker.tables.topic_attributes import apply_change
 from thermocline.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTableBody
-from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, InvalidRequestError
+from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, InvalidParameterError, InvalidRequestError
 from thermocline.remoting.topic_validation import (
     FILTER_SERVER_CONSUMER_GROUP,
     ONS_API_OWNER_GROUP,
@@ -57,8 +60,15 @@ class GroupTable:
     """All consumer groups that are set up."""
 
     def __init__(
-        self, *, clock: Callable[[], int], persister: ConfigPersister, config: Callable[[], BrokerConfig]
+        self,
+        *,
+        clock: Callable[[], int],
+        persister: ConfigPersister,
+        config: Callable[[], BrokerConfig],
+        limits: LimitCounts | None = None,
     ) -> None:
+        """`limits`: where refusals by limits are counted."""
+        self._creations = CreationLimits(GROUPS, config=config, clock=clock, limits=limits or LimitCounts())
         self._persister = persister
         self._config = config
         self._groups: dict[str, SubscriptionGroupConfig] = {}
@@ -87,8 +97,14 @@ class GroupTable:
         """The version of the table."""
         return self._version.current
 
-    def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group's configuration, made with defaults when it is missing and may be made; else None."""
+    def find_or_create(self, group: str, address: str = "") -> SubscriptionGroupConfig | None:
+        """A group's configuration, made with defaults when it is missing and may be made; else None.
+
+        `address`: the client's, host:port, for the limits on groups made by use; empty: the broker needs the group.
+
+        Raises:
+            BrokerBusyError: A limit does not allow another group now.
+        """
         found = self._groups.get(group)
         if found is not None:
             return found
@@ -99,6 +115,8 @@ class GroupTable:
             check_group(group)
         except InvalidParameterError:
             return None
+        if not self._creations.allows(address, group, present=len(self._groups)):
+            raise BrokerBusyError("too many groups were created by their first use, ask again later", group=group)
         created = SubscriptionGroupConfig(group_name=group)
         self._put(created)
         self._persister.request(FILE_NAME)

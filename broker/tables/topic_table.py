@@ -36,6 +36,7 @@ import msgspec
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.broker.tables import topic_journal
+from thermocline.broker.tables.creation_limits import POP_RETRY_TOPICS, TOPICS, CreationLimits
 from thermocline.broker.tables.topic_attributes import apply_change, ttl_ms
 from thermocline.broker.tables.topic_journal import TopicJournal
 from thermocline.remoting.bodies import (
@@ -46,7 +47,14 @@ from thermocline.remoting.bodies import (
     TopicConfig,
     TopicConfigTableBody,
 )
-from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, UnavailableError
+from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    CorruptDataError,
+    InvalidRequestError,
+    TopicNotFoundError,
+    UnavailableError,
+)
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
 from thermocline.store.config import visible_from_ms
 from thermocline.store.message_store import MessageStore
@@ -86,7 +94,15 @@ class TopicTable:
         journal: TopicJournal,
         config: Callable[[], BrokerConfig],
         system_topics: Iterable[str],
+        limits: LimitCounts | None = None,
     ) -> None:
+        """`limits`: where refusals by limits are counted."""
+        self._creations = CreationLimits(
+            TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
+        )
+        self._pop_creations = CreationLimits(
+            POP_RETRY_TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
+        )
         self._journal = journal
         self._folding: asyncio.Task[None] | None = None
         self._fold_timer: asyncio.TimerHandle | None = None
@@ -185,11 +201,14 @@ class TopicTable:
     # -- making topics -------------------------------------------------------------------------------------------------
 
     async def auto_create(
-        self, topic: str, *, default_topic: str, queue_count: int, sys_flag: int = 0
+        self, topic: str, *, default_topic: str, queue_count: int, sys_flag: int = 0, address: str = ""
     ) -> TopicConfig | None:
         """Make the topic of a first message after a model; None when the model does not allow it.
 
+        `address`: the client's, host:port, for the limits on topics made by use.
+
         Raises:
+            TopicNotFoundError: A limit does not allow it.
             UnavailableError: The files could not be written; there is no such topic.
         """
         existing = self._topics.get(topic)
@@ -210,8 +229,18 @@ class TopicTable:
                 perm=model.perm & ~PERM_INHERIT,
                 topic_sys_flag=sys_flag,
                 topic_filter_type=model.topic_filter_type,
-            )
+            ),
+            address,
         )
+
+    def check_first_pop(self, topic: str, group: str, address: str) -> None:
+        """Pass a group that has not popped a topic before. `address`: the client's, host:port.
+
+        Raises:
+            BrokerBusyError: It may need one retry topic more than clients may have made.
+        """
+        if not self._pop_creations.allows(address, f"{group} {topic}", present=len(self._topics)):
+            raise BrokerBusyError("too many groups pop topics for the first time", topic=topic, group=group)
 
     async def ensure(
         self,
@@ -221,10 +250,15 @@ class TopicTable:
         perm: int = PERM_READ | PERM_WRITE,
         sys_flag: int = 0,
         order: bool | None = None,
+        address: str = "",
     ) -> TopicConfig:
         """The topic, made if it is missing; `order` is corrected on one that exists. For retry and dead letter topics.
 
+        `address`: that of the client who named the topic, for the limits on topics made by use; empty for a topic of a
+        group that is set up.
+
         Raises:
+            TopicNotFoundError: A limit does not allow it.
             UnavailableError: The files could not be written.
         """
         existing = self._topics.get(topic)
@@ -237,7 +271,8 @@ class TopicTable:
                     perm=perm,
                     topic_sys_flag=sys_flag,
                     order=bool(order),
-                )
+                ),
+                address,
             )
         if order is not None and existing.order != order:
             await self._set_order(topic, order)
@@ -405,10 +440,12 @@ class TopicTable:
     def _ttl_default_ms(self) -> int | None:
         return self._config().message_ttl_ms or None
 
-    async def _create(self, config: TopicConfig) -> TopicConfig:
+    async def _create(self, config: TopicConfig, address: str = "") -> TopicConfig:
         """Make a topic, once, however many ask at the same time. Cancelling one of them does not stop it."""
         task = self._creating.get(config.topic_name)
         if task is None:
+            if not self._creations.allows(address, config.topic_name, present=len(self._topics)):
+                raise TopicNotFoundError(f"topic[{config.topic_name}] not exist, apply first please!")
             task = asyncio.get_running_loop().create_task(self._create_now(config))
             self._creating[config.topic_name] = task
             task.add_done_callback(lambda _: self._creating.pop(config.topic_name))

@@ -15,7 +15,7 @@ __all__ = ["broker"]
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="broker.conf or a TOML file.")
 @click.option("--data", metavar="DIR", help="Where the store is [~/store].")
 @click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers to register with [$NAMESRV_ADDR].")
-@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:10911].")
+@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [127.0.0.1:10911].")
 @click.option("--advertise", metavar="ADDRESS", help="The IP address that clients connect to, if not the one bound.")
 @click.option("--name", metavar="NAME", help="The broker's name [broker-a].")
 @click.option("--cold", metavar="URL", help="The cold tier: file:///dir or s3://bucket/prefix?endpoint=...")

@@ -20,7 +20,7 @@ __all__ = ["namesrv"]
     metavar="DIR",
     help="Where changed settings and the KV configuration are kept [nowhere].",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:9876].")
+@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [127.0.0.1:9876].")
 @click.option(
     "--broker-expiry-ms", type=click.IntRange(min=100), help="Silence after which a broker is forgotten [120000]."
 )

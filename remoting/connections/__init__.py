@@ -1,14 +1,19 @@
 """Connections: a connection from its socket to its requests, the server that accepts it, and its bounds."""
 
-from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic, close_all
+from thermocline.remoting.connections.closing import close_all
+from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
+from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
+from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
+from thermocline.remoting.connections.server_limits import ServerLimits, client_address
 from thermocline.remoting.connections.stop_signals import stop_signals
 
 __all__ = [
     "CONNECTIONS_MOST",
+    "LOOPBACK",
     "RECEIVE_BYTES",
     "Answer",
     "ChunkHandler",
@@ -17,11 +22,16 @@ __all__ = [
     "DescriptorWatch",
     "Dispatcher",
     "Handler",
+    "LimitCounts",
     "Processor",
     "RemotingServer",
     "RequestHandler",
+    "ServerLimits",
     "Traffic",
+    "client_address",
     "close_all",
+    "is_loopback",
     "raise_descriptor_limit",
     "stop_signals",
+    "warn_if_exposed",
 ]

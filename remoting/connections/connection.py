@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from thermocline.remoting.command import RemotingCommand, decode_command
+from thermocline.remoting.connections.held_bytes import UNSENT_NOTED_BYTES, HalfFrames, UnsentBytes
 from thermocline.remoting.connections.outbox import Outbox
 from thermocline.remoting.connections.pending_calls import PendingCalls
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
@@ -50,7 +51,6 @@ __all__ = [
     "ConnectionLimits",
     "RequestHandler",
     "Traffic",
-    "close_all",
 ]
 
 logger = logging.getLogger(__name__)
@@ -100,8 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         "_drain_timer",
         "_ended",
         "_flush_scheduled",
+        "_half_frames",
         "_handler",
         "_handling",
+        "_has_half_frame",
         "_is_server",
         "_limits",
         "_on_closed",
@@ -116,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unsent",
         "_unsent_bytes",
+        "_unsent_of_all",
         "_writable",
         "_write_paused",
         "_written_bytes",
@@ -142,11 +145,14 @@ class Connection(asyncio.BufferedProtocol):
         outbox: Outbox | None = None,
         traffic: Traffic | None = None,
         clock: Callable[[], float] | None = None,
+        half_frames: HalfFrames | None = None,
+        unsent_of_all: UnsentBytes | None = None,
     ) -> None:
         """`receive_buffer` and `outbox` may be shared by all connections of `loop`; without them the connection makes
         its own.
 
-        `clock` gives seconds for `last_active`; without it the loop's own time is taken.
+        `clock` gives seconds for `last_active`; without it the loop's own time is taken. `half_frames` and
+        `unsent_of_all`: bounds on what all connections of a server hold together.
         """
         self.loop = loop
         self._handler = handler
@@ -156,6 +162,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_server = is_server
         self._on_closed = on_closed
         self._outbox = outbox or Outbox()
+        self._half_frames = half_frames
+        self._has_half_frame = False
+        self._unsent_of_all = unsent_of_all
         self._transport: asyncio.Transport | None = None
         self._splitter = FrameSplitter(frame_bytes_max=self._limits.frame_bytes_max)
         self._unsent: list[Buffer] = []
@@ -210,6 +219,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_full(self) -> bool:
         """Whether as much is unsent as this connection should hold: the time for a `feed` to stop."""
         return self._write_paused or self._unsent_bytes > self._limits.unsent_bytes_high
+
+    @property
+    def is_reading_paused(self) -> bool:
+        """Whether this side has stopped reading: see the rules above."""
+        return self._read_paused
 
     @property
     def calls_pending(self) -> int:
@@ -370,6 +384,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._traffic.received_bytes += nbytes
         self._handle_received(self._splitter.join(self._receive[:nbytes]))
+        if nbytes == len(self._receive) and not self._closed:
+            self._let_others_read()
+
+    def _let_others_read(self) -> None:
+        """Read on in the next round of the loop: while a buffer comes full, uvloop reads up to 32 of them in a row."""
+        if self._transport is not None and not self._read_paused:
+            self._transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not (self._read_paused or self._closed):
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """The peer is slow: more is unsent than `unsent_bytes_high`."""
@@ -396,13 +422,27 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the whole frames at the front, and keep the rest: the start of a frame, or frames for which reading
         had to stop. None: the frame at the front is not whole yet."""
         if view is None:
+            self._note_half_frame(is_new=False)
             return
         consumed = self._handle_guarded(view)
         if consumed == len(view) or self._closed:
+            if self._has_half_frame:
+                self._end_half_frame()
             return
         self._splitter.keep(view[consumed:])
+        self._note_half_frame(is_new=consumed > 0)
         if self._stalled and not self._read_paused:  # the peer caught up while the answers were being written
             self.loop.call_soon(self._continue_reading)
+
+    def _note_half_frame(self, *, is_new: bool) -> None:
+        if self._half_frames is not None:
+            self._has_half_frame = True
+            self._half_frames.note(self, self._splitter.kept_bytes, is_new=is_new)
+
+    def _end_half_frame(self) -> None:
+        assert self._half_frames is not None
+        self._has_half_frame = False
+        self._half_frames.end(self)
 
     def _handle_guarded(self, view: memoryview) -> int:
         """Handle whole frames at the front of `view`; their bytes. Whatever goes wrong ends at this connection."""
@@ -552,6 +592,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.writelines(unsent)
         self.last_active = self._clock()
+        if self._unsent_of_all is not None and transport.get_write_buffer_size() >= UNSENT_NOTED_BYTES:
+            self._unsent_of_all.note(self, transport.get_write_buffer_size())
         if self._write_paused and self._is_server and self.unsent_bytes > self._limits.unsent_bytes_max:
             self._drop_slow("too much is unsent")
 
@@ -594,6 +636,10 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = []
         self._unsent_bytes = 0
         self._splitter.clear()
+        if self._has_half_frame:
+            self._end_half_frame()
+        if self._unsent_of_all is not None:
+            self._unsent_of_all.end(self)
         if transport is not None and not abort:
             transport.close()
             # A peer that takes nothing would keep a closing connection open for ever.
@@ -605,18 +651,3 @@ class Connection(asyncio.BufferedProtocol):
             self._writable.set()
             self._writable = None
         self._calls.fail(ConnectionLostError("the connection was lost", address=self.remote_address, reason=reason))
-
-
-async def close_all(connections: Sequence[Connection], *, timeout_ms: int) -> None:
-    """Close these connections, and abort those that have not sent all within `timeout_ms`."""
-    for connection in connections:
-        connection.close()
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            for connection in connections:
-                await connection.wait_closed()
-    except TimeoutError:
-        for connection in connections:
-            connection.abort()
-        for connection in connections:
-            await connection.wait_closed()

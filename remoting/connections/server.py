@@ -6,9 +6,11 @@ sends what is unsent and closes the connections.
 Rules
   - A connection on which nothing passed for `idle_timeout_ms`, in either direction, is closed, unless a request of it
     is being handled.
-  - Above `connections_max` a new connection is closed at once.
+  - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
   - With a gate, it decides about each TCP connection by its first bytes (first_byte.py).
-  - A unix socket is made with mode 0600 before it listens.
+  - What connections hold together is bounded (held_bytes.py).
+  - A unix socket is made with mode 0600 before it listens, and serves processes of this user alone: a peer of another
+    user (SO_PEERCRED, where the system has it) is closed at once.
 Source: NettyRemotingServer.java, Apache RocketMQ 5.3.
 """
 
@@ -19,8 +21,11 @@ import logging
 import os
 import socket
 import stat
+import struct
+import time
 from collections.abc import Callable, Iterator
 
+from thermocline.remoting.connections.closing import close_all
 from thermocline.remoting.connections.connection import (
     RECEIVE_BYTES,
     ChunkHandler,
@@ -28,10 +33,18 @@ from thermocline.remoting.connections.connection import (
     ConnectionLimits,
     RequestHandler,
     Traffic,
-    close_all,
 )
 from thermocline.remoting.connections.first_byte import FirstByte, Gate
+from thermocline.remoting.connections.held_bytes import HalfFrames, UnsentBytes
+from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.outbox import Outbox
+from thermocline.remoting.connections.server_limits import (
+    ADDRESS_CONNECTIONS_MAX,
+    CONNECTIONS_MAX,
+    ServerLimits,
+    client_address,
+)
+from thermocline.remoting.socket_address import UNIX_PEER
 
 __all__ = [
     "ChunkHandler",
@@ -46,6 +59,12 @@ logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_MS = 120_000
 BACKLOG = 1024
+PEER_CREDENTIALS = struct.Struct(
+    "i"  # process
+    "I"  # user
+    "I"  # group
+)
+assert PEER_CREDENTIALS.size == 12, "struct ucred of Linux"
 
 
 class RemotingServer:
@@ -59,16 +78,35 @@ class RemotingServer:
         limits: ConnectionLimits | None = None,
         idle_timeout_ms: int = IDLE_TIMEOUT_MS,
         connections_max: int = 65_536,
+        server_limits: ServerLimits | None = None,
+        counts: LimitCounts | None = None,
+        user: Callable[[], int] = os.geteuid,
         clock: Callable[[], float] | None = None,
         gate: Gate | None = None,
     ) -> None:
-        """`clock` gives seconds, for idle connections only; without it the loop's own time is taken."""
+        """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
+        `user`: whose processes may connect to a unix socket.
+
+        `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back. `gate`: decides about TCP connections.
+        """
         self._gate = gate
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
         self._idle_timeout_s = idle_timeout_ms / 1000
         self._connections_max = connections_max
+        server_limits = server_limits or ServerLimits()
+        self._address_connections_max = server_limits.address_connections_max
+        self._counts = counts or LimitCounts()
+        self._half_frames = HalfFrames(
+            bytes_max=server_limits.receiving_bytes_max,
+            frame_timeout_s=server_limits.frame_timeout_ms / 1000,
+            counts=self._counts,
+            clock=clock or time.monotonic,
+        )
+        self._unsent_of_all = UnsentBytes(bytes_max=server_limits.unsent_bytes_max, counts=self._counts)
+        self._by_address: dict[str, int] = {}
+        self._user = user
         self._clock = clock
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._outbox = Outbox()
@@ -143,6 +181,7 @@ class RemotingServer:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        self._half_frames.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         connections = tuple(self._connections)
@@ -189,6 +228,34 @@ class RemotingServer:
     def _accept_local(self) -> asyncio.BufferedProtocol:
         return _ServerConnection(self)
 
+    def _opened(self, connection: _ServerConnection) -> bool:
+        """Register a connection; False when it is one too many."""
+        address = client_address(connection.remote_host[0])
+        count = self._by_address.get(address, 0)
+        is_full = len(self._connections) >= self._connections_max
+        self._connections.add(connection)
+        self._by_address[address] = count + 1
+        if connection.remote_address == UNIX_PEER and connection.peer_user() not in (None, self._user()):
+            logger.warning("connection refused, its process is another user's user=%s", connection.peer_user())
+            return False
+        if is_full:
+            detail = f"connection refused, {self._connections_max} are open"
+            self._counts.refused(CONNECTIONS_MAX, address=connection.remote_address, detail=detail)
+        elif count >= self._address_connections_max and connection.remote_address != UNIX_PEER:
+            is_full = True
+            detail = f"connection refused, {count} of this address are open"
+            self._counts.refused(ADDRESS_CONNECTIONS_MAX, address=connection.remote_address, detail=detail)
+        return not is_full and not self._closing
+
+    def _lost(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        address = client_address(connection.remote_host[0])
+        count = self._by_address.pop(address) - 1
+        if count:
+            self._by_address[address] = count
+
 
 class _ServerConnection(Connection):
     """A connection that is registered with its server."""
@@ -203,19 +270,28 @@ class _ServerConnection(Connection):
             limits=server._limits,
             receive_buffer=server._receive_buffer,
             is_server=True,
-            on_closed=server._connections.discard,
+            on_closed=server._lost,
             outbox=server._outbox,
             traffic=server.traffic,
             clock=server._clock,
+            half_frames=server._half_frames,
+            unsent_of_all=server._unsent_of_all,
         )
         self._server = server
 
+    def peer_user(self) -> int | None:
+        """The user of the process at the other end of a unix socket; None where the system does not tell."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is None or not hasattr(socket, "SO_PEERCRED"):
+            return None
+        with socket.socket(fileno=os.dup(sock.fileno())) as own:
+            _process, user, _group = PEER_CREDENTIALS.unpack(
+                own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+            )
+        return int(user)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Refuse at once what is over the limit; the handler still sees it come and go."""
-        server = self._server
-        full = len(server._connections) >= server._connections_max
-        server._connections.add(self)
+        """Refuse at once what is over a limit; the handler still sees it come and go."""
         super().connection_made(transport)
-        if full or server._closing:
-            logger.warning("connection refused, too many are open remote=%s", self.remote_address)
+        if not self._server._opened(self):
             self.abort()

@@ -21,7 +21,7 @@ __all__ = ["NETTY_CLIENT_CONFIG", "NETTY_SERVER_CONFIG", "TLS_PROPERTIES"]
 _NETTY = "thread, buffer or socket option of Netty, which is not used"
 
 NETTY_SERVER_CONFIG: tuple[OfficialSetting, ...] = (
-    *honoured({"bindAddress": "0.0.0.0"}),
+    *honoured({"bindAddress": "0.0.0.0"}, "default: 127.0.0.1; of a broker 0.0.0.0 when brokerIP1 is not loopback"),
     *honoured({"listenPort": "0"}, "default: 10911 for a broker, 9876 for a NameServer"),
     carried("serverChannelMaxIdleTimeSeconds", "120", carrier="serverChannelMaxIdleTimeMills", factor=1_000),
     *refused(

@@ -90,6 +90,18 @@ class PutMeter(Protocol):
         ...
 
 
+class SendQuota(Protocol):
+    """Bounds sends by their rate."""
+
+    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> bool:
+        """Count a send, if it may pass."""
+        ...
+
+    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
+        """A send that was counted is left to ordinary code, which counts it again."""
+        ...
+
+
 class SendTarget:
     """A topic as the fast path sees it. The broker's topic table replaces it when the topic changes."""
 
@@ -186,10 +198,12 @@ class FastPath:
         put_meter: Callable[[str], PutMeter],
         on_stored: Callable[[int, int], None],
         unique_ids: UniqueIdGenerator,
+        quota: SendQuota | None = None,
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none, `unique_ids` the key of one without;
         `put_meter(topic)` what counts the puts of a topic; `on_stored(count, bytes)` receives the messages and
-        bytes stored by each call."""
+        bytes stored by each call; `quota`: None when no quota is set."""
+        self._quota = quota
         self._clock = store.clock
         self._log = store.commit_log
         self._dirty = store.queues.dirty
@@ -253,6 +267,7 @@ class FastPath:
         targets = self._targets
         waits_for_flush = self._waits_for_flush
         body_bytes_max = self._body_bytes_max
+        quota = self._quota
         run_target = result.run_target
         position = 0
         while position + FRAME_HEAD_BYTES <= data_bytes:
@@ -289,11 +304,17 @@ class FastPath:
             unique_key = property_of(text, UNIQUE_KEY_MARK)
             if queue is None or not (unique_key.isalnum() or self._is_odd_key_plain(unique_key, text, request)):
                 break
+            if quota is not None and not quota.take_send(
+                header.topic, header.producer_group, born_host, frame_end - header_end
+            ):
+                break
             if target is not run_target:
                 run_target = target
                 result.end_run(target)
             put = self._take_batch if header.batch else self._take_send
             if not put(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
+                if quota is not None:
+                    quota.return_send(header.topic, header.producer_group, born_host, frame_end - header_end)
                 break
             position = frame_end
         return position

@@ -134,7 +134,11 @@ async def test_a_dropped_range_is_declared_where_no_object_holds_it(broker: Brok
         committed_offset=lambda: None,
         is_fenced=lambda: False,
         dropped=lambda: [dropped],
+        limits=parts.base.limits,
+        quotas=parts.tables.quotas,
     )
+    parts.base.limits.refused("longPollsMax", address="10.0.0.1:5", detail="for the page")
+    assert b'\nthermocline_limit_refused_total{limit="longPollsMax"} 1\n' in await page.text()
     assert b"\nthermocline_dropped_messages 25\n" in await page.text()
     (segment,) = await wire.seal(broker.connection, TOPIC)
     assert segment["messages"] == MESSAGES - 25

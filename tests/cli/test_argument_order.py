@@ -1,6 +1,7 @@
 """Arguments of all commands come in one order, so that users of one command can type another.
 
     where            BROKER, NAMESPACE: the process to query, or the place where something is stored
+                     KIND: which kind of name NAME is
     what             TOPIC, NAME, GROUP, SOURCE: the one thing that the command is about
     which of it      a message, a queue, keys; what is done with it; what it becomes
     file or bucket   URL, FILE, RECEIPT
@@ -22,6 +23,7 @@ WHERE, WHAT, WHICH, PLACE = range(4)
 RANKS = {
     "BROKER": WHERE,
     "NAMESPACE": WHERE,
+    "KIND": WHERE,
     "TOPIC": WHAT,
     "NAME": WHAT,
     "GROUP": WHAT,
@@ -36,6 +38,7 @@ RANKS = {
     "BYTES": WHICH,
     "WHAT": WHICH,
     "NAME=VALUE": WHICH,
+    "LIMIT=NUMBER": WHICH,
     "TARGET": WHICH,
     "OTHER": WHICH,
     "URL": PLACE,

@@ -293,6 +293,78 @@ def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) 
         assert name_server.stop(signal.SIGINT) == 0
 
 
+def listening_hosts(process_id: int) -> set[str]:
+    """The addresses at which a process listens, as Linux lists its sockets."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{process_id}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            inodes.add(str(descriptor.readlink()))
+    hosts = set()
+    for line in Path(f"/proc/{process_id}/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, *rest = line.split()
+        if state == "0A" and f"socket:[{rest[5]}]" in inodes:
+            hosts.add(".".join(str(byte) for byte in reversed(bytes.fromhex(local.partition(":")[0]))))
+    return hosts
+
+
+@pytest.mark.parametrize("daemon", ["namesrv", "broker", "dev"])
+def test_daemons_without_settings_serve_this_machine_alone(tmp_path: Path, daemon: str) -> None:
+    """Clients, health and metrics; without a word, because no one else reaches them."""
+    free = {"namesrv": ("--set", "listenPort=0"), "broker": ("--set", "listenPort=0", "--set", "healthPort=0")}
+    arguments = {
+        "namesrv": ("namesrv", *free["namesrv"]),
+        "broker": ("broker", "--data", "store", "--cold", "none", *free["broker"]),
+        "dev": (
+            "dev",
+            "--namesrv",
+            "127.0.0.1:0",
+            "--listen",
+            "127.0.0.1:0",
+            "--cold",
+            "none",
+            "--set",
+            "healthPort=0",
+        ),
+    }[daemon]
+    process = Daemon(arguments, tmp_path)
+    try:
+        addresses = process.ready()
+        assert {addresses[name].rpartition(":")[0] for name in ("namesrv", "broker") if name in addresses} == {
+            "127.0.0.1"
+        }
+        assert listening_hosts(process.process.pid) == {"127.0.0.1"}
+        assert "authentication is off" not in process.errors()
+    finally:
+        process.stop()
+
+
+def test_one_warning_when_others_reach_a_daemon(tmp_path: Path) -> None:
+    arguments = ("broker", "--data", "store", "--cold", "none", "--listen", "0.0.0.0:0", "--set", "healthPort=0")
+    broker = Daemon((*arguments, "--advertise", "127.0.0.1", "--set", "healthBindAddress=0.0.0.0"), tmp_path)
+    name_server = Daemon(("namesrv", "--listen", "0.0.0.0:0"), tmp_path)
+    try:
+        broker.ready()
+        name_server.ready()
+        assert listening_hosts(broker.process.pid) == listening_hosts(name_server.process.pid) == {"0.0.0.0"}
+        for daemon in (broker, name_server):
+            assert daemon.errors().count("authentication is off") == 1
+            assert "every client that reaches 0.0.0.0:" in daemon.errors()
+    finally:
+        broker.stop()
+        name_server.stop()
+
+
+def test_a_broker_that_others_cannot_reach_says_so(tmp_path: Path) -> None:
+    """It listens on loopback, and a NameServer elsewhere would send clients to their own machines."""
+    arguments = ("broker", "--data", "store", "--cold", "none", "--set", "listenPort=0", "--namesrv", "192.0.2.1:9876")
+    broker = Daemon((*arguments, "--set", "registerBrokerTimeoutMills=100"), tmp_path)
+    try:
+        broker.ready()
+        assert "NameServers on other machines are given 127.0.0.1, which clients there cannot reach" in broker.errors()
+    finally:
+        broker.stop()
+
+
 @pytest.mark.parametrize("daemon", ["namesrv", "broker"])
 def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str) -> None:
     """In the daemon and its helper processes, and without a warning as long as little is open."""

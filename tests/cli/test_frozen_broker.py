@@ -102,6 +102,9 @@ ONE: dict[str, str] = {
     "tier reads": "$BROKER",
     "tier set-read-limit": "$BROKER billing 1000000",
     "tier clear-read-limit": "$BROKER shipping",
+    "quota set": "$BROKER topic orders sendBytes=1000000000",
+    "quota list": "$BROKER",
+    "quota remove": "$BROKER topic orders",
 }
 """Ask the broker that is named."""
 

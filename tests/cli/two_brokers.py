@@ -28,7 +28,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections.connection import close_all
+from thermocline.remoting.connections import close_all
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers import RegisterBrokerRequestHeader
 from thermocline.remoting.request_code import RequestCode

@@ -240,7 +240,17 @@ def test_kv_namespaces(server: NameServerUnderTest) -> None:
 def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
     shown = parse_config_text(bytes(server.ask(319).body).decode())
     official = parse_config_text(recorded(319)["answer"]["body"])
-    ours_only = {"brokerExpiryMs", "serverChannelMaxIdleTimeMills"}
+    ours_only = {"brokerExpiryMs", "serverChannelMaxIdleTimeMills"} | {
+        "serverConnectionsPerAddressMax",
+        "serverReceivingBytesMax",
+        "serverFrameTimeoutMillis",
+        "serverUnsentBytesMax",
+        "brokersPerConnectionMax",
+        "brokersMax",
+        "topicsPerBrokerMax",
+        "routesMax",
+        "kvConfigBytesMax",
+    }
     ours_only |= {item.metadata["name"] for item in fields(TlsConfig)}  # of the official one they are JVM properties
     assert shown.keys() - ours_only <= official.keys()
     assert server.ask(318, body=b"orderMessageEnable=true\nnoSuchSetting=1\n").code == 0

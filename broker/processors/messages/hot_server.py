@@ -36,6 +36,7 @@ from thermocline.broker.pulls import TICK_MS, LongPolling
 from thermocline.broker.sends import Acknowledgements, SendTargets
 from thermocline.broker.settings import PERM_WRITE, CurrentConfig
 from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import QuotaTable
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.frames import FRAME_HEAD, LENGTH
@@ -87,6 +88,7 @@ class HotServer:
         long_polling: LongPolling,
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
+        quotas: QuotaTable,
     ) -> None:
         """On the loop. `choose_queue(count)` gives the queue of a message that names none."""
         self._settings = settings
@@ -101,6 +103,7 @@ class HotServer:
         self._long_polling = long_polling
         self._unique_ids = unique_ids
         self._choose_queue = choose_queue
+        self._quotas = quotas
         self._config = settings.broker
         self._fast_path = self._make_fast_path()
         self._loop = asyncio.get_running_loop()
@@ -266,6 +269,7 @@ class HotServer:
             put_meter=self._stats.put_meter,
             on_stored=self._stats.add_stored,
             unique_ids=self._unique_ids,
+            quota=self._quotas.current(),
         )
 
     async def _keep_time(self) -> None:

@@ -9,7 +9,8 @@ Rules
   - A pull that memory or the page cache can serve is answered in the call, without a task.
   - A pull that found nothing (code 19) and may wait is parked at its queue, for as long as its client says. It looks
     again whenever something arrives there, and answers when a tag matches; at the end of its time it answers with what
-    there is. It waits once, and commits once.
+    there is. It waits once, and commits once. One that may not wait, because too many do, is answered SYSTEM_BUSY:
+    official clients ask again in 3 s, whereas after "nothing there" they would ask at once.
   - A search by properties goes on in turns of the loop (loop_turns.py), beside everything else. A pull that waits keeps
     its place meanwhile, and whatever arrives then is searched before it waits on. More searches than the turns take
     are FLOW_CONTROL.
@@ -52,7 +53,7 @@ from thermocline.broker.pulls import (
 )
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, StaticTopicTable
+from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, QuotaTable, StaticTopicTable
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response
@@ -114,6 +115,7 @@ class PullProcessor:
         finder: PullFinder,
         long_polling: LongPolling,
         limits: ColdPullLimits,
+        quotas: QuotaTable,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -128,6 +130,7 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
+        self._quotas = quotas
         self._known_headers = KnownHeaders(
             PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"]
         )
@@ -155,6 +158,7 @@ class PullProcessor:
         if command.is_oneway:
             return None
         header = request.header
+        self._check_quota(request)
         if header.topic in self._static_details and header.logical is not False:
             led = self._static_topics.led(header.topic, header.queue_id, is_logical=True)
             assert led is not None
@@ -221,15 +225,26 @@ class PullProcessor:
         if self._static_details and request.header.topic in self._static_details:
             return False
         try:
+            self._check_quota(request)
             admission = self._admission.admit(request)
             answer = self._finder.find(request, admission.wanted)
         except SearchNeeded as needed:
             self._start_search(request, admission, needed.runs)
             return True
+        except BrokerBusyError as error:  # a limit has counted it: ordinary code would count it again
+            self._fail(request, error)
+            return True
         except (ColdNeeded, CompileNeeded, MQError):
             return False
         self._answer_or_park(request, admission, answer)
         return True
+
+    def _check_quota(self, request: PullRequest) -> None:
+        """Pass a pull. BrokerBusyError: a quota is used up."""
+        quotas = self._quotas.current()
+        if quotas is not None:
+            header = request.header
+            quotas.check_read(header.topic, header.consumer_group, request.connection.remote_host_bytes)
 
     def connection_closed(self, connection: Connection) -> None:
         """The client has disconnected: cancel its waiting pulls and its fetches."""
@@ -287,7 +302,9 @@ class PullProcessor:
             waiting.place = self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms)
             if waiting.place is not None:
                 self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
-                return
+            else:  # an empty answer would make its client ask again at once, and so without end
+                self._fail(request, BrokerBusyError("too many pulls wait, system busy"))
+            return
         self._write(request, admission, answer)
 
     def look_again(self, waiting: WaitingPull) -> bool:
@@ -380,6 +397,10 @@ class PullProcessor:
 
     def _write(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
         header = request.header
+        quotas = self._quotas.current()
+        if quotas is not None:
+            address = request.connection.remote_host_bytes
+            quotas.took(header.topic, header.consumer_group, address, requests=1, size_bytes=answer.size_bytes)
         self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
         if answer.message_count:
             self._stats.add_get(header.topic, header.consumer_group, answer.message_count, answer.size_bytes)

@@ -62,7 +62,7 @@ class ReplyProcessor:
         store_host: tuple[str, int],
         advertised_address: str,
         check: Callable[[SendMessageRequestHeader], None],
-        make_topic: Callable[[SendMessageRequestHeader], Awaitable[TopicConfig]],
+        make_topic: Callable[[SendMessageRequestHeader, str], Awaitable[TopicConfig]],
     ) -> None:
         """`check` and `make_topic`: the send family's."""
         self._settings = settings
@@ -87,7 +87,7 @@ class ReplyProcessor:
         try:
             header = decode_send_header(command.code, command.ext_fields)
             self._check(header)
-            topic = self._topics.get(header.topic) or await self._make_topic(header)
+            topic = self._topics.get(header.topic) or await self._make_topic(header, connection.remote_address)
             if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
                 raise InvalidParameterError(f"request queueId[{header.queue_id}] is illegal", topic=header.topic)
         except MQError as error:

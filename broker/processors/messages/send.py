@@ -34,7 +34,7 @@ from thermocline.broker.due import schedule
 from thermocline.broker.sends import Acknowledgements
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, StaticTopicTable, TopicTable
+from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, QuotaTable, StaticTopicTable, TopicTable
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
 from thermocline.remoting.bodies.logic_queue import static_offset_if_decided
 from thermocline.remoting.command import RemotingCommand
@@ -111,6 +111,7 @@ class SendProcessor:
         acknowledgements: Acknowledgements,
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
+        quotas: QuotaTable,
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none."""
         self._settings = settings
@@ -127,6 +128,7 @@ class SendProcessor:
         self._acknowledgements = acknowledgements
         self._unique_ids = unique_ids
         self._choose_queue = choose_queue
+        self._quotas = quotas
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -146,8 +148,11 @@ class SendProcessor:
             if led is not None:
                 header.queue_id = led.leader.queue_id
             self.check(header)
+            quotas = self._quotas.current()
+            if quotas is not None:
+                quotas.check_send(header.topic, header.producer_group, connection.remote_host_bytes, len(command.body))
             config = self._topics.get(header.topic)
-            target = self._retry_target(command, header)
+            target = self._retry_target(connection, command, header)
             if config is None or (target != header.topic and target not in self._topics):
                 return self._make_topics_then_send(connection, command, header)
             return self._send(connection, command, header, config, target, led)
@@ -172,12 +177,12 @@ class SendProcessor:
             raise PermissionDeniedError(f"Sending message to topic[{header.topic}] is forbidden.")
         self._acknowledgements.check_room()
 
-    def _retry_target(self, command: RemotingCommand, header: SendMessageRequestHeader) -> str:
+    def _retry_target(self, connection: Connection, command: RemotingCommand, header: SendMessageRequestHeader) -> str:
         """The topic of a message that is sent to a retry topic: that one, or the group's dead-letter topic."""
         if not is_retry_topic(header.topic) or header.batch:
             return header.topic
         group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
-        group_config = self._groups.find_or_create(group)
+        group_config = self._groups.find_or_create(group, connection.remote_address)
         if group_config is None:
             raise GroupNotFoundError("subscription group not exist", group=group)
         times_max = group_config.retry_max_times
@@ -194,19 +199,19 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         topics = self._topics
         try:
-            config = topics.get(header.topic) or await self.make_topic(header)
-            target = self._retry_target(command, header)
+            config = topics.get(header.topic) or await self.make_topic(header, connection.remote_address)
+            target = self._retry_target(connection, command, header)
             if target not in topics:
                 await topics.ensure(target, queue_count=DLQ_QUEUE_COUNT)
             return self._send(connection, command, header, config, target)
         except MQError as error:
             return self._refused(command, error)
 
-    async def make_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
-        """Make the topic of a message that is sent there first; durable on return.
+    async def make_topic(self, header: SendMessageRequestHeader, address: str) -> TopicConfig:
+        """Make the topic of a message that is sent there first; durable on return. `address`: the sender's.
 
         Raises:
-            TopicNotFoundError: Topics are not made by use, or not this one.
+            TopicNotFoundError: Topics are not made by use, not this one, or not so many.
         """
         is_retry = is_retry_topic(header.topic)
         sys_flag = 0
@@ -217,9 +222,12 @@ class SendProcessor:
             default_topic=header.default_topic,
             queue_count=header.default_topic_queue_nums,
             sys_flag=sys_flag,
+            address=address,
         )
         if config is None and is_retry:
-            config = await self._topics.ensure(header.topic, queue_count=RETRY_QUEUE_COUNT, sys_flag=sys_flag)
+            config = await self._topics.ensure(
+                header.topic, queue_count=RETRY_QUEUE_COUNT, sys_flag=sys_flag, address=address
+            )
         if config is None:
             raise TopicNotFoundError(f"topic[{header.topic}] not exist, apply first please!")
         return config

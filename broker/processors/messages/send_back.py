@@ -86,7 +86,7 @@ class SendBackProcessor:
     async def send_back(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """36: store a message again for the group, or for the dead letters; as safe as a send on return."""
         header = command.header(ConsumerSendMsgBackRequestHeader)
-        group = self._groups.find_or_create(header.group)
+        group = self._groups.find_or_create(header.group, connection.remote_address)
         if group is None:
             raise GroupNotFoundError(f"subscription group not exist, {header.group} {HELP_TEXT}")
         if not self._settings.broker.is_writable:

@@ -37,7 +37,7 @@ from thermocline.broker.pulls import ColdPullLimits, Wanted
 from thermocline.broker.sends import FlushedAnswers
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters
+from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, QuotaTable
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.pop_store import Claim, PopStore, Take
 from thermocline.remoting.command import RemotingCommand
@@ -86,6 +86,7 @@ class PopProcessor:
         polling: PopPolling,
         answers: FlushedAnswers,
         limits: ColdPullLimits,
+        quotas: QuotaTable,
     ) -> None:
         self._settings = settings
         self._offsets = offsets
@@ -99,6 +100,7 @@ class PopProcessor:
         self._polling = polling
         self._answers = answers
         self._limits = limits
+        self._quotas = quotas
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -117,6 +119,11 @@ class PopProcessor:
                 code=ResponseCode.POLLING_TIMEOUT,
                 remark=f"the broker[{self._store_host[0]}] pop message is timeout too much",
             )
+        quotas = self._quotas.current()
+        if quotas is not None:
+            header, address = request.header, connection.remote_host_bytes
+            quotas.check_read(header.topic, header.consumer_group, address)
+            quotas.took(header.topic, header.consumer_group, address, requests=1, size_bytes=0)
         try:
             wanted = self._admission.admit(request.header, remote_address=connection.remote_address)
         except CompileNeeded as needed:
@@ -245,6 +252,11 @@ class PopProcessor:
         except BrokerBusyError as error:
             logger.warning("POP refused group=%s: %s", header.consumer_group, error)
             return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
+        quotas = self._quotas.current()
+        if quotas is not None:
+            size_bytes = sum(queue.answer.size_bytes for queue in harvest.found)
+            address = request.connection.remote_host_bytes
+            quotas.took(header.topic, header.consumer_group, address, requests=0, size_bytes=size_bytes)
         stats = self._stats
         for queue in harvest.found:
             stats.add_get(queue.topic, header.consumer_group, len(queue.offsets), queue.answer.size_bytes)
@@ -281,6 +293,7 @@ class PopProcessor:
     def _claim_in_order(self, request: PopRequest, harvest: PopHarvest) -> tuple[Claim, str]:
         pops, header = self._pops, request.header
         group = header.consumer_group
+        pops.check_order_room(group, [(queue.topic, queue.queue_id) for queue in harvest.found])
         pop_time_ms = self._clock()
         end_offset = LOG_START
         counts: list[str] = []

@@ -9,17 +9,25 @@ import pytest
 
 from thermocline.broker.pops.pop_polling import Parking, Place, PopPolling
 from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.remoting.connections import LimitCounts
 from thermocline.store.queues.consume_queue import ConsumeQueue
 
 NOW = 10_000
 ANY = Place("T", "G", -1)
 
 
+class Peer:
+    remote_address = "10.0.0.1:5"
+
+
+PEER: Any = Peer()
+
+
 class Waiter:
     """Answers on request; records each call."""
 
     def __init__(self, connection: Any = None, *, answers: bool = True) -> None:
-        self.connection = connection
+        self.connection = connection or PEER
         self.answers = answers
         self.asked = 0
         self.is_over = False
@@ -33,7 +41,9 @@ class Waiter:
 
 
 class Parts:
-    def __init__(self, *, newest_first: bool = False, place_max: int = 10, total_max: int = 100) -> None:
+    def __init__(
+        self, *, newest_first: bool = False, place_max: int = 10, total_max: int = 100, connection_max: int = 1_000
+    ) -> None:
         self.now_ms = NOW
         self.long_polling = LongPolling()
         self._soon: list[Callable[[], None]] = []
@@ -43,6 +53,8 @@ class Parts:
             call_soon=lambda call: self._soon.append(call),
             place_max=lambda: place_max,
             total_max=lambda: total_max,
+            connection_max=lambda: connection_max,
+            limits=LimitCounts(),
             newest_first=newest_first,
         )
 

@@ -5,6 +5,8 @@ Covers `broker/sends/send_targets.py`.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -91,9 +93,49 @@ async def test_many_deadlines_at_once_come_in_slices(case: DataBroker) -> None:
     assert len(polling) == 0
 
 
+async def test_many_waiters_of_a_queue_are_asked_in_slices(case: DataBroker) -> None:
+    """A message wakes thousands; the loop serves others in between, and waiters of another queue do not wait for them.
+    Those that do not want it are asked again for the next message, in turn, and none is left out."""
+    polling = LongPolling()
+    connection = Wire(case.dispatcher).connection
+    crowd = [Sleeper(connection) for _ in range(3 * SLICE_MAX + 5)]
+    for sleeper in crowd:
+        polling.park("T", 0, sleeper, deadline_ms=60_000)
+    other = Sleeper(connection)
+    polling.park("T", 1, other, deadline_ms=60_000)
+    queue, quiet_queue = case.store.queues.find_or_create("T", 0), case.store.queues.find_or_create("T", 1)
+
+    def asked() -> int:
+        return sum(sleeper.looks for sleeper in crowd)
+
+    polling.arrived([queue])
+    looks = [asked()]
+    polling.arrived([quiet_queue])
+    while asked() < len(crowd):
+        await asyncio.sleep(0)
+        looks.append(asked())
+        assert other.looks or len(looks) <= 3
+    steps = [later - earlier for earlier, later in itertools.pairwise(looks)]
+    assert looks[0] == SLICE_MAX
+    assert max(steps) <= SLICE_MAX
+    assert other.looks == 1
+    assert {sleeper.looks for sleeper in crowd} == {1}
+    for sleeper in crowd[::2]:
+        sleeper.is_satisfied = True
+    polling.arrived([queue])
+    await asyncio.sleep(0)
+    polling.arrived([queue])  # before all were asked for the last one
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(polling) == len(crowd[1::2]) + 1
+    assert min(sleeper.looks for sleeper in crowd[1::2]) >= 2
+    polling.forget(connection)
+    assert (len(polling), polling._by_queue, polling._by_connection) == (0, {}, {})
+
+
 async def test_bounds(case: DataBroker) -> None:
     """Beyond them a pull is not parked, so it is answered at once."""
-    polling = LongPolling(waiters_max=3, connection_waiters_max=2)
+    polling = LongPolling(waiters_max=lambda: 3, connection_waiters_max=lambda: 2)
     first, second = Wire(case.dispatcher).connection, Wire(case.dispatcher).connection
     assert polling.park("T", 0, Sleeper(first), deadline_ms=1_000)
     assert polling.park("T", 0, Sleeper(first), deadline_ms=1_000)

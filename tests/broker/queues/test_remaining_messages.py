@@ -88,6 +88,8 @@ async def metric(broker: ControlBroker) -> int | None:
         committed_offset=lambda: None,
         is_fenced=lambda: False,
         dropped=lambda: (),
+        limits=parts.base.limits,
+        quotas=parts.tables.quotas,
     )
     lines = (await page.text()).decode().splitlines()
     found = [line for line in lines if line.startswith("thermocline_consumer_lag_messages{")]

@@ -5,17 +5,21 @@ from typing import Any
 
 import pytest
 
+from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.tables.client_registry import ClientRegistry
 from thermocline.remoting.bodies import ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.language_code import LanguageCode
 
 
 class Peer:
     """Stands in for a connection: the registry only sends, closes and names it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, host: str = "127.0.0.1") -> None:
         self.remote_address = name
+        self.remote_host = host, 1
         self.sent: list[RemotingCommand] = []
         self.is_closed = False
 
@@ -31,12 +35,16 @@ class Setup:
         self.now_ms = 1_000_000
         self.soon: list[Callable[[], None]] = []
         self.is_notifying = True
+        self.config = BrokerConfig()
+        self.limits = LimitCounts()
         self.wanted: list[tuple[str, dict[str, int]]] = []
         self.registry = ClientRegistry(
             clock=lambda: self.now_ms,
             call_soon=self.soon.append,
             is_notifying=lambda: self.is_notifying,
             group_wants=self.note,
+            config=lambda: self.config,
+            limits=self.limits,
         )
 
     def note(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
@@ -53,10 +61,10 @@ class Setup:
             data, connection, client_id=peer.remote_address, language=LanguageCode.JAVA, version=513, **more
         )
 
-    def produce(self, group: str, peer: Peer) -> None:
+    def produce(self, group: str, peer: Peer, client_id: str | None = None) -> None:
         connection: Any = peer
         self.registry.register_producer(
-            group, connection, client_id=peer.remote_address, language=LanguageCode.GO, version=513
+            group, connection, client_id=client_id or peer.remote_address, language=LanguageCode.GO, version=513
         )
 
     def leave(self, peer: Peer) -> None:
@@ -218,3 +226,80 @@ def test_fingerprints_are_compared(setup: Setup) -> None:
     assert not setup.registry.is_fingerprint_changed("G", 5)
     assert not setup.registry.is_fingerprint_changed("G", 5)
     assert setup.registry.is_fingerprint_changed("G", 6)
+
+
+# -- bounds
+
+
+def totals(setup: Setup) -> tuple[int, int]:
+    usage = setup.registry._usage
+    return usage.groups.total, usage.subscriptions.total
+
+
+def test_groups_of_a_connection_an_address_and_all(setup: Setup) -> None:
+    setup.config = BrokerConfig(connection_groups_max=2, address_groups_max=3, groups_joined_max=4)
+    first, second, other = Peer("a"), Peer("b"), Peer("c", "10.0.0.9")
+    setup.join("A", first)
+    setup.produce("B", first, "id")
+    with pytest.raises(BrokerBusyError, match="clientGroupsPerConnectionMax"):
+        setup.join("C", first)
+    setup.join("A", first)  # heartbeats of what it has joined go on
+    setup.join("C", second)
+    with pytest.raises(BrokerBusyError, match="clientGroupsPerAddressMax"):
+        setup.produce("D", second, "id")
+    setup.join("D", other)
+    with pytest.raises(BrokerBusyError, match="clientGroupsMax"):
+        setup.join("E", other)
+    assert setup.limits.totals == {
+        "clientGroupsPerConnectionMax": 1,
+        "clientGroupsPerAddressMax": 1,
+        "clientGroupsMax": 1,
+    }
+    assert setup.registry.consumer_group("E") is None
+    setup.leave(first)
+    setup.join("E", other)
+    for peer in (second, other):
+        setup.leave(peer)
+    assert totals(setup) == (0, 0)
+
+
+def test_subscriptions_are_counted_by_their_length_at_the_member_that_brought_them(setup: Setup) -> None:
+    setup.config = BrokerConfig(connection_subscriptions_max=10, address_subscriptions_max=15, subscriptions_max=20)
+    first, second, other = Peer("a"), Peer("b"), Peer("c", "10.0.0.9")
+    setup.join("A", first, *(f"T{number}" for number in range(10)))
+    with pytest.raises(BrokerBusyError, match="clientSubscriptionsPerConnectionMax"):
+        setup.join("B", first, "T")
+    assert setup.registry.consumer_group("B") is None
+    setup.join("A", second, *(f"T{number}" for number in range(5)))
+    assert totals(setup) == (2, 5)
+    setup.join("B", first, "T" * 255 * 9)
+    assert totals(setup) == (3, 5 + 9)
+    with pytest.raises(BrokerBusyError, match="clientSubscriptionsPerAddressMax"):
+        setup.join("C", second, "T", "U")
+    setup.join("C", other, *(f"T{number}" for number in range(6)))
+    with pytest.raises(BrokerBusyError, match="clientSubscriptionsMax"):
+        setup.join("D", other, "T")
+    setup.leave(second)  # A has another member, at which its subscriptions count from now on
+    setup.join("E", first)
+    with pytest.raises(BrokerBusyError, match="clientSubscriptionsPerConnectionMax"):
+        setup.join("E", first, "T")
+    for peer in (first, other):
+        setup.leave(peer)
+    assert totals(setup) == (0, 0)
+    assert not setup.registry._usage.subscriptions.by_connection
+    assert not setup.registry._usage.groups.by_address
+
+
+def test_a_connection_has_one_client_id_in_a_group(setup: Setup) -> None:
+    """A client that calls itself something else with each heartbeat leaves one id behind, and none when it goes."""
+    peer = Peer("a")
+    for number in range(100):
+        setup.produce("P", peer, f"id{number}")
+    setup.produce("Q", peer, "id99")
+    assert setup.registry.producer_connection("id98") is None
+    assert setup.registry.producer_connection("id99") is peer  # type: ignore[comparison-overlap]
+    connection: Any = peer
+    setup.registry.unregister_producer("P", connection)
+    assert setup.registry.producer_connection("id99") is peer  # type: ignore[comparison-overlap]
+    setup.leave(peer)
+    assert setup.registry._producer_connections == setup.registry._producer_id_groups == {}

@@ -5,6 +5,7 @@ import pytest
 from tests.clock import Clock
 from thermocline.broker.tables.queue_locks import QueueLocks
 from thermocline.remoting.bodies import MessageQueue
+from thermocline.remoting.connections import LimitCounts
 
 
 @pytest.fixture
@@ -14,7 +15,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def locks(clock: Clock) -> QueueLocks:
-    return QueueLocks(live_ms=60_000, clock=clock)
+    return QueueLocks(live_ms=60_000, clock=clock, address_max=lambda: 4, total_max=lambda: 6, limits=LimitCounts())
 
 
 def queue(queue_id: int) -> MessageQueue:
@@ -57,3 +58,18 @@ def test_expired_locks_leave_nothing_behind(locks: QueueLocks, clock: Clock) -> 
     locks.expire()
     assert locks.lock("H", [queue(1)], "two") == []
     assert locks.lock("G", [], "two") == []
+
+
+def test_bounds_of_an_address_and_of_all(locks: QueueLocks, clock: Clock) -> None:
+    """Beyond them queues are left out of the answer; locks that end, and those that are given up, make room."""
+    first = [queue(number) for number in range(6)]
+    assert locks.lock("G", first, "one", "10.0.0.1") == first[:4]
+    assert locks.lock("G", first, "one", "10.0.0.1") == first[:4], "to renew takes no room"
+    second = [queue(number) for number in range(10, 15)]
+    assert locks.lock("G", second, "two", "2001:db8::1") == second[:2], "six in all"
+    locks.unlock("G", first[:1], "one")
+    assert locks.lock("G", second, "two", "2001:db8::2") == second[:3], "one network, one address"
+    clock.now_ms = 60_001
+    locks.expire()
+    assert len(locks) == 0
+    assert locks.lock("G", first, "two", "10.0.0.1") == first[:4]

@@ -283,6 +283,23 @@ async def test_too_much_in_flight_is_polling_full(broker: DataBroker) -> None:
     assert client.pop_answer(maxMsgNums=1).code == 209
 
 
+async def test_too_many_queues_popped_in_order_are_polling_full(broker: DataBroker) -> None:
+    """A group that has the queue goes on; nothing is claimed by a POP that is refused."""
+    store = broker.parts.pops.store
+    store.pending_max = 1
+    client = PopClient(broker)
+    client.send(b"a", b"b")
+    ordered = {"maxMsgNums": 1, "order": True, "queueId": 0}
+    assert len(client.pop(**ordered)) == 1
+    assert len(store.orders) == 1
+    assert client.pop_answer(consumerGroup="other", **ordered).code == 209
+    assert len(store.orders) == 1
+    store.pending_max = 2
+    assert len(client.pop(consumerGroup="other", **ordered)) == 1
+    store.orders.remove(TOPIC, "other", 0)
+    assert len(store.orders) == 1
+
+
 async def test_a_store_that_refuses_is_an_answer(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a")

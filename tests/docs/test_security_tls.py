@@ -1,4 +1,4 @@
-"""docs/security.md takes a new user from nothing to TLS: its commands are run as printed, one after the other."""
+"""The section "TLS" of docs/security.md takes a new user from nothing to TLS: its commands are run as printed, one after the other."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ def addresses(directory: Path) -> Iterator[dict[str, str]]:
     found: dict[str, str] = {}
     try:
         for block in code_blocks(PAGE, "sh"):
+            if "TLS" not in block.headings:
+                continue
             text = block.text
             for printed, address in found.items():
                 text = text.replace(printed, address)

@@ -1,0 +1,100 @@
+"""docs/security.md names every limit, with its default; each is a setting, or has a reason why it is none."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+
+from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
+from thermocline.broker.process.loop_turns import JOBS_MAX
+from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
+from thermocline.broker.sends.acknowledgements import UNFLUSHED_BYTES_MAX
+from thermocline.broker.settings import SETTINGS, BrokerConfig
+from thermocline.broker.settings.limit_settings import LimitSettings
+from thermocline.broker.tables.consumer_filter_table import DEAD_CHARS_MAX, DEAD_COUNT_MAX
+from thermocline.broker.tables.message_filters import WAITING_MAX
+from thermocline.filters.compiled_filter_cache import CompiledFilterCache
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.remoting.connections import ConnectionLimits
+from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
+
+
+def _defaults(made: type, *names: str) -> tuple[int, ...]:
+    parameters = inspect.signature(made).parameters
+    return tuple(parameters[name].default for name in names)
+
+
+PAGE = DOCS / "security.md"
+OFFICIAL = {"popPollingSize", "maxPopPollingSize"}
+"""Limits that Apache RocketMQ has."""
+NOT_COUNTED = {"statsKeysMax", "quotas"}
+"""The first refuses nothing, the second has a count of its own."""
+COUNTED = re.compile(
+    r'\.refused\(\s*"(\w+)"|_refuse\(\w+, "(\w+)"\)|_refused\("(\w+)"|_limit(?: =|=) "(\w+)"|^ +limit = "(\w+)"'
+    r'|\("(\w+Max)", config\.|^[A-Z_]+ = "(server\w+)"|  (?:address|minute|total)_limit="(\w+)"',
+    re.MULTILINE,
+)
+
+BOUNDS = {
+    "pulls from the cold tier under way": (COLD_PULLS_MAX, COLD_PULLS_CONNECTION_MAX),
+    "searches by properties, and expressions, that wait for their turn": (JOBS_MAX,),
+    "expressions that wait to be compiled": (WAITING_MAX,),
+    "compiled expressions that are kept": _defaults(CompiledFilterCache, "count_max", "chars_max"),
+    "expressions of groups that are offline": (DEAD_COUNT_MAX, DEAD_CHARS_MAX),
+    "bytes that wait for the flush, with `SYNC_FLUSH`": (UNFLUSHED_BYTES_MAX,),
+    "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
+}
+"""Bounds without a setting."""
+
+
+def limit_rows() -> dict[str, TableRow]:
+    rows = [row for row in table_rows(PAGE) if "Limits" in row.headings and "limit" in row.cells]
+    named = {code(row.cells["limit"]): row for row in rows}
+    assert len(named) == len(rows), "a limit has two rows"
+    return named
+
+
+def counted_in_code() -> set[str]:
+    """The names under which code counts refusals."""
+    files = [path for top in ("broker", "namesrv", "remoting") for path in (ROOT / top).rglob("*.py")]
+    found = (match.groups() for path in files for match in COUNTED.finditer(path.read_text()))
+    return {name for groups in found for name in groups if name}
+
+
+def test_the_table_has_every_limit_and_no_other() -> None:
+    broker = {item.metadata["name"] for item in fields(LimitSettings)}
+    name_server = {
+        item.metadata["name"]
+        for item in fields(NameServerConfig)
+        if item.metadata["name"].endswith("Max") or item.metadata["name"] == "serverFrameTimeoutMillis"
+    }
+    assert limit_rows().keys() == (broker - NOT_COUNTED) | name_server | OFFICIAL | {CONNECTIONS_MAX}
+
+
+def test_every_limit_of_the_table_is_counted_by_its_name() -> None:
+    assert counted_in_code() == limit_rows().keys() - {CONNECTIONS_MAX}
+
+
+def test_defaults_are_those_of_the_code() -> None:
+    ours = {item.metadata["name"]: getattr(NameServerConfig(), item.name) for item in fields(NameServerConfig)}
+    ours |= {item.metadata["name"]: getattr(BrokerConfig(), item.name) for item in fields(BrokerConfig)}
+    for name, row in limit_rows().items():
+        if name != CONNECTIONS_MAX:
+            assert code(row.cells["default"]) == str(ours[name]), name
+            assert all(row.cells.values()), name
+
+
+def test_limits_by_the_same_name_have_the_same_default_in_both_daemons() -> None:
+    name_server = {item.metadata["name"]: getattr(NameServerConfig(), item.name) for item in fields(NameServerConfig)}
+    for item in fields(LimitSettings):
+        name = item.metadata["name"]
+        if name in name_server:
+            assert name_server[name] == getattr(BrokerConfig(), item.name)
+        assert name in SETTINGS
+
+
+def test_bounds_without_a_setting_are_those_of_the_code() -> None:
+    rows = [row for row in table_rows(PAGE) if "bound" in row.cells]
+    shown = {row.cells["bound"]: tuple(map(int, re.findall(r"`(\d+)`", row.cells["most"]))) for row in rows}
+    assert shown == BOUNDS
