@@ -87,7 +87,8 @@ class RemotingServer:
         """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
         `user`: whose processes may connect to a unix socket.
 
-        `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back. `gate`: decides about TCP connections.
+        `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back.
+        `gate`: decides about TCP connections.
         """
         self._gate = gate
         self._handler = handler

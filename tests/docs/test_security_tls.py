@@ -1,4 +1,4 @@
-"""The section "TLS" of docs/security.md takes a new user from nothing to TLS: its commands are run as printed, one after the other."""
+"""The section "TLS" of docs/security.md takes a new user from nothing to TLS: its commands are run as printed, in order."""
 
 from __future__ import annotations
 
