@@ -70,7 +70,7 @@ class NameServer:
             changes=self._state_files[1],
             limits=self.limits,
         )
-        self._gate = TlsGate(config.tls)
+        self._gate = TlsGate(config.tls, self.limits)
         self._server = RemotingServer(
             Dispatcher([self._processor], on_closed=[self.registry.connection_closed]),
             idle_timeout_ms=config.server_idle_ms,

@@ -33,7 +33,7 @@ class Listener:
         """
         self._settings = settings
         self._late = LateHandler()
-        self._gate = TlsGate(settings.tls)
+        self._gate = TlsGate(settings.tls, limits)
         self._server = RemotingServer(
             self._late,
             chunk_handler=self._late,

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from thermocline.remoting.connections import RECEIVE_BYTES, Connection
+from thermocline.remoting.connections import RECEIVE_BYTES, Connection, LimitCounts
 from thermocline.remoting.settings import TlsConfig, TlsMode
 from thermocline.remoting.tls.server_context import LOOK_INTERVAL_S, ReloadedContext
 from thermocline.remoting.tls.tls_layer import TlsLayer
@@ -25,14 +25,14 @@ __all__ = ["HANDSHAKE_BYTE", "TlsGate"]
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_BYTE = 0x16
-REFUSED_LINE_INTERVAL_S = 1.0
+TLS_HANDSHAKES_MAX = "tlsHandshakesMax"
 
 
 class TlsGate:
     """See the module. A `Gate` of a RemotingServer."""
 
-    def __init__(self, config: TlsConfig) -> None:
-        """Read the files.
+    def __init__(self, config: TlsConfig, counts: LimitCounts) -> None:
+        """Read the files. `counts`: where refused handshakes are counted.
 
         Raises:
             SettingError: One cannot be read or used.
@@ -43,8 +43,7 @@ class TlsGate:
         self._received: memoryview | None = None
         self._shaking: set[TlsLayer] = set()
         self._look_timer: asyncio.TimerHandle | None = None
-        self._refused_count = 0
-        self._refused_s = float("-inf")
+        self._counts = counts
 
     @property
     def handshakes(self) -> int:
@@ -77,7 +76,9 @@ class TlsGate:
             logger.warning("connection refused, it is TLS and tls.server.mode is disabled remote=%s", remote)
             connection.abort()
         elif len(self._shaking) >= config.handshakes_max:
-            self._refuse(connection)
+            detail = f"connection refused, {len(self._shaking)} handshakes are under way"
+            self._counts.refused(TLS_HANDSHAKES_MAX, address=remote, detail=detail)
+            connection.abort()
         else:
             self._shake(connection, transport, chunk)
         return False
@@ -99,19 +100,6 @@ class TlsGate:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tls-handshake")
         return self._thread
-
-    def _refuse(self, connection: Connection) -> None:
-        """One line for many."""
-        self._refused_count += 1
-        now = connection.loop.time()
-        if now - self._refused_s >= REFUSED_LINE_INTERVAL_S:
-            logger.warning(
-                "TLS connections refused, too many handshakes are under way remote=%s count=%d",
-                connection.remote_address,
-                self._refused_count,
-            )
-            self._refused_count, self._refused_s = 0, now
-        connection.abort()
 
     def _look_soon(self) -> None:
         self._look_timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)

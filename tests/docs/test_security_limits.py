@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import Field, fields
 
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
 from thermocline.broker.process.loop_turns import JOBS_MAX
@@ -18,6 +18,8 @@ from thermocline.filters.compiled_filter_cache import CompiledFilterCache
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.remoting.connections import ConnectionLimits
 from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
+from thermocline.remoting.settings import TlsConfig
+from thermocline.remoting.tls.tls_gate import TLS_HANDSHAKES_MAX
 
 
 def _defaults(made: type, *names: str) -> tuple[int, ...]:
@@ -32,7 +34,7 @@ NOT_COUNTED = {"statsKeysMax", "quotas"}
 """The first refuses nothing, the second has a count of its own."""
 COUNTED = re.compile(
     r'\.refused\(\s*"(\w+)"|_refuse\(\w+, "(\w+)"\)|_refused\("(\w+)"|_limit(?: =|=) "(\w+)"|^ +limit = "(\w+)"'
-    r'|\("(\w+Max)", config\.|^[A-Z_]+ = "(server\w+)"|  (?:address|minute|total)_limit="(\w+)"',
+    r'|\("(\w+Max)", config\.|^[A-Z_]+ = "(server\w+|tls\w+Max)"|  (?:address|minute|total)_limit="(\w+)"',
     re.MULTILINE,
 )
 
@@ -46,6 +48,11 @@ BOUNDS = {
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
 }
 """Bounds without a setting."""
+
+
+def named_fields(config: type) -> list[Field[object]]:
+    """The settings of a class; what has settings of its own has no name."""
+    return [item for item in fields(config) if "name" in item.metadata]
 
 
 def limit_rows() -> dict[str, TableRow]:
@@ -66,10 +73,13 @@ def test_the_table_has_every_limit_and_no_other() -> None:
     broker = {item.metadata["name"] for item in fields(LimitSettings)}
     name_server = {
         item.metadata["name"]
-        for item in fields(NameServerConfig)
+        for item in named_fields(NameServerConfig)
         if item.metadata["name"].endswith("Max") or item.metadata["name"] == "serverFrameTimeoutMillis"
     }
-    assert limit_rows().keys() == (broker - NOT_COUNTED) | name_server | OFFICIAL | {CONNECTIONS_MAX}
+    assert limit_rows().keys() == (broker - NOT_COUNTED) | name_server | OFFICIAL | {
+        CONNECTIONS_MAX,
+        TLS_HANDSHAKES_MAX,
+    }
 
 
 def test_every_limit_of_the_table_is_counted_by_its_name() -> None:
@@ -77,8 +87,9 @@ def test_every_limit_of_the_table_is_counted_by_its_name() -> None:
 
 
 def test_defaults_are_those_of_the_code() -> None:
-    ours = {item.metadata["name"]: getattr(NameServerConfig(), item.name) for item in fields(NameServerConfig)}
+    ours = {item.metadata["name"]: getattr(NameServerConfig(), item.name) for item in named_fields(NameServerConfig)}
     ours |= {item.metadata["name"]: getattr(BrokerConfig(), item.name) for item in fields(BrokerConfig)}
+    ours[TLS_HANDSHAKES_MAX] = TlsConfig().handshakes_max
     for name, row in limit_rows().items():
         if name != CONNECTIONS_MAX:
             assert code(row.cells["default"]) == str(ours[name]), name
@@ -86,7 +97,9 @@ def test_defaults_are_those_of_the_code() -> None:
 
 
 def test_limits_by_the_same_name_have_the_same_default_in_both_daemons() -> None:
-    name_server = {item.metadata["name"]: getattr(NameServerConfig(), item.name) for item in fields(NameServerConfig)}
+    name_server = {
+        item.metadata["name"]: getattr(NameServerConfig(), item.name) for item in named_fields(NameServerConfig)
+    }
     for item in fields(LimitSettings):
         name = item.metadata["name"]
         if name in name_server:

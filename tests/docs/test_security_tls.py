@@ -1,4 +1,4 @@
-"""The section "TLS" of docs/security.md takes a new user from nothing to TLS: its commands are run as printed, in order."""
+"""The section "TLS" of docs/security.md: its commands are run as printed, in their order, and lead to a TLS cluster."""
 
 from __future__ import annotations
 

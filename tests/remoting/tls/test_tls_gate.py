@@ -251,7 +251,7 @@ async def test_too_many_handshakes_are_refused_with_a_line_for_many(
         with caplog.at_level(logging.WARNING):
             for _ in range(5):
                 await refused(serving, certificates.client())
-        assert caplog.text.count("TLS connections refused, too many handshakes") == 1
+        assert caplog.text.count("limit reached limit=tlsHandshakesMax") == 1
         await echo(await serving.connect(None))
         stalled[0][1].close()
         await until(lambda: serving.gate.handshakes == 2)

@@ -13,6 +13,7 @@ from tests.certificates import Authority
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.connection import Connection, ConnectionLimits
+from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.settings.tls_config import TlsConfig
 from thermocline.remoting.tls.client_context import ClientTls
@@ -78,7 +79,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def served(config: TlsConfig, *, limits: ConnectionLimits | None = None) -> AsyncIterator[Served]:
     """Serve until the block ends."""
-    gate, handler = TlsGate(config), Handler()
+    gate, handler = TlsGate(config, LimitCounts()), Handler()
     server = RemotingServer(handler, gate=gate, limits=limits)
     address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
     gate.open()
