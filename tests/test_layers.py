@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 PRODUCT = (
-    *("broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "remoting", "spark"),
+    *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "remoting", "spark"),
     *("store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
 )
 """Folders of the project that are installed."""
@@ -63,6 +63,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "timers": edges(CODEC, "remoting.bodies store.files store.log store.queues store"),
     "transactions": edges(CODEC, "store.log store.queues store"),
     "pop": edges(CODEC, "store.state store.log store.queues store"),
+    # -- users and what they may do: no I/O, no socket
+    "auth": edges(CODEC, "remoting.bodies remoting.headers"),
     # -- the cold tier, lower folders first: no folder imports one below it here
     "tiered": edges(),
     "tiered.objects": edges(CODEC, "store.files"),
