@@ -10,6 +10,8 @@ import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
+import java.lang.reflect.Field;
+import java.lang.reflect.Modifier;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -37,7 +39,10 @@ import org.apache.rocketmq.auth.authorization.provider.AuthorizationMetadataProv
 import org.apache.rocketmq.auth.config.AuthConfig;
 import org.apache.rocketmq.broker.auth.converter.AclConverter;
 import org.apache.rocketmq.common.action.Action;
+import org.apache.rocketmq.common.resource.RocketMQResource;
+import org.apache.rocketmq.remoting.CommandCustomHeader;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.remoting.protocol.RequestHeaderRegistry;
 import org.apache.rocketmq.remoting.protocol.body.AclInfo;
 
 /**
@@ -59,6 +64,7 @@ public final class Access {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         BufferedWriter output = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
         System.setOut(System.err); // the software's logging writes to it
+        RequestHeaderRegistry.getInstance().initialize();
         AuthConfig config = new AuthConfig();
         config.setConfigName("compared");
         config.setClusterName(CLUSTER);
@@ -114,9 +120,11 @@ public final class Access {
 
     private static Object rights(DefaultAuthorizationContextBuilder builder, JSONObject question) {
         JSONObject answer = new JSONObject();
+        RemotingCommand command = command(question);
+        fillOtherFields(command);
         try {
             JSONArray needed = new JSONArray();
-            for (DefaultAuthorizationContext context : builder.build(channel(), command(question))) {
+            for (DefaultAuthorizationContext context : builder.build(channel(), command)) {
                 JSONObject right = new JSONObject();
                 right.put("resource", context.getResource().getResourceKey());
                 right.put("actions",
@@ -151,6 +159,20 @@ public final class Access {
             command.setBody(Base64.getDecoder().decode(body));
         }
         return command;
+    }
+
+    /** Gives the fields of a header that name no resource a value: the header class wants them. */
+    private static void fillOtherFields(RemotingCommand command) {
+        Class<? extends CommandCustomHeader> type =
+            RequestHeaderRegistry.getInstance().getRequestHeader(command.getCode());
+        for (Class<?> each = type; each != null && each != Object.class; each = each.getSuperclass()) {
+            for (Field field : each.getDeclaredFields()) {
+                if (field.getAnnotation(RocketMQResource.class) == null && !Modifier.isStatic(field.getModifiers())) {
+                    boolean isFlag = field.getType() == Boolean.class || field.getType() == boolean.class;
+                    command.getExtFields().putIfAbsent(field.getName(), isFlag ? "true" : "1");
+                }
+            }
+        }
     }
 
     private static ChannelHandlerContext channel() {
