@@ -5,7 +5,8 @@
 
 A field that is missing names every resource of its type, for which only `Topic:*` or `*` counts, unless the need says
 otherwise. A retry topic counts as its group, also that of a group and topic, by which POP delivers again
-(`%RETRY%group_topic`, `%RETRY%group+topic`): of the group that the request names. Which code has which rule: rights_table.py.
+(`%RETRY%group_topic`, `%RETRY%group+topic`): of the group that the request names. Which code has which rule:
+rights_table.py.
 """
 
 from __future__ import annotations
@@ -107,9 +108,7 @@ class Rule:
         Raises:
             InvalidRequestError: The body, which names the resources, cannot be read.
         """
-        return tuple(
-            dict.fromkeys(right for need in self.needs for right in need.rights(command, cluster_name))
-        )
+        return tuple(dict.fromkeys(right for need in self.needs for right in need.rights(command, cluster_name)))
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.needs)) if self.needs else "any user"

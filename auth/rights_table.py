@@ -1,8 +1,8 @@
 """Rights table: the rule of every request code that a broker or a NameServer serves.
 
-A code without a rule is refused (access_control.py). docs/security.md shows the table; tests compare it with what broker
-and NameServer serve, and with what RocketMQ's own classes ask for: tests/interop/test_official_rights.py names each
-difference and why.
+A code without a rule is refused (access_control.py). docs/security.md shows the table; tests compare it with what
+broker and NameServer serve, and with what RocketMQ's own classes ask for: tests/interop/test_official_rights.py names
+each difference and why.
 Source: the annotations RocketMQAction and RocketMQResource of request headers, and
 auth/authorization/builder/DefaultAuthorizationContextBuilder.java, Apache RocketMQ 5.5.
 """
@@ -47,9 +47,7 @@ def _every_group(*actions: Action) -> Rule:
     return Rule((Need(type=ResourceType.GROUP, actions=actions),))
 
 
-def _in_body(
-    kind: ResourceType, *actions: Action, what: str, names: Names, missing: Missing = Missing.EVERY
-) -> Need:
+def _in_body(kind: ResourceType, *actions: Action, what: str, names: Names, missing: Missing = Missing.EVERY) -> Need:
     return Need(type=kind, actions=actions, field=what, names=names, missing=missing)
 
 
@@ -137,9 +135,7 @@ def _handed_off_topics(command: RemotingCommand) -> Iterable[str]:
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 _ANY_USER = Rule(())
 _CONSUME = _rule(_group(SUB), _topic(SUB))
-_POP = _rule(
-    _group(SUB), Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup")
-)
+_POP = _rule(_group(SUB), Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup"))
 
 MESSAGES: Mapping[int, Rule] = {
     RequestCode.SEND_MESSAGE: _rule(_topic(PUB)),
@@ -206,9 +202,7 @@ CLIENTS: Mapping[int, Rule] = {
 
 TOPICS_AND_GROUPS: Mapping[int, Rule] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _rule(_topic(CREATE)),
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _rule(
-        _in_body(_TOPIC, CREATE, what="topicName", names=_made_topics)
-    ),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _rule(_in_body(_TOPIC, CREATE, what="topicName", names=_made_topics)),
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _rule(_topic(CREATE)),
     RequestCode.DELETE_TOPIC_IN_BROKER: _rule(_topic(DELETE)),
     RequestCode.GET_TOPIC_CONFIG: _rule(_topic(GET)),
@@ -234,9 +228,7 @@ TOPICS_AND_GROUPS: Mapping[int, Rule] = {
         _group(GET, field="compareGroup", missing=Missing.NOTHING),
         _topic(GET),
     ),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _rule(
-        _in_body(_GROUP, UPDATE, what="consumerGroup", names=_mode_group)
-    ),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _rule(_in_body(_GROUP, UPDATE, what="consumerGroup", names=_mode_group)),
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _cluster(GET),
     RequestCode.GET_TOPIC_STATS_INFO: _rule(_topic(GET)),
     RequestCode.GET_CONSUME_STATS: _rule(

@@ -283,4 +283,6 @@ def _prepare(arguments: BrokerArguments) -> None:
 def _settings(loaded: LoadedSettings) -> BrokerSettings:
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
-    return BrokerSettings(broker=loaded.broker, store=loaded.store, tier=loaded.tier, clock=wall_clock_ms)
+    return BrokerSettings(
+        broker=loaded.broker, store=loaded.store, tier=loaded.tier, auth=loaded.auth, clock=wall_clock_ms
+    )

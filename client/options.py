@@ -14,6 +14,7 @@ from typing import Any
 
 from thermocline.remoting.clients import NameServerSource, split_addresses
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.request_signature import Credentials
 
 __all__ = ["ClientOptions", "ZonedOptions", "name_server_addresses", "option_values"]
 
@@ -42,6 +43,8 @@ class ClientOptions:
     """How often the routes of the topics in use are fetched again, and the NameServers' addresses."""
     heartbeat_broker_interval_ms: int = 30_000
     """How often every broker hears from this client."""
+    credentials: Credentials | None = None
+    """The user that signs every request, for a cluster with access control: see `credentials.py`."""
 
     def __post_init__(self) -> None:
         name_server_addresses(self.namesrv)

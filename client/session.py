@@ -82,6 +82,7 @@ class ClientSession:
             chunk_handler=chunk_handler,
             connect_timeout_ms=options.connect_timeout_ms,
             on_closed=owner.connection_closed,
+            credentials=options.credentials,
         )
         self.name_servers = NameServers(
             NameServerSource.parse(name_server_addresses(options.namesrv)),

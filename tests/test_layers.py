@@ -154,10 +154,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.settings.official_settings": edges(CODEC),
     "broker.settings": edges(
         CODEC,
-        "remoting.bodies remoting.clients store.config",
+        "auth remoting.bodies remoting.clients store.config",
         "broker.settings.official_settings broker.state_files",
         "tiered.budgets.tier_config tiered.objects.masked_urls",
     ),
+    "broker.access": edges(CODEC, "auth remoting.connections"),
     "broker.cold": edges(CODEC, "store.queues", "tiered.catalog tiered.ledger tiered.segments"),
     "broker.metrics": edges("broker.cold"),
     "broker.helpers": edges(
@@ -276,8 +277,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "remoting.connections store.files store.config store.queues store",
-        "pop timers transactions",
+        "auth remoting.connections store.files store.config store.queues store",
+        "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
@@ -291,7 +292,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.objects.masked_urls tiered.stores.object_store_url",
     ),
     # -- the NameServer
-    "namesrv": edges(CODEC, "remoting.bodies remoting.headers remoting.connections"),
+    "namesrv": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections"),
     # -- the SDK: `remoting` alone
     "client": edges(
         CODEC,

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from thermocline.broker.access import ChunkGuard
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.cluster import Cluster
 from thermocline.broker.assembly.due import DueMessages
@@ -49,8 +50,10 @@ class MessagePath:
         key_index: KeyIndex,
         long_polling: LongPolling,
         near_bytes: int | None = None,
+        guard: ChunkGuard | None = None,
     ) -> None:
-        """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say."""
+        """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say. `guard`: access
+        control, if it is on."""
         settings, store = base.settings, base.store
         acknowledgements = Acknowledgements(
             store,
@@ -84,6 +87,7 @@ class MessagePath:
             long_polling=long_polling,
             unique_ids=unique_ids,
             choose_queue=choose_queue,
+            guard=guard,
         )
         self.processors: tuple[Processor, ...] = (
             sends,

@@ -52,10 +52,12 @@ def make_dispatcher(
     """All of them. `run_retention`: one round of local retention. `report_now`: flush, and tell the tier process.
     `source`: the broker whose cold tier is served, read-only."""
     log, index, fence = parts.base.store.commit_log, helpers.index, tier.fence
+    access = parts.access
     return Dispatcher(
         (
             *messages.processors,
             *pops.processors,
+            *(access.processors if access is not None else ()),
             *table_processors(parts),
             *due_processors(parts),
             *state_processors(
@@ -73,7 +75,13 @@ def make_dispatcher(
                 fenced_by=lambda: fenced_by(fence.later_epoch) if fence.reason else "",
             ),
         ),
-        on_closed=(messages.connection_closed, pops.connection_closed, parts.tables.clients.connection_closed),
+        on_closed=(
+            messages.connection_closed,
+            pops.connection_closed,
+            parts.tables.clients.connection_closed,
+            *((access.guard.connection_closed,) if access is not None else ()),
+        ),
+        guard=access.guard.check if access is not None else None,
         before=() if source is None else (ReadOnlyProcessor(source),),
     )
 

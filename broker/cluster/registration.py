@@ -48,6 +48,7 @@ from thermocline.remoting.headers.namesrv import (
     UnregisterBrokerRequestHeader,
 )
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,10 @@ class Registration:
         config: Callable[[], BrokerConfig],
         advertised_address: str,
         ha_address: str,
+        credentials: Credentials | None = None,
     ) -> None:
+        """`credentials`: of this broker, to sign its requests to NameServers and other brokers."""
+        self.credentials = credentials
         self._topics = topics
         self._static_topics = static_topics
         self._config = config
@@ -371,7 +375,9 @@ class _Link:
 
     async def _connect(self) -> bool:
         try:
-            self._connection = await ClientConnection.open(self.address, on_closed=self._connection_closed)
+            self._connection = await ClientConnection.open(
+                self.address, on_closed=self._connection_closed, credentials=self._registration.credentials
+            )
         except UnavailableError as error:
             self._failed(error)
             return False

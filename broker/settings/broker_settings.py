@@ -1,7 +1,7 @@
 """Broker settings: every setting by its property name, where its value came from, and changing it while running.
 
-Three classes hold the values: BrokerConfig, StoreConfig (local files) and TierConfig (cold tier). Here each of their
-fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
+Four classes hold the values: BrokerConfig, StoreConfig (local files), TierConfig (cold tier) and AuthConfig (access
+control). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
 name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold:
 RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
 
@@ -23,6 +23,7 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
@@ -42,10 +43,11 @@ BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "
 
 HOUR_MS = 3_600_000
 
-SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig]] = {
+SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[AuthConfig]] = {
     "broker": BrokerConfig,
     "store": StoreConfig,
     "tier": TierConfig,
+    "auth": AuthConfig,
 }
 
 
@@ -210,7 +212,7 @@ def _all_settings() -> dict[str, Setting]:
         for item in fields(config_type):
             plain = _TEXTS_BY_TYPE[hints[item.name]]
             parse, show = _STORE_TEXTS.get(item.name, plain)
-            if section == "broker":
+            if section in ("broker", "auth"):
                 name, is_live = item.metadata["name"], bool(item.metadata["live"])
             elif section == "store":
                 name, is_live = _STORE_NAMES.get(item.name) or _camel(item.name), item.name in _STORE_LIVE
@@ -237,6 +239,12 @@ def _field_types(config_type: type) -> dict[str, type]:
 
 SETTINGS: Mapping[str, Setting] = _all_settings()
 """All settings by property name."""
+
+_ACCESS_CONTROL = frozenset(
+    setting.name for setting in SETTINGS.values() if setting.section == "auth" and not setting.is_live
+)
+"""Not to be changed over the wire either: access control is not to be switched off by a request."""
+_SECRETS = tuple(item.metadata["name"] for item in fields(AuthConfig) if item.metadata["is_secret"])
 
 
 # -- values
@@ -272,8 +280,17 @@ class _SettingsFile(msgspec.Struct, rename="camel"):
 class BrokerSettings:
     """The settings of a running broker. Owner: the hot process's event loop."""
 
-    def __init__(self, *, broker: BrokerConfig, store: StoreConfig, tier: TierConfig, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        broker: BrokerConfig,
+        store: StoreConfig,
+        tier: TierConfig,
+        auth: AuthConfig | None = None,
+        clock: Callable[[], int],
+    ) -> None:
         self.broker = broker
+        self.auth = auth or AuthConfig()
         self.store = store
         self.tier = tier
         self.version = VersionCounter(clock)
@@ -291,6 +308,7 @@ class BrokerSettings:
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
         shown[_COLD_URL] = masked_url(shown[_COLD_URL])
+        shown.update({name: MASK for name in _SECRETS if shown[name]})
         return format_config_text({**FIXED, **shown})
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
@@ -301,7 +319,7 @@ class BrokerSettings:
             InvalidParameterError: A value is none, or promises what is not built; nothing changes.
             UnavailableError: The change could not be written; nothing changes.
         """
-        if (BLACK_LIST | self.broker.black_list) & properties.keys():
+        if (BLACK_LIST | _ACCESS_CONTROL | self.broker.black_list) & properties.keys():
             raise PermissionDeniedError("Can not update config in black list.")
         resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
         for name in PLACES_IN_STORE.keys() & properties.keys():

@@ -2,7 +2,7 @@
 
 Configuration file, by its ending:
     broker.conf, *.properties, *.conf    properties text with RocketMQ's names
-    *.toml                               tables [broker], [store], [tier] with field names of the three classes, or
+    *.toml                               tables [broker], [store], [tier], [auth] with field names of the classes, or
                                          property names at the top:
 
         brokerName = "broker-a"
@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, parse_value
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
@@ -49,7 +50,10 @@ ALIASES: Mapping[str, str] = {
     "rocketmq.namesrv.domain.subgroup": "namesrvDomainSubgroup",
 }
 """RocketMQ's JVM properties."""
-ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
+ENVIRONMENT_OTHERS = frozenset(
+    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"}
+    | {f"THERMOCLINE_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN", "CREDENTIALS_FILE")}
+)
 """Variables of the prefix that are no settings."""
 ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
 """Settings of the NameServer, which may run beside the broker."""
@@ -67,11 +71,12 @@ class SettingSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The three configurations, and names that were accepted without effect."""
+    """The four configurations, and names that were accepted without effect."""
 
     broker: BrokerConfig
     store: StoreConfig
     tier: TierConfig
+    auth: AuthConfig
     ignored: tuple[str, ...]
 
 
@@ -145,6 +150,7 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             broker=BrokerConfig(**sections["broker"]),
             store=StoreConfig(**sections["store"]),
             tier=TierConfig(**sections["tier"]),
+            auth=AuthConfig(**sections["auth"]),
             ignored=tuple(ignored),
         )
     except InvalidRequestError as error:

@@ -1,7 +1,7 @@
 """The connecting half of the remoting protocol: one connection, and a set of them by address.
 
 Both belong to one event loop and its thread. Requests that the peer makes of us go to the handler given; without one
-they are answered "not supported".
+they are answered "not supported". With credentials every request is signed.
 Source: NettyRemotingClient.java, Apache RocketMQ 5.3.
 """
 
@@ -28,6 +28,7 @@ from thermocline.remoting.errors import (
     UnavailableError,
     UnsupportedRequestError,
 )
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.socket_address import is_unix_address, parse_address
 
@@ -51,9 +52,10 @@ class RefuseRequests:
 class ClientConnection(Connection):
     """One connection that this side made."""
 
-    __slots__ = ("address",)
+    __slots__ = ("address", "credentials")
 
     address: str
+    credentials: Credentials | None
 
     @classmethod
     async def open(
@@ -67,6 +69,7 @@ class ClientConnection(Connection):
         on_closed: Callable[[Connection], None] | None = None,
         receive_buffer: memoryview | None = None,
         traffic: Traffic | None = None,
+        credentials: Credentials | None = None,
     ) -> ClientConnection:
         """Connect to `host:port` or to the path of a unix socket. Cancelling is safe.
 
@@ -88,6 +91,7 @@ class ClientConnection(Connection):
                 traffic=traffic,
             )
             connection.address = address
+            connection.credentials = credentials
             return connection
 
         try:
@@ -102,6 +106,12 @@ class ClientConnection(Connection):
         except OSError as error:
             raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
         return connection
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a request, signed if there are credentials, without waiting for an answer; or an answer."""
+        if self.credentials is not None and not command.is_response:
+            self.credentials.sign(command)
+        super().send(command)
 
     async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
         """Send a request as soon as the peer takes it, and wait for the answer, whatever its code. Cancelling is safe.
@@ -158,7 +168,9 @@ class RemotingClient:
         limits: ConnectionLimits | None = None,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         on_closed: Callable[[ClientConnection], None] | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
+        self._credentials = credentials
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits
@@ -266,6 +278,7 @@ class RemotingClient:
             on_closed=self._forget,
             receive_buffer=self._receive_buffer,
             traffic=self.traffic,
+            credentials=self._credentials,
         )
         if not connection.is_closed:  # the peer may have closed it while this task was waiting for its turn
             self._connections[address] = connection

@@ -5,6 +5,8 @@
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
+With access control a guard says first how much of the chunk is allowed; the rest is for the dispatcher, too.
+
 `HotServer` is what the RemotingServer is given as chunk handler. `tick` is to be called every TICK_MS; `start` does so
 in a task of its own.
 
@@ -24,6 +26,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from thermocline.broker.processors.messages.pull import (
     BINARY_PULLS,
@@ -70,6 +73,16 @@ assert PREFIX_BYTES == JSON_PREFIX_BYTES
 assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
 
 
+class ChunkGuard(Protocol):
+    """Access control of whole chunks: broker/access/chunk_guard.py."""
+
+    def allowed_bytes(self, connection: Connection, buffer: memoryview) -> int:
+        """How many bytes at the front are whole frames that the fast path may have."""
+
+    def taken(self, connection: Connection, buffer: memoryview, taken_bytes: int) -> None:
+        """The fast path took so many of them."""
+
+
 class HotServer:
     """The fast path of sends and pulls."""
 
@@ -87,8 +100,10 @@ class HotServer:
         long_polling: LongPolling,
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
+        guard: ChunkGuard | None = None,
     ) -> None:
         """On the loop. `choose_queue(count)` gives the queue of a message that names none."""
+        self._guard = guard
         self._settings = settings
         self._store = store
         self._stats = stats
@@ -144,6 +159,17 @@ class HotServer:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
         if connection in self._round:
             self.end_round()
+        guard = self._guard
+        if guard is None:
+            return self._feed_allowed(connection, buffer, is_whole=True)
+        allowed_bytes = guard.allowed_bytes(connection, buffer)
+        is_whole = allowed_bytes == len(buffer)
+        taken_bytes = self._feed_allowed(connection, buffer[:allowed_bytes], is_whole=is_whole)
+        guard.taken(connection, buffer, taken_bytes)
+        return taken_bytes
+
+    def _feed_allowed(self, connection: Connection, buffer: memoryview, *, is_whole: bool) -> int:
+        """`is_whole`: nothing follows in the chunk, which a send that waits for its round would come behind."""
         position = 0
         was_send = False
         while len(buffer) - position > FRAME_HEAD_BYTES + PREFIX_BYTES:
@@ -158,7 +184,7 @@ class HotServer:
             if kind is SEND:
                 if was_send:
                     break  # the fast path has stopped here: the frame is not whole, or not a common one
-                if not position and self._keep_for_round(connection, buffer):
+                if not position and is_whole and self._keep_for_round(connection, buffer):
                     return len(buffer)
                 taken = self._feed_sends(connection, buffer[position:] if position else buffer)
                 was_send = True

@@ -1,0 +1,327 @@
+"""Access control: is a request allowed? Authentication, then authorization.
+
+    signature of the user's key over the request     else refused, unless its code is on authenticationWhitelist
+    a right for each need of the code's rule         else refused, unless its code is on authorizationWhitelist
+
+Rules
+  - A code without a rule is refused, to super users too.
+  - Who proved nothing is no user: a code on authenticationWhitelist that needs a right is served to those who sign.
+  - An unknown user gets the answer of a wrong signature, after the same work: a stranger cannot find out which users
+    exist. (RocketMQ answers "User:... is not found.".) The audit log has the reason.
+  - Decisions are remembered by user, right and address until users or policies change: the next request sees the change.
+    Bound: DECISIONS_MAX; then all are forgotten.
+Owner: one event loop. No I/O.
+Source: auth/authentication/chain/DefaultAuthenticationHandler.java, auth/authorization/strategy/
+AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from thermocline.auth.audit import AuditLog
+from thermocline.auth.auth_config import AuthConfig
+from thermocline.auth.auth_store import AuthSnapshot, AuthStore
+from thermocline.auth.authorization import Verdict, decide, denial_text
+from thermocline.auth.resources import RETRY_PREFIX, Resource, ResourcePattern, ResourceType
+from thermocline.auth.rights import Right
+from thermocline.auth.rights_table import PUB, RULES, SUB
+from thermocline.auth.users import User, UserStatus, subject_of
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError
+from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+_NO_USER_KEY: tuple[None, SigningKey] = (None, SigningKey(b"the key of no user"))
+
+DECISIONS_MAX = 10_000
+
+NO_USER = "username cannot be null."
+BAD_SIGNATURE = "check signature failed."
+UNCLEAR = "Authorization failed. Please verify your access rights and try again."
+
+CHANGES = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        PrivateRequestCode.TTL_SET,
+        PrivateRequestCode.TIER_PURGE,
+        PrivateRequestCode.HAND_OFF_APPLY,
+    }
+)
+"""Codes of administration that change something: always in the audit log."""
+
+
+class AccessControl:
+    """See the module."""
+
+    def __init__(self, store: AuthStore, config: AuthConfig, *, audit: AuditLog, cluster_name: str) -> None:
+        """`cluster_name`: the cluster that requests are about which name none."""
+        self._store = store
+        self._audit = audit
+        self._cluster_name = cluster_name
+        self._is_authorizing = config.authorization_enabled
+        self._unsigned_codes, self._free_codes = config.whitelists()
+        self._keys: dict[str, tuple[User, SigningKey]] = {}
+        self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
+        self._sends: dict[tuple[str, str, str], bool] = {}
+        self._pulls: dict[tuple[str, str, str, str], bool] = {}
+        store.add_listener(self._forget)
+        self._forget()
+
+    @property
+    def audit(self) -> AuditLog:
+        """Where decisions are written."""
+        return self._audit
+
+    @property
+    def snapshot(self) -> AuthSnapshot:
+        """Users and policies as of now; another object after each change."""
+        return self._store.now
+
+    # -- whole requests --------------------------------------------------------------------------------------------
+
+    def check(self, command: RemotingCommand, address: str) -> tuple[User | None, tuple[Right, ...]]:
+        """Pass if the request is allowed; the user that proved to be it, and the rights that were needed.
+
+        Raises:
+            PermissionDeniedError: It is not; the sentence is for the client.
+        """
+        user = self._authenticate(command, address)
+        code = command.code
+        if not self._is_authorizing or code in self._free_codes:
+            self._note(command, user, address, (), ())
+            return user, ()
+        rule = RULES.get(code)
+        if rule is None:
+            raise self._denial(command, user, address, UNCLEAR, "no rule for the request code")
+        try:
+            rights = rule.rights(command, self._cluster_name)
+        except InvalidRequestError as error:
+            raise self._denial(command, user, address, UNCLEAR, "the body cannot be read") from error
+        if user is None:
+            if rights or not rule.needs:
+                raise self._denial(command, None, address, UNCLEAR, "no user")
+            return None, ()
+        verdicts = tuple(self._verdict(user, right, address) for right in rights)
+        for right, verdict in zip(rights, verdicts, strict=True):
+            if not verdict.is_allowed:
+                text = denial_text(
+                    subject=user.subject, resource=right.resource, source_address=address, reason=verdict.reason
+                )
+                raise self._denial(command, user, address, text, verdict.reason, right, verdict)
+        self._note(command, user, address, rights, verdicts)
+        return user, rights
+
+    def proven_user(self, command: RemotingCommand) -> User | None:
+        """The user whose signature the request has; None without a valid one."""
+        return self._find_signer(command.ext_fields or {}, command.body, command.version)[0]
+
+    def is_still_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
+        """Whether what was allowed to a user with this key is allowed now."""
+        if self.snapshot.users.get(user.username) != user and not self._has_same_key(user):
+            return False
+        now = self.snapshot.users[user.username]
+        return not self._is_authorizing or all(self._verdict(now, right, address).is_allowed for right in rights)
+
+    def explain(self, username: str, right: Right, address: str) -> Verdict:
+        """The decision on a right, for people.
+
+        Raises:
+            PermissionDeniedError: There is no such user.
+        """
+        user = self.snapshot.users.get(username)
+        if user is None:
+            raise PermissionDeniedError(f"User:{username} is not found.")
+        if user.status is UserStatus.DISABLE:
+            return Verdict(is_allowed=False, reason=f"User:{username} is disabled.")
+        return self._verdict(user, right, address)
+
+    # -- the message path ------------------------------------------------------------------------------------------
+
+    def allows_send(
+        self, fields: Mapping[str, str], body: bytes | memoryview, version: int, topic: str, address: str
+    ) -> bool:
+        """Whether a send is allowed beyond doubt; else `check` says what is wrong, if anything is."""
+        user = self._find_signer(fields, body, version)[0]
+        if user is None or topic.startswith(RETRY_PREFIX):
+            return False
+        key = (user.username, topic, address)
+        is_allowed = self._sends.get(key)
+        if is_allowed is None:
+            right = Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (PUB,))
+            is_allowed = self._remember(self._sends, key, self._is_allowed(user, (right,), address))
+        return is_allowed and not self._audit.wants_accesses
+
+    def allows_pull(self, fields: Mapping[str, str], version: int, topic: str, group: str, address: str) -> User | None:
+        """The user of a pull that is allowed beyond doubt; else None, as for sends."""
+        user = self._find_signer(fields, b"", version)[0]
+        if user is None or topic.startswith(RETRY_PREFIX):
+            return None
+        key = (user.username, topic, group, address)
+        is_allowed = self._pulls.get(key)
+        if is_allowed is None:
+            is_allowed = self._remember(self._pulls, key, self._is_allowed(user, pull_rights(topic, group), address))
+        return user if is_allowed and not self._audit.wants_accesses else None
+
+    def _is_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
+        return not self._is_authorizing or all(self._verdict(user, right, address).is_allowed for right in rights)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, command: RemotingCommand, address: str) -> User | None:
+        user, answer, reason = self._find_signer(command.ext_fields or {}, command.body, command.version)
+        if user is not None or command.code in self._unsigned_codes:
+            return user
+        claimed = (command.ext_fields or {}).get(ACCESS_KEY)
+        self._audit.denied(
+            stage="authentication", user=claimed, address=address, request=_name(command.code), reason=reason
+        )
+        raise PermissionDeniedError(answer)
+
+    def _find_signer(
+        self, fields: Mapping[str, str], body: bytes | memoryview, version: int
+    ) -> tuple[User | None, str, str]:
+        """The user that signed; or None, what the client is told, and the reason."""
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            return None, NO_USER, NO_USER
+        user, key = self._keys.get(name, _NO_USER_KEY)
+        is_signed = key.has_signed(signed_content(fields, body, version=version), fields.get(SIGNATURE) or "")
+        if user is None:
+            return None, BAD_SIGNATURE, f"User:{name} is not found."
+        if not is_signed:
+            return None, BAD_SIGNATURE, BAD_SIGNATURE
+        if user.status is UserStatus.DISABLE:
+            text = f"User:{name} is disabled."
+            return None, text, text
+        return user, "", ""
+
+    def _verdict(self, user: User, right: Right, address: str) -> Verdict:
+        key = (user.username, right, address)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            acl = self.snapshot.acls.get(user.subject)
+            verdict = decide(user, acl, resource=right.resource, actions=right.actions, source_address=address)
+            self._remember(self._verdicts, key, verdict)
+        return verdict
+
+    @staticmethod
+    def _remember(memory: dict[_K, _V], key: _K, value: _V) -> _V:
+        if len(memory) >= DECISIONS_MAX:
+            memory.clear()
+        memory[key] = value
+        return value
+
+    def _has_same_key(self, user: User) -> bool:
+        now = self.snapshot.users.get(user.username)
+        return now is not None and now.status is UserStatus.ENABLE and now.password == user.password
+
+    def _forget(self) -> None:
+        self._keys = {name: (user, SigningKey(user.password.encode())) for name, user in self.snapshot.users.items()}
+        self._verdicts.clear()
+        self._sends.clear()
+        self._pulls.clear()
+
+    def _denial(
+        self,
+        command: RemotingCommand,
+        user: User | None,
+        address: str,
+        answer: str,
+        reason: str,
+        right: Right | None = None,
+        verdict: Verdict | None = None,
+    ) -> PermissionDeniedError:
+        self._audit.denied(
+            stage="authorization",
+            user=user.username if user is not None else None,
+            address=address,
+            request=_name(command.code),
+            action=_actions(right) if right is not None else None,
+            resource=right.resource.key if right is not None else None,
+            reason=reason,
+            entry=verdict.maker if verdict is not None and verdict.entry is not None else None,
+        )
+        return PermissionDeniedError(answer)
+
+    def _note(
+        self,
+        command: RemotingCommand,
+        user: User | None,
+        address: str,
+        rights: tuple[Right, ...],
+        verdicts: tuple[Verdict, ...],
+    ) -> None:
+        """Write a change, or on request an access, to the audit log."""
+        is_change = command.code in CHANGES
+        if not is_change and not self._audit.wants_accesses:
+            return
+        name = user.username if user is not None else None
+        request = _name(command.code)
+        if is_change:
+            subject = (command.ext_fields or {}).get("subject")
+            username = (command.ext_fields or {}).get("username")
+            changed = subject or (subject_of(username) if username else None)
+            about = changed or ",".join(right.resource.key for right in rights) or None
+            entry = ",".join(dict.fromkeys(verdict.maker for verdict in verdicts)) or None
+            self._audit.changed(user=name, address=address, request=request, resource=about, entry=entry)
+            return
+        if not rights:
+            self._audit.accessed(user=name, address=address, request=request, action=None, resource=None, entry=None)
+        for right, verdict in zip(rights, verdicts, strict=True):
+            self._audit.accessed(
+                user=name,
+                address=address,
+                request=request,
+                action=_actions(right),
+                resource=right.resource.key,
+                entry=verdict.maker,
+            )
+
+
+def pull_rights(topic: str, group: str) -> tuple[Right, ...]:
+    """What a pull of an ordinary topic needs, as the table says."""
+    return (
+        Right(Resource(ResourceType.GROUP, group.removeprefix(RETRY_PREFIX), ResourcePattern.LITERAL), (SUB,)),
+        Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (SUB,)),
+    )
+
+
+def _actions(right: Right) -> str:
+    return ",".join(action.title for action in right.actions)
+
+
+_NAMES = {int(code): code.name for codes in (RequestCode, PrivateRequestCode) for code in codes}
+
+
+def _name(code: int) -> str:
+    return _NAMES.get(code) or str(code)

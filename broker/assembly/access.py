@@ -1,0 +1,74 @@
+"""Access: users, policies and what checks requests by them; made only when access control is on.
+
+made     users and policies from their file; the guards
+boot     the first users, and those of an older file, exist, durably
+close    the audit log is written
+"""
+
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+
+from thermocline.auth import auth_store
+from thermocline.auth.access_control import AccessControl
+from thermocline.auth.administration import Administration
+from thermocline.auth.audit import AuditLog
+from thermocline.auth.audit_file import AuditFile
+from thermocline.auth.auth_store import AuthStore
+from thermocline.broker.access import ChunkGuard, RequestGuard
+from thermocline.broker.assembly.base import Base
+from thermocline.broker.state_files import ConfigPersister, load_file
+from thermocline.remoting.connections import Processor
+from thermocline.store.files import replace_file
+
+logger = logging.getLogger(__name__)
+
+
+class AccessParts:
+    """See the module's header. On the loop."""
+
+    def __init__(self, base: Base, persister: ConfigPersister) -> None:
+        """
+        Raises:
+            CorruptDataError: The file cannot be read.
+            OSError: The audit log cannot be opened.
+        """
+        settings = base.settings
+        path = f"{base.store.config.own_path}/{auth_store.FILE_NAME}"
+        self.store = AuthStore(partial(persister.save, auth_store.FILE_NAME))
+        # Without a backup: it would keep passwords that were changed.
+        persister.register(
+            auth_store.FILE_NAME,
+            path,
+            self.store.encode,
+            write=lambda data: replace_file(base.disk, path, data, keep_backup=False),
+        )
+        self.store.load(load_file(base.disk, path))
+        self._config = config = settings.auth
+        self._audit_file = AuditFile(
+            config.audit_path or f"{base.store.config.own_path}/audit.log",
+            file_bytes=config.audit_file_bytes,
+            file_count=config.audit_file_count,
+            clock=base.clock,
+        )
+        self.audit = AuditLog(self._audit_file, clock=base.clock, is_access_wanted=lambda: settings.auth.audit_accesses)
+        self.control = AccessControl(self.store, config, audit=self.audit, cluster_name=settings.broker.cluster_name)
+        self.guard = RequestGuard(self.control, self.store)
+        self.chunk_guard = ChunkGuard(self.control, keep_pull=self.guard.keep_pull)
+        self.processors: tuple[Processor, ...] = (Administration(self.store, self.control),)
+
+    async def boot(self) -> None:
+        """Make the first users.
+
+        Raises:
+            UnavailableError: The file could not be written.
+        """
+        await self.store.create_first_users(self._config.first_users())
+        if not self.store.now.users:
+            logger.warning(
+                "access control is on and there is no user: every request is refused; set initAuthenticationUser"
+            )
+
+    def close_with(self, resources: AsyncExitStack) -> None:
+        """Write the audit log to its end when `resources` close."""
+        resources.callback(self._audit_file.close)
