@@ -8,8 +8,8 @@ Rules
   - Who proved nothing is no user: a code on authenticationWhitelist that needs a right is served to those who sign.
   - An unknown user gets the answer of a wrong signature, after the same work: a stranger cannot find out which users
     exist. (RocketMQ answers "User:... is not found.".) The audit log has the reason.
-  - Decisions are remembered by user, right and address until users or policies change: the next request sees the change.
-    Bound: DECISIONS_MAX; then all are forgotten.
+  - Decisions are remembered by user, right and address until users or policies change: a change counts for the next
+    request. Bound: DECISIONS_MAX; then all are forgotten.
 Owner: one event loop. No I/O.
 Source: auth/authentication/chain/DefaultAuthenticationHandler.java, auth/authorization/strategy/
 AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
@@ -147,9 +147,9 @@ class AccessControl:
 
     def is_still_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
         """Whether what was allowed to a user with this key is allowed now."""
-        if self.snapshot.users.get(user.username) != user and not self._has_same_key(user):
+        now = self.snapshot.users.get(user.username)
+        if now is None or now.status is UserStatus.DISABLE or now.password != user.password:
             return False
-        now = self.snapshot.users[user.username]
         return not self._is_authorizing or all(self._verdict(now, right, address).is_allowed for right in rights)
 
     def explain(self, username: str, right: Right, address: str) -> Verdict:
@@ -240,10 +240,6 @@ class AccessControl:
             memory.clear()
         memory[key] = value
         return value
-
-    def _has_same_key(self, user: User) -> bool:
-        now = self.snapshot.users.get(user.username)
-        return now is not None and now.status is UserStatus.ENABLE and now.password == user.password
 
     def _forget(self) -> None:
         self._keys = {name: (user, SigningKey(user.password.encode())) for name, user in self.snapshot.users.items()}

@@ -168,7 +168,7 @@ class HotProcess:
         parts, resources = self._parts, self._resources
         messages = parts.make_message_path(key_index=self._helpers.index, long_polling=long_polling)
         pops = parts.make_pop_path(long_polling=long_polling)
-        dispatcher = make_dispatcher(
+        self.dispatcher = make_dispatcher(
             parts,
             messages,
             pops,
@@ -182,7 +182,7 @@ class HotProcess:
         pops.start(resources)
         self._local.start(resources)
         self._tier.start(long_polling, resources)
-        self._listener.serve(dispatcher, messages.hot)
+        self._listener.serve(self.dispatcher, messages.hot)
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 

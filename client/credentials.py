@@ -1,7 +1,7 @@
 """Credentials: where the keys come from by which a client signs its requests.
 
     Credentials(access_key=..., secret_key=...)      given by the program
-    credentials_from_environment(os.environ)         THERMOCLINE_ACCESS_KEY, THERMOCLINE_SECRET_KEY and, if there is one,
+    credentials_from_environment(os.environ)         THERMOCLINE_ACCESS_KEY, THERMOCLINE_SECRET_KEY and, if wanted,
                                                      THERMOCLINE_SECURITY_TOKEN; or THERMOCLINE_CREDENTIALS_FILE
     credentials_from_file(path)                      a file of lines `accessKey: ...`, `secretKey: ...`, as RocketMQ's
                                                      conf/tools.yml; or of JSON

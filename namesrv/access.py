@@ -1,9 +1,9 @@
 """Access control of a NameServer: its users and policies, and what checks each request by them.
 
-RocketMQ's NameServer has no access control: everyone who reaches its port may read all routes and register as a broker.
-Here `authenticationEnabled` asks for a signature, which every official client and broker sends to a NameServer, too, once
-it has keys; `authorizationEnabled` asks for a right. Users are this NameServer's own: those of its settings, and those
-made by the requests that make them at a broker. Brokers sign with `innerClientAuthenticationCredentials`.
+RocketMQ's NameServer has no access control: each client that reaches its port may read all routes and register as a
+broker. Here `authenticationEnabled` asks for a signature, which official clients and brokers with keys send to a
+NameServer, too; `authorizationEnabled` asks for a right. Users are this NameServer's own: those of its settings, and
+those made by the requests that make them at a broker. Brokers sign with `innerClientAuthenticationCredentials`.
 Owner: the NameServer's event loop.
 """
 

@@ -18,7 +18,6 @@ from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
 from thermocline.remoting.settings import resolve
 
-
 SECRET_MASK = "***"
 
 

@@ -1,9 +1,10 @@
 """Broker settings: every setting by its property name, where its value came from, and changing it while running.
 
 Four classes hold the values: BrokerConfig, StoreConfig (local files), TierConfig (cold tier) and AuthConfig (access
-control). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
-name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold:
-RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
+control). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf`
+written for it works, else a name of the same form; the cold tier's begin with `cold`. Some are written in other units
+than the fields hold: RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the
+other.
 
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
@@ -243,7 +244,8 @@ SETTINGS: Mapping[str, Setting] = _all_settings()
 _ACCESS_CONTROL = frozenset(
     setting.name for setting in SETTINGS.values() if setting.section == "auth" and not setting.is_live
 )
-"""Not to be changed over the wire either: access control is not to be switched off by a request."""
+"""Not to be changed over the wire either: access control is not to be switched off by a request. Tools that send back
+what they were shown change nothing."""
 _SECRETS = tuple(item.metadata["name"] for item in fields(AuthConfig) if item.metadata["is_secret"])
 
 
@@ -303,13 +305,16 @@ class BrokerSettings:
 
     def text(self) -> str:
         """All settings as properties text, without keys. What waits for a restart is shown as it will be."""
+        return format_config_text({**FIXED, **self._shown()})
+
+    def _shown(self) -> dict[str, str]:
         shown = {}
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
         shown[_COLD_URL] = masked_url(shown[_COLD_URL])
         shown.update({name: MASK for name in _SECRETS if shown[name]})
-        return format_config_text({**FIXED, **shown})
+        return shown
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
         """Change settings; durable on return.
@@ -319,8 +324,12 @@ class BrokerSettings:
             InvalidParameterError: A value is none, or promises what is not built; nothing changes.
             UnavailableError: The change could not be written; nothing changes.
         """
-        if (BLACK_LIST | _ACCESS_CONTROL | self.broker.black_list) & properties.keys():
+        kept = {name: text for name, text in self._shown().items() if name in _ACCESS_CONTROL & properties.keys()}
+        if (BLACK_LIST | self.broker.black_list) & properties.keys() or any(
+            properties[name].strip() != text for name, text in kept.items()
+        ):
             raise PermissionDeniedError("Can not update config in black list.")
+        properties = {name: text for name, text in properties.items() if name not in kept}
         resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
         for name in PLACES_IN_STORE.keys() & properties.keys():
             check_place(name, properties[name], root_path=self.store.root_path, source="update")

@@ -2,7 +2,7 @@
 
 from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic, close_all
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
-from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Guard, Handler, Processor
+from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.connections.stop_signals import stop_signals
@@ -16,7 +16,6 @@ __all__ = [
     "ConnectionLimits",
     "DescriptorWatch",
     "Dispatcher",
-    "Guard",
     "Handler",
     "Processor",
     "RemotingServer",

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.remoting.compressed_registration import encode_compressed
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
@@ -238,7 +239,8 @@ def test_kv_namespaces(server: NameServerUnderTest) -> None:
 def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
     shown = parse_config_text(bytes(server.ask(319).body).decode())
     official = parse_config_text(recorded(319)["answer"]["body"])
-    ours_only = {"brokerExpiryMs", "serverChannelMaxIdleTimeMills"}
+    access_control = {item.metadata["name"] for item in fields(AuthConfig)} | {"authFilePath", "clusterName"}
+    ours_only = {"brokerExpiryMs", "serverChannelMaxIdleTimeMills"} | access_control
     assert shown.keys() - ours_only <= official.keys()
     assert server.ask(318, body=b"orderMessageEnable=true\nnoSuchSetting=1\n").code == 0
     assert server.processor.config.order_message
