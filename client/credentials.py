@@ -1,7 +1,7 @@
 """Credentials: where the keys come from by which a client signs its requests.
 
     Credentials(access_key=..., secret_key=...)      given by the program
-    credentials_from_environment(os.environ)         THERMOCLINE_ACCESS_KEY, THERMOCLINE_SECRET_KEY and, if wanted,
+    without any: environment_credentials()           THERMOCLINE_ACCESS_KEY, THERMOCLINE_SECRET_KEY and, if wanted,
                                                      THERMOCLINE_SECURITY_TOKEN; or THERMOCLINE_CREDENTIALS_FILE
     credentials_from_file(path)                      a file of lines `accessKey: ...`, `secretKey: ...`, as RocketMQ's
                                                      conf/tools.yml; or of JSON
@@ -12,6 +12,7 @@ Keys are never in `repr`, errors or logs. A file that others may read is used wi
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ import msgspec
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.request_signature import Credentials
 
-__all__ = ["Credentials", "credentials_from_environment", "credentials_from_file"]
+__all__ = ["Credentials", "credentials_from_environment", "credentials_from_file", "environment_credentials"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,11 @@ def credentials_from_environment(environment: Mapping[str, str]) -> Credentials 
         return _credentials(values, "the environment")
     path = environment.get(ENVIRONMENT_FILE)
     return credentials_from_file(path) if path else None
+
+
+def environment_credentials() -> Credentials | None:
+    """The credentials in the environment of this process; what a client has that was given none."""
+    return credentials_from_environment(os.environ)
 
 
 def credentials_from_file(path: str | Path) -> Credentials:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from thermocline.client.credentials import Credentials, environment_credentials
 from thermocline.remoting.clients import NameServerSource, split_addresses
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.request_signature import Credentials
 
 __all__ = ["ClientOptions", "ZonedOptions", "name_server_addresses", "option_values"]
 
@@ -43,8 +43,8 @@ class ClientOptions:
     """How often the routes of the topics in use are fetched again, and the NameServers' addresses."""
     heartbeat_broker_interval_ms: int = 30_000
     """How often every broker hears from this client."""
-    credentials: Credentials | None = None
-    """The user that signs every request, for a cluster with access control: see `credentials.py`."""
+    credentials: Credentials | None = field(default_factory=environment_credentials)
+    """What signs every request, for a cluster with access control; without it the environment's, if it has any."""
 
     def __post_init__(self) -> None:
         name_server_addresses(self.namesrv)

@@ -320,6 +320,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.common": edges(
         CODEC, "broker.process client client.admin client.producer remoting.clients.name_server_source"
     ),
+    "cli.access": edges("cli.common"),
     "cli.spark": edges(
         "cli.common spark.handoff.hand_off spark.jobs.compare spark.jobs.counts spark.jobs.key_history",
         "spark.jobs.lag spark.jobs.replay spark.jobs.republish spark.session",
@@ -333,7 +334,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
     "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main"),
-    "cli": edges(CODEC, "cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
+    "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
         CODEC,

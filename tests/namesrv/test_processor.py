@@ -9,6 +9,7 @@ Covers `remoting/bodies/route.py`, `remoting/headers/namesrv.py`, `namesrv/name_
 
 import json
 import zlib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
