@@ -34,12 +34,30 @@ from thermocline.remoting.response_code import ResponseCode
 
 NO_PERMISSION, SUCCESS = ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS
 SEND = {
-    "a": "P", "b": "TopicA", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0",
-    "i": "", "j": "0", "k": "false", "m": "false",
+    "a": "P",
+    "b": "TopicA",
+    "c": "TBW102",
+    "d": "4",
+    "e": "0",
+    "f": "0",
+    "g": "1700000000000",
+    "h": "0",
+    "i": "",
+    "j": "0",
+    "k": "false",
+    "m": "false",
 }
 PULL = {
-    "consumerGroup": "GroupA", "topic": "TopicA", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
-    "sysFlag": "6", "commitOffset": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    "consumerGroup": "GroupA",
+    "topic": "TopicA",
+    "queueId": "0",
+    "queueOffset": "0",
+    "maxMsgNums": "32",
+    "sysFlag": "6",
+    "commitOffset": "0",
+    "subscription": "*",
+    "subVersion": "0",
+    "expressionType": "TAG",
     "suspendTimeoutMillis": "15000",
 }
 MAY_SEND, MAY_READ = entry("Topic:TopicA", Action.PUB), entry("Topic:TopicA", Action.SUB)
