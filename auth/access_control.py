@@ -32,7 +32,14 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.request_signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
+from thermocline.remoting.request_signature import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    SigningKey,
+    signed_content,
+    signed_content_without_token,
+)
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -215,7 +222,10 @@ class AccessControl:
         if not name:
             return None, NO_USER, NO_USER
         user, key = self._keys.get(name, _NO_USER_KEY)
-        is_signed = key.has_signed(signed_content(fields, body, version=version), fields.get(SIGNATURE) or "")
+        signature = fields.get(SIGNATURE) or ""
+        is_signed = key.has_signed(signed_content(fields, body, version=version), signature)
+        if not is_signed and SECURITY_TOKEN in fields:
+            is_signed = key.has_signed(signed_content_without_token(fields, body, version=version), signature)
         if user is None:
             return None, BAD_SIGNATURE, f"User:{name} is not found."
         if not is_signed:

@@ -44,6 +44,7 @@ async def start_health(
         committed_offset=lambda: tier.gate.now().committed_offset,
         is_fenced=lambda: bool(tier.fence.reason),
         dropped=tier.dropped.live,
+        denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
     port = await health.start(config.listen_host, config.health_port)
