@@ -7,8 +7,8 @@
     content = the values of all ext fields but Signature, joined in the order of their names, then the body
 
 Names are ordered as Java orders strings: by UTF-16 code units. A client up to 4.9.3 adds `_UNIQUE_KEY_QUERY` after it
-has signed: of its requests that field is left out. The Go client (2.1.2) adds SecurityToken after it has signed; RocketMQ
-refuses its requests with one, here the form without it counts, too: what the token says decides nothing.
+has signed: of its requests that field is left out. The Go client (2.1.2) adds SecurityToken after it has signed;
+RocketMQ refuses its requests with one, here the form without it counts, too: what the token says decides nothing.
 Source: acl/common/{AclClientRPCHook,AclUtils,AclSigner}.java, auth/authentication/builder/
 DefaultAuthenticationContextBuilder.java, Apache RocketMQ 5.5.
 """
