@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ConsumeFromWhere,
         ConsumeResult,
         CorruptDataError,
+        Credentials,
         InvalidRequestError,
         LocalTransactionState,
         MQError,
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
         TransactionProducer,
         TransactionSendResult,
         UnavailableError,
+        credentials_from_environment,
+        credentials_from_file,
         select_by_hash,
         select_by_queue_id,
     )
@@ -100,6 +103,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "CorruptDataError",
+    "Credentials",
     "InvalidRequestError",
     "LocalTransactionState",
     "MQError",
@@ -138,6 +142,8 @@ __all__ = [
     "TransactionProducer",
     "TransactionSendResult",
     "UnavailableError",
+    "credentials_from_environment",
+    "credentials_from_file",
     "select_by_hash",
     "select_by_queue_id",
 ]
