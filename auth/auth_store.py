@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from thermocline.auth.info import acl_from_info, acl_to_info, user_from_info, user_to_info
+from thermocline.auth.plain_acl import Account
 from thermocline.auth.policies import Acl, Policy, PolicyType
 from thermocline.auth.resources import Resource
 from thermocline.auth.users import User, UserStatus, UserType, subject_of, username_of
@@ -117,6 +118,23 @@ class AuthStore:
             if username not in self.now.users:
                 await self.create_user(username, password, UserType.SUPER, None)
                 logger.info("super user created username=%s", username)
+
+    async def create_accounts(self, accounts: Iterable[Account]) -> None:
+        """Make the users and policies of an older file, but for users that exist; durable on return.
+
+        Raises:
+            SettingError: A permission is none.
+            UnavailableError: The change could not be written.
+        """
+        for account in accounts:
+            username, password = account.texts["accessKey"], account.texts["secretKey"]
+            if username in self.now.users:
+                continue
+            policies = account.policies()
+            await self.create_user(username, password, UserType.SUPER if account.is_admin else None, None)
+            if policies:
+                await self.update_acl(subject_of(username), policies)
+            logger.info("user of an older file created username=%s policies=%d", username, len(policies))
 
     # -- policies --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ close    the audit log is written
 import logging
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from thermocline.auth import auth_store
 from thermocline.auth.access_control import AccessControl
@@ -15,10 +16,12 @@ from thermocline.auth.administration import Administration
 from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
 from thermocline.auth.auth_store import AuthStore
+from thermocline.auth.plain_acl import Account, read_accounts
 from thermocline.broker.access import ChunkGuard, RequestGuard
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.state_files import ConfigPersister, load_file
 from thermocline.remoting.connections import Processor
+from thermocline.remoting.errors import SettingError
 from thermocline.store.files import replace_file
 
 logger = logging.getLogger(__name__)
@@ -61,13 +64,28 @@ class AccessParts:
         """Make the first users.
 
         Raises:
+            SettingError: An older file cannot be read.
             UnavailableError: The file could not be written.
         """
         await self.store.create_first_users(self._config.first_users())
+        if self._config.migrate_v1:
+            await self.store.create_accounts(self._older_accounts())
         if not self.store.now.users:
             logger.warning(
                 "access control is on and there is no user: every request is refused; set initAuthenticationUser"
             )
+
+    def _older_accounts(self) -> list[Account]:
+        """The accounts of `aclFile` and of the files acl/*.yml beside it."""
+        first = Path(self._config.v1_file)
+        accounts: list[Account] = []
+        for path in (first, *sorted((first.parent / "acl").glob("*.yml"))):
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingError("an older file of access control cannot be read", source=str(path)) from error
+            accounts += read_accounts(text, str(path))
+        return accounts
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Write the audit log to its end when `resources` close."""
