@@ -18,6 +18,7 @@ AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from ipaddress import IPv4Address
 from typing import TypeVar
 
 from thermocline.auth.audit import AuditLog
@@ -29,7 +30,7 @@ from thermocline.auth.rights import Right
 from thermocline.auth.rights_table import PUB, RULES, SUB
 from thermocline.auth.users import User, UserStatus, subject_of
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError
+from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError, UnsupportedRequestError
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import (
@@ -100,6 +101,7 @@ class AccessControl:
         self._keys: dict[str, tuple[User, SigningKey]] = {}
         self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
         self._sends: dict[tuple[str, str, str], bool] = {}
+        self._signed_sends: dict[tuple[str, str, bytes], bool] = {}
         self._pulls: dict[tuple[str, str, str, str], bool] = {}
         store.add_listener(self._forget)
         self._forget()
@@ -121,6 +123,7 @@ class AccessControl:
 
         Raises:
             PermissionDeniedError: It is not; the sentence is for the client.
+            UnsupportedRequestError: Its code has no rule.
         """
         user = self._authenticate(command, address)
         code = command.code
@@ -129,7 +132,8 @@ class AccessControl:
             return user, ()
         rule = RULES.get(code)
         if rule is None:
-            raise self._denial(command, user, address, UNCLEAR, "no rule for the request code")
+            self._denial(command, user, address, UNCLEAR, "no rule for the request code")
+            raise UnsupportedRequestError(f" request type {code} not supported")
         try:
             rights = rule.rights(command, self._cluster_name)
         except InvalidRequestError as error:
@@ -184,8 +188,26 @@ class AccessControl:
         key = (user.username, topic, address)
         is_allowed = self._sends.get(key)
         if is_allowed is None:
-            right = Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (PUB,))
-            is_allowed = self._remember(self._sends, key, self._is_allowed(user, (right,), address))
+            is_allowed = self._remember(self._sends, key, self._is_allowed(user, send_rights(topic), address))
+        return is_allowed and not self._audit.wants_accesses
+
+    def allows_signed_send(self, access_key: str, signature: str, content: bytes, topic: str, address: bytes) -> bool:
+        """The same of a send whose signed bytes are known; `address`: the four bytes of an IPv4 address."""
+        found = self._keys.get(access_key)
+        if found is None:
+            return False
+        user, signing_key = found
+        if not signing_key.has_signed(content, signature):
+            return False
+        key = (access_key, topic, address)
+        is_allowed = self._signed_sends.get(key)
+        if is_allowed is None:
+            is_allowed = (
+                user.status is UserStatus.ENABLE
+                and not topic.startswith(RETRY_PREFIX)
+                and self._is_allowed(user, send_rights(topic), str(IPv4Address(address)))
+            )
+            self._remember(self._signed_sends, key, is_allowed)
         return is_allowed and not self._audit.wants_accesses
 
     def allows_pull(self, fields: Mapping[str, str], version: int, topic: str, group: str, address: str) -> User | None:
@@ -255,6 +277,7 @@ class AccessControl:
         self._keys = {name: (user, SigningKey(user.password.encode())) for name, user in self.snapshot.users.items()}
         self._verdicts.clear()
         self._sends.clear()
+        self._signed_sends.clear()
         self._pulls.clear()
 
     def _denial(
@@ -312,6 +335,11 @@ class AccessControl:
                 resource=right.resource.key,
                 entry=verdict.maker,
             )
+
+
+def send_rights(topic: str) -> tuple[Right, ...]:
+    """What a send to an ordinary topic needs, as the table says."""
+    return (Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (PUB,)),)
 
 
 def pull_rights(topic: str, group: str) -> tuple[Right, ...]:

@@ -158,7 +158,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.settings.official_settings broker.state_files",
         "tiered.budgets.tier_config tiered.objects.masked_urls",
     ),
-    "broker.access": edges(CODEC, "auth remoting.connections"),
+    "broker.access": edges(CODEC, "auth remoting.connections store.sends"),
     "broker.cold": edges(CODEC, "store.queues", "tiered.catalog tiered.ledger tiered.segments"),
     "broker.metrics": edges("broker.cold"),
     "broker.helpers": edges(

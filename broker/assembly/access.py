@@ -17,7 +17,7 @@ from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
 from thermocline.auth.auth_store import AuthStore
 from thermocline.auth.plain_acl import Account, read_accounts
-from thermocline.broker.access import ChunkGuard, RequestGuard
+from thermocline.broker.access import MessageGuard, RequestGuard
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.state_files import ConfigPersister, load_file
 from thermocline.remoting.connections import Processor
@@ -57,7 +57,7 @@ class AccessParts:
         self.audit = AuditLog(self._audit_file, clock=base.clock, is_access_wanted=lambda: settings.auth.audit_accesses)
         self.control = AccessControl(self.store, config, audit=self.audit, cluster_name=settings.broker.cluster_name)
         self.guard = RequestGuard(self.control, self.store)
-        self.chunk_guard = ChunkGuard(self.control, keep_pull=self.guard.keep_pull)
+        self.message_guard = MessageGuard(self.control, keep_pull=self.guard.keep_pull)
         self.processors: tuple[Processor, ...] = (Administration(self.store, self.control),)
 
     async def boot(self) -> None:

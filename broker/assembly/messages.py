@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from thermocline.broker.access import ChunkGuard
+from thermocline.broker.access import MessageGuard
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.cluster import Cluster
 from thermocline.broker.assembly.due import DueMessages
@@ -50,7 +50,7 @@ class MessagePath:
         key_index: KeyIndex,
         long_polling: LongPolling,
         near_bytes: int | None = None,
-        guard: ChunkGuard | None = None,
+        guard: MessageGuard | None = None,
     ) -> None:
         """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say. `guard`: access
         control, if it is on."""

@@ -1,6 +1,6 @@
 """Access control on the message path: whole chunks of requests, allowed and not, in any mixture.
 
-Covers `broker/access/chunk_guard.py`, `broker/processors/messages/hot_server.py`.
+Covers `broker/access/message_guard.py`, `broker/processors/messages/hot_server.py`.
 """
 
 from __future__ import annotations

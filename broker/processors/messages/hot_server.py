@@ -5,7 +5,7 @@
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
-With access control a guard says first how much of the chunk is allowed; the rest is for the dispatcher, too.
+With access control a guard checks each of these sends and pulls; what it does not allow is left to the dispatcher.
 
 `HotServer` is what the RemotingServer is given as chunk handler. `tick` is to be called every TICK_MS; `start` does so
 in a task of its own.
@@ -54,6 +54,7 @@ from thermocline.store.sends import (
     PREFIX_BYTES,
     FastPath,
     FastPathSettings,
+    SendGuard,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,14 +74,12 @@ assert PREFIX_BYTES == JSON_PREFIX_BYTES
 assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
 
 
-class ChunkGuard(Protocol):
-    """Access control of whole chunks: broker/access/chunk_guard.py."""
+class MessageGuard(SendGuard, Protocol):
+    """Access control of the message path: broker/access/message_guard.py."""
 
-    def allowed_bytes(self, connection: Connection, buffer: memoryview) -> int:
-        """How many bytes at the front are whole frames that the fast path may have."""
-
-    def taken(self, connection: Connection, buffer: memoryview, taken_bytes: int) -> None:
-        """The fast path took so many of them."""
+    def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
+        """Whether a pull with this header is allowed beyond doubt."""
+        ...
 
 
 class HotServer:
@@ -100,7 +99,7 @@ class HotServer:
         long_polling: LongPolling,
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
-        guard: ChunkGuard | None = None,
+        guard: MessageGuard | None = None,
     ) -> None:
         """On the loop. `choose_queue(count)` gives the queue of a message that names none."""
         self._guard = guard
@@ -159,17 +158,6 @@ class HotServer:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
         if connection in self._round:
             self.end_round()
-        guard = self._guard
-        if guard is None:
-            return self._feed_allowed(connection, buffer, is_whole=True)
-        allowed_bytes = guard.allowed_bytes(connection, buffer)
-        is_whole = allowed_bytes == len(buffer)
-        taken_bytes = self._feed_allowed(connection, buffer[:allowed_bytes], is_whole=is_whole)
-        guard.taken(connection, buffer, taken_bytes)
-        return taken_bytes
-
-    def _feed_allowed(self, connection: Connection, buffer: memoryview, *, is_whole: bool) -> int:
-        """`is_whole`: nothing follows in the chunk, which a send that waits for its round would come behind."""
         position = 0
         was_send = False
         while len(buffer) - position > FRAME_HEAD_BYTES + PREFIX_BYTES:
@@ -184,7 +172,7 @@ class HotServer:
             if kind is SEND:
                 if was_send:
                     break  # the fast path has stopped here: the frame is not whole, or not a common one
-                if not position and is_whole and self._keep_for_round(connection, buffer):
+                if not position and self._keep_for_round(connection, buffer):
                     return len(buffer)
                 taken = self._feed_sends(connection, buffer[position:] if position else buffer)
                 was_send = True
@@ -255,7 +243,12 @@ class HotServer:
         frame_end = position + LENGTH.size + frame_bytes
         if frame_end > len(buffer) or header_end != frame_end:
             return 0
-        if header_word <= HEADER_BYTES_MASK:
+        is_json = header_word <= HEADER_BYTES_MASK
+        if self._guard is not None and not self._guard.allows_pull(
+            connection, bytes(buffer[header_start:header_end]), is_json=is_json
+        ):
+            return 0
+        if is_json:
             is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end])
         else:
             is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]))
@@ -292,6 +285,7 @@ class HotServer:
             put_meter=self._stats.put_meter,
             on_stored=self._stats.add_stored,
             unique_ids=self._unique_ids,
+            guard=self._guard,
         )
 
     async def _keep_time(self) -> None:
