@@ -18,6 +18,7 @@ AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ from thermocline.auth.auth_config import AuthConfig
 from thermocline.auth.auth_store import AuthSnapshot, AuthStore
 from thermocline.auth.authorization import Verdict, decide, denial_text
 from thermocline.auth.resources import RETRY_PREFIX, Resource, ResourcePattern, ResourceType
-from thermocline.auth.rights import Right
+from thermocline.auth.rights import Right, Rule
 from thermocline.auth.rights_table import PUB, RULES, SUB
 from thermocline.auth.users import User, UserStatus, subject_of
 from thermocline.remoting.command import RemotingCommand
@@ -88,6 +89,19 @@ CHANGES = frozenset(
 """Codes of administration that change something: always in the audit log."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """The decision on a request, and for a denial what the client and the audit log are told."""
+
+    rights: tuple[Right, ...]
+    verdicts: tuple[Verdict, ...]
+    denial: str | None = None
+    denial_reason: str = ""
+    denial_entry: str | None = None
+    denied_action: str | None = None
+    denied_resource: str | None = None
+
+
 class AccessControl:
     """See the module."""
 
@@ -100,6 +114,7 @@ class AccessControl:
         self._unsigned_codes, self._free_codes = config.whitelists()
         self._keys: dict[str, tuple[User, SigningKey]] = {}
         self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
+        self._judgements: dict[tuple[str, int, tuple[str | None, ...], str], _Judged] = {}
         self._sends: dict[tuple[str, str, str], bool] = {}
         self._signed_sends: dict[tuple[str, str, bytes], bool] = {}
         self._pulls: dict[tuple[str, str, str, str], bool] = {}
@@ -134,23 +149,60 @@ class AccessControl:
         if rule is None:
             self._denial(command, user, address, UNCLEAR, "no rule for the request code")
             raise UnsupportedRequestError(f" request type {code} not supported")
-        try:
-            rights = rule.rights(command, self._cluster_name)
-        except InvalidRequestError as error:
-            raise self._denial(command, user, address, UNCLEAR, "the body cannot be read") from error
         if user is None:
-            if rights or not rule.needs:
+            if self._rights(rule, command, None, address) or not rule.needs:
                 raise self._denial(command, None, address, UNCLEAR, "no user")
             return None, ()
+        judged = self._judge(rule, command, user, address)
+        if judged.denial is not None:
+            self._audit.denied(
+                stage="authorization",
+                user=user.username,
+                address=address,
+                request=_name(code),
+                action=judged.denied_action,
+                resource=judged.denied_resource,
+                reason=judged.denial_reason,
+                entry=judged.denial_entry,
+            )
+            raise PermissionDeniedError(judged.denial)
+        self._note(command, user, address, judged.rights, judged.verdicts)
+        return user, judged.rights
+
+    def _judge(self, rule: Rule, command: RemotingCommand, user: User, address: str) -> _Judged:
+        """The decision on a request; remembered where its header alone says what it is about."""
+        if rule.fields is None:
+            return self._judged_anew(self._rights(rule, command, user, address), user, address)
+        values = command.ext_fields or {}
+        key = (user.username, command.code, tuple(map(values.get, rule.fields)), address)
+        judged = self._judgements.get(key)
+        if judged is None:
+            rights = self._rights(rule, command, user, address)
+            judged = self._remember(self._judgements, key, self._judged_anew(rights, user, address))
+        return judged
+
+    def _judged_anew(self, rights: tuple[Right, ...], user: User, address: str) -> _Judged:
         verdicts = tuple(self._verdict(user, right, address) for right in rights)
         for right, verdict in zip(rights, verdicts, strict=True):
             if not verdict.is_allowed:
-                text = denial_text(
-                    subject=user.subject, resource=right.resource, source_address=address, reason=verdict.reason
+                return _Judged(
+                    rights=rights,
+                    verdicts=verdicts,
+                    denial=denial_text(
+                        subject=user.subject, resource=right.resource, source_address=address, reason=verdict.reason
+                    ),
+                    denial_reason=verdict.reason,
+                    denial_entry=verdict.maker if verdict.entry is not None else None,
+                    denied_action=_actions(right),
+                    denied_resource=right.resource.key,
                 )
-                raise self._denial(command, user, address, text, verdict.reason, right, verdict)
-        self._note(command, user, address, rights, verdicts)
-        return user, rights
+        return _Judged(rights=rights, verdicts=verdicts)
+
+    def _rights(self, rule: Rule, command: RemotingCommand, user: User | None, address: str) -> tuple[Right, ...]:
+        try:
+            return rule.rights(command, self._cluster_name)
+        except InvalidRequestError as error:
+            raise self._denial(command, user, address, UNCLEAR, "the body cannot be read") from error
 
     def proven_user(self, command: RemotingCommand) -> User | None:
         """The user whose signature the request has; None without a valid one."""
@@ -276,6 +328,7 @@ class AccessControl:
     def _forget(self) -> None:
         self._keys = {name: (user, SigningKey(user.password.encode())) for name, user in self.snapshot.users.items()}
         self._verdicts.clear()
+        self._judgements.clear()
         self._sends.clear()
         self._signed_sends.clear()
         self._pulls.clear()
@@ -287,18 +340,13 @@ class AccessControl:
         address: str,
         answer: str,
         reason: str,
-        right: Right | None = None,
-        verdict: Verdict | None = None,
     ) -> PermissionDeniedError:
         self._audit.denied(
             stage="authorization",
             user=user.username if user is not None else None,
             address=address,
             request=_name(command.code),
-            action=_actions(right) if right is not None else None,
-            resource=right.resource.key if right is not None else None,
             reason=reason,
-            entry=verdict.maker if verdict is not None and verdict.entry is not None else None,
         )
         return PermissionDeniedError(answer)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -148,4 +149,10 @@ def dropped_line(count: int, now_ms: int) -> bytes:
 
 def utc_text(now_ms: int) -> str:
     """A time as lines have it."""
-    return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(now_ms, 1000)
+    return f"{_second_text(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=4)
+def _second_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -12,7 +12,7 @@ rights_table.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from thermocline.auth.actions import Action
@@ -101,6 +101,13 @@ class Rule:
     """The needs of one request code."""
 
     needs: tuple[Need, ...]
+    fields: tuple[str, ...] | None = field(init=False, compare=False)
+    """All ext fields that the rights depend on; None when they depend on the body."""
+
+    def __post_init__(self) -> None:
+        named = [name for need in self.needs for name in (need.field, need.group_field) if name]
+        is_in_header = all(need.names is None for need in self.needs)
+        object.__setattr__(self, "fields", tuple(named) if is_in_header else None)
 
     def rights(self, command: RemotingCommand, cluster_name: str) -> tuple[Right, ...]:
         """All rights that this request needs, each once.
