@@ -1,6 +1,7 @@
 """A changed policy, a disabled user and a rotated key count at once, on a whole broker; allowed connections stay open.
 
-Covers `auth/access_control.py`, `auth/administration.py`, `broker/access/request_guard.py`.
+Covers `auth/access_control.py`, `auth/administration.py`, `broker/access/request_guard.py`,
+`broker/assembly/access.py`.
 """
 
 from __future__ import annotations

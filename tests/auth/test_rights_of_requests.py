@@ -1,7 +1,8 @@
 """Every request code that a broker and a NameServer serve, on raw frames: without a user, with a wrong signature,
 without the right, and with it.
 
-Covers `auth/rights.py`, `auth/rights_table.py`, `broker/access/request_guard.py`, `namesrv/access.py`.
+Covers `auth/rights.py`, `auth/rights_table.py`, `broker/access/request_guard.py`, `namesrv/access.py`,
+`remoting/bodies/auth.py`, `remoting/headers/auth.py`.
 """
 
 from __future__ import annotations
