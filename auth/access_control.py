@@ -155,17 +155,7 @@ class AccessControl:
             return None, ()
         judged = self._judge(rule, command, user, address)
         if judged.denial is not None:
-            self._audit.denied(
-                stage="authorization",
-                user=user.username,
-                address=address,
-                request=_name(code),
-                action=judged.denied_action,
-                resource=judged.denied_resource,
-                reason=judged.denial_reason,
-                entry=judged.denial_entry,
-            )
-            raise PermissionDeniedError(judged.denial)
+            raise self._denied(code, user, address, judged)
         self._note(command, user, address, judged.rights, judged.verdicts)
         return user, judged.rights
 
@@ -203,6 +193,21 @@ class AccessControl:
             return rule.rights(command, self._cluster_name)
         except InvalidRequestError as error:
             raise self._denial(command, user, address, UNCLEAR, "the body cannot be read") from error
+
+    def check_right(self, command: RemotingCommand, address: str, right: Right) -> None:
+        """Pass if the user of a request has one more right, which its rule cannot tell from its fields.
+
+        Raises:
+            PermissionDeniedError: It has not.
+        """
+        if not self._is_authorizing or command.code in self._free_codes:
+            return
+        user = self.proven_user(command)
+        if user is None:
+            raise self._denial(command, None, address, UNCLEAR, "no user")
+        judged = self._judged_anew((right,), user, address)
+        if judged.denial is not None:
+            raise self._denied(command.code, user, address, judged)
 
     def proven_user(self, command: RemotingCommand) -> User | None:
         """The user whose signature the request has; None without a valid one."""
@@ -332,6 +337,20 @@ class AccessControl:
         self._sends.clear()
         self._signed_sends.clear()
         self._pulls.clear()
+
+    def _denied(self, code: int, user: User, address: str, judged: _Judged) -> PermissionDeniedError:
+        assert judged.denial is not None
+        self._audit.denied(
+            stage="authorization",
+            user=user.username,
+            address=address,
+            request=_name(code),
+            action=judged.denied_action,
+            resource=judged.denied_resource,
+            reason=judged.denial_reason,
+            entry=judged.denial_entry,
+        )
+        return PermissionDeniedError(judged.denial)
 
     def _denial(
         self,

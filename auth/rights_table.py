@@ -3,6 +3,9 @@
 A code without a rule is refused (access_control.py). docs/security.md shows the table; tests compare it with what
 broker and NameServer serve, and with what RocketMQ's own classes ask for: tests/interop/test_official_rights.py names
 each difference and why.
+
+VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK and END_TRANSACTION name a message by its place in the log. The topic that it
+has is checked, too, once it is read (broker/processors/messages/topic_check.py); RocketMQ believes what requests say.
 Source: the annotations RocketMQAction and RocketMQResource of request headers, and
 auth/authorization/builder/DefaultAuthorizationContextBuilder.java, Apache RocketMQ 5.5.
 """
@@ -160,7 +163,7 @@ MESSAGES: Mapping[int, Rule] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POP,
     RequestCode.POLLING_INFO: _rule(_group(GET), _topic(GET)),
     RequestCode.QUERY_MESSAGE: _rule(_topic(SUB, GET)),
-    RequestCode.VIEW_MESSAGE_BY_ID: _rule(_topic(GET)),
+    RequestCode.VIEW_MESSAGE_BY_ID: _rule(_topic(GET, missing=Missing.NOTHING)),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _rule(_topic(GET)),
     RequestCode.GET_MAX_OFFSET: _rule(_topic(GET)),
     RequestCode.GET_MIN_OFFSET: _rule(_topic(GET)),

@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 
 from thermocline.auth.access_control import AccessControl, pull_rights
+from thermocline.auth.actions import Action
 from thermocline.auth.auth_store import AuthStore
+from thermocline.auth.resources import topic_resource
 from thermocline.auth.rights import Right
 from thermocline.auth.users import User
 from thermocline.remoting.command import RemotingCommand
@@ -53,6 +55,16 @@ class RequestGuard:
         user, rights = self._access.check(command, connection.remote_host[0])
         if user is not None and command.code in WAITING_CODES:
             self._keep(connection, (user, rights))
+
+    def check_topic(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> None:
+        """Pass if the user of a request may do that with the topic of the message that it is about.
+
+        A request that names a message by its place in the log may say anything of its topic.
+
+        Raises:
+            PermissionDeniedError: It may not.
+        """
+        self._access.check_right(command, connection.remote_host[0], Right(topic_resource(topic), (action,)))
 
     def keep_pull(self, connection: Connection, user: User, topic: str, group: str) -> None:
         """A pull was allowed on the message path."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from thermocline.auth import auth_store
 from thermocline.auth.access_control import AccessControl
+from thermocline.auth.actions import Action
 from thermocline.auth.administration import Administration
 from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
@@ -19,6 +20,7 @@ from thermocline.auth.auth_store import AuthStore
 from thermocline.auth.plain_acl import Account, read_accounts
 from thermocline.broker.access import MessageGuard, RequestGuard
 from thermocline.broker.assembly.base import Base
+from thermocline.broker.processors.messages import TopicCheck
 from thermocline.broker.state_files import ConfigPersister, load_file
 from thermocline.remoting.connections import Processor
 from thermocline.remoting.errors import SettingError
@@ -86,6 +88,10 @@ class AccessParts:
                 raise SettingError("an older file of access control cannot be read", source=str(path)) from error
             accounts += read_accounts(text, str(path))
         return accounts
+
+    def topic_check(self, action: Action) -> TopicCheck:
+        """What checks this action on the topic of a message that a request names by its place."""
+        return lambda connection, command, topic: self.guard.check_topic(connection, command, topic, action)
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Write the audit log to its end when `resources` close."""

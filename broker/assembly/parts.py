@@ -72,7 +72,7 @@ class BrokerParts:
             key_index=key_index,
             long_polling=long_polling,
             near_bytes=near_bytes,
-            guard=self.access.message_guard if self.access is not None else None,
+            access=self.access,
         )
 
     def make_pop_path(self, *, long_polling: LongPolling, near_bytes: int | None = None) -> PopPath:

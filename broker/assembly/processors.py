@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from thermocline.auth.actions import Action
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.messages import MessagePath
@@ -160,6 +161,7 @@ def due_processors(parts: BrokerParts) -> tuple[Processor, ...]:
             appender=due.appender,
             random=base.random,
             store_host=base.store_host,
+            check_topic=parts.access.topic_check(Action.SUB) if parts.access is not None else None,
         ),
         RecallProcessor(
             settings=base.settings,
