@@ -91,7 +91,7 @@ CHANGES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """The decision on a request, and for a denial what the client and the audit log are told."""
+    """The decision on a request; of a denial the answer to the client and the fields of the audit line."""
 
     rights: tuple[Right, ...]
     verdicts: tuple[Verdict, ...]
@@ -296,7 +296,7 @@ class AccessControl:
     def _find_signer(
         self, fields: Mapping[str, str], body: bytes | memoryview, version: int
     ) -> tuple[User | None, str, str]:
-        """The user that signed; or None, what the client is told, and the reason."""
+        """The user that signed; or None, the answer to the client, and the reason for the audit log."""
         name = fields.get(ACCESS_KEY)
         if not name:
             return None, NO_USER, NO_USER

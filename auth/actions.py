@@ -1,6 +1,7 @@
 """Actions: what a right allows to do with a resource.
 
-An entry with ALL allows every action. ANY is asked for where every right will do; no entry may have it.
+An entry with ALL allows every action. A request that needs ANY is allowed by an entry of any action; no entry may
+have ANY.
 Source: common/action/Action.java, Apache RocketMQ 5.5.
 """
 

@@ -69,7 +69,7 @@ def decide(
 
 
 def denial_text(*, subject: str, resource: Resource, source_address: str, reason: str) -> str:
-    """What the client is told, in RocketMQ's words."""
+    """The answer to the client, in RocketMQ's words."""
     return f"{subject} has no permission to access {resource.key} from {source_address}, {reason}"
 
 

@@ -1,4 +1,4 @@
-"""Validation: what a user and a policy must be, and what is answered otherwise, in RocketMQ's words.
+"""Validation of new users and policies; errors have RocketMQ's words.
 
 Source: auth/authentication/manager/AuthenticationMetadataManagerImpl.java,
 auth/authorization/manager/AuthorizationMetadataManagerImpl.java, Apache RocketMQ 5.5.

@@ -33,7 +33,7 @@ _decode_json = msgspec.json.Decoder(_Header).decode
 
 
 class MessageGuard:
-    """See the module. `keep_pull` is told of each pull that is allowed."""
+    """See the module. `keep_pull` is called with each pull that is allowed."""
 
     def __init__(self, access: AccessControl, *, keep_pull: Callable[[Connection, User, str, str], None]) -> None:
         self._access = access

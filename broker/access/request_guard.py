@@ -1,4 +1,4 @@
-"""Request guard: what the dispatcher asks before a request is served, and what ends reads that are no longer allowed.
+"""Request guard: checks each request before the dispatcher serves it, and ends reads that are no longer allowed.
 
 A consumer's request may wait for messages for half a minute. When users or policies change, connections whose waiting
 reads are not allowed any more are closed; their clients connect again and get a refusal. Connections that stay allowed

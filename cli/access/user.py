@@ -56,7 +56,8 @@ def _read_password(app: Application, password: str | None, password_file: str | 
 def create(
     app: Application, name: str, password: str | None, password_file: str | None, is_super: bool, at: dict[str, Any]
 ) -> None:
-    """Make the user NAME, which is its access key. Without an option for the secret key it is asked for.
+    """Make the user NAME, which is its access key. Without an option for the secret key the command
+    prompts for it.
 
     \b
     Example:
@@ -154,14 +155,14 @@ def copy(app: Application, names: tuple[str, ...], source: str, target: str) -> 
     with app.open_admin() as admin:
         (users,) = admin.users(broker=source).values()
         (there,) = admin.users(broker=target).values()
-        known = {one.username for one in there}
+        names_there = {one.username for one in there}
         for one in users:
             name = str(one.username)
             if names and name not in names:
                 continue
             if one.password is None:
                 raise click.ClickException("The keys are shown to super users alone")
-            if name not in known:
+            if name not in names_there:
                 admin.create_user(name, one.password, user_type=str(one.user_type), broker=target)
             admin.update_user(
                 name, password=one.password, user_type=one.user_type, user_status=one.user_status, broker=target

@@ -35,6 +35,7 @@ def hand_off(app: Application, receipt: str, group: str, force: bool, pairs: tup
         force=force,
         options=parse_pairs(pairs, option="--option"),
         timeout_ms=app.timeout_ms,
+        credentials=app.credentials,
     )
     app.output.rows(
         {

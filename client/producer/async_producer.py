@@ -498,6 +498,7 @@ def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncPro
         unit_name=options.unit_name,
         request_timeout_ms=options.request_timeout_ms,
         connect_timeout_ms=options.connect_timeout_ms,
+        credentials=options.credentials,
         send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
     )
 

@@ -11,6 +11,7 @@ from thermocline.spark.handoff.receipt import Receipt, read_receipt
 
 if TYPE_CHECKING:
     from thermocline.client.admin.hand_off_administration import HandedOver
+    from thermocline.remoting.request_signature import Credentials
 
 TIMEOUT_MS = 5_000
 
@@ -23,6 +24,7 @@ def hand_off(
     force: bool = False,
     options: Mapping[str, str] | None = None,
     timeout_ms: int = TIMEOUT_MS,
+    credentials: Credentials | None = None,
 ) -> Sequence[HandedOver]:
     """Move a group without members; return the queues in which it was moved now.
 
@@ -31,7 +33,8 @@ def hand_off(
     one, over where the group is, over messages that have expired since, and over a broker that is another than the one
     that was read, as one that was recovered is; never over a live member, another life of the topic, or an offset that
     is not there. `options` say how to reach the bucket that holds a receipt; `timeout_ms` how long a NameServer or
-    broker may take to answer, at least 20 s where it answers when a move is durable.
+    broker may take to answer, at least 20 s where it answers when a move is durable. `credentials` sign the requests;
+    without them the keys in the environment do, if there are any.
 
     Raises:
         InvalidRequestError: The load was no whole one, or a broker refuses; see `AdminClient.hand_off`.
@@ -50,7 +53,8 @@ def hand_off(
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
-    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms) as admin:
+    signer = {} if credentials is None else {"credentials": credentials}
+    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, **signer) as admin:
         return admin.hand_off(
             group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()
         )
