@@ -357,7 +357,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         CODEC,
         "remoting.bodies",
         SPARK_READS,
-        "client.admin spark spark.access spark.reading",
+        "client client.admin spark spark.access spark.reading",
         "tiered.ledger.pins tiered.objects.checked_json",
     ),
     "spark.jobs": edges(

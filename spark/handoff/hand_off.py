@@ -42,6 +42,7 @@ def hand_off(
         UnavailableError: Bucket, NameServer or a broker gave no answer; repeat the call.
     """
     from thermocline.client.admin.admin_client import AdminClient
+    from thermocline.client.credentials import environment_credentials
 
     if isinstance(receipt, str):
         given = dict(options or {})
@@ -53,8 +54,8 @@ def hand_off(
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
-    signer = {} if credentials is None else {"credentials": credentials}
-    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, **signer) as admin:
+    keys = credentials or environment_credentials()
+    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, credentials=keys) as admin:
         return admin.hand_off(
             group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()
         )
