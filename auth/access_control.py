@@ -113,6 +113,7 @@ class AccessControl:
         self._is_authorizing = config.authorization_enabled
         self._unsigned_codes, self._free_codes = config.whitelists()
         self._keys: dict[str, tuple[User, SigningKey]] = {}
+        self._last_signed: tuple[tuple[SigningKey, bytes, str], bool] | None = None
         self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
         self._judgements: dict[tuple[str, int, tuple[str | None, ...], str], _Judged] = {}
         self._sends: dict[tuple[str, str, str], bool] = {}
@@ -254,7 +255,7 @@ class AccessControl:
         if found is None:
             return False
         user, signing_key = found
-        if not signing_key.has_signed(content, signature):
+        if not self._has_signed(signing_key, content, signature):
             return False
         key = (access_key, topic, address)
         is_allowed = self._signed_sends.get(key)
@@ -302,7 +303,7 @@ class AccessControl:
             return None, NO_USER, NO_USER
         user, key = self._keys.get(name, _NO_USER_KEY)
         signature = fields.get(SIGNATURE) or ""
-        is_signed = key.has_signed(signed_content(fields, body, version=version), signature)
+        is_signed = self._has_signed(key, signed_content(fields, body, version=version), signature)
         if not is_signed and SECURITY_TOKEN in fields:
             is_signed = key.has_signed(signed_content_without_token(fields, body, version=version), signature)
         if user is None:
@@ -313,6 +314,14 @@ class AccessControl:
             text = f"User:{name} is disabled."
             return None, text, text
         return user, "", ""
+
+    def _has_signed(self, key: SigningKey, content: bytes, signature: str) -> bool:
+        """Whether a signature is that of a content. The last result is kept: a send that the message path does not allow
+        is checked once more by ordinary code, at once."""
+        asked = (key, content, signature)
+        if self._last_signed is None or self._last_signed[0] != asked:
+            self._last_signed = asked, key.has_signed(content, signature)
+        return self._last_signed[1]
 
     def _verdict(self, user: User, right: Right, address: str) -> Verdict:
         key = (user.username, right, address)
@@ -332,6 +341,7 @@ class AccessControl:
 
     def _forget(self) -> None:
         self._keys = {name: (user, SigningKey(user.password.encode())) for name, user in self.snapshot.users.items()}
+        self._last_signed = None
         self._verdicts.clear()
         self._judgements.clear()
         self._sends.clear()

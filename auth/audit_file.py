@@ -21,6 +21,8 @@ from thermocline.auth.audit import dropped_line
 logger = logging.getLogger(__name__)
 
 PENDING_BYTES_MAX = 4 << 20
+GATHER_S = 0.05
+"""How long lines wait for others, so that a flood of denials does not wake the thread for each."""
 FILE_MODE = 0o600
 
 
@@ -71,6 +73,7 @@ class AuditFile:
             with self._changed:
                 while not (self._pending or self._is_closing):
                     self._changed.wait()
+                self._changed.wait_for(lambda: self._is_closing, timeout=GATHER_S)
                 lines, self._pending, self._pending_bytes = self._pending, [], 0
                 dropped, self._dropped = self._dropped, 0
                 is_closing = self._is_closing

@@ -120,6 +120,8 @@ class HotServer:
         self._loop = asyncio.get_running_loop()
         self._round: dict[Connection, bytes] = {}  # one send of each connection, whole frames
         self._round_is_ending = False
+        self._declined: Connection | None = None
+        """With access control: its first frame was declined just now, in a round; ordinary code is to serve it."""
         self._flush_executor: ThreadPoolExecutor | None = None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -158,6 +160,9 @@ class HotServer:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
         if connection in self._round:
             self.end_round()
+        if self._declined is connection:
+            self._declined = None
+            return 0
         position = 0
         was_send = False
         while len(buffer) - position > FRAME_HEAD_BYTES + PREFIX_BYTES:
@@ -195,6 +200,7 @@ class HotServer:
         try:
             remaining = self._feed_round(waiting) if self._is_ready() else waiting
             for connection, frame in remaining.items():
+                self._declined = connection if self._guard is not None else None
                 connection.handle_frames(frame)
         except Exception:  # their peers must not wait for answers that never come
             logger.exception("connections dropped, a bug of ours count=%d", len(waiting))
@@ -202,6 +208,7 @@ class HotServer:
                 connection.abort()
         finally:
             self._round_is_ending = False
+            self._declined = None
 
     def _keep_for_round(self, connection: Connection, buffer: memoryview) -> bool:
         """Keep a chunk that is one whole send until the end of the round; False when it is more, or less."""
