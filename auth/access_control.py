@@ -316,8 +316,8 @@ class AccessControl:
         return user, "", ""
 
     def _has_signed(self, key: SigningKey, content: bytes, signature: str) -> bool:
-        """Whether a signature is that of a content. The last result is kept: a send that the message path does not allow
-        is checked once more by ordinary code, at once."""
+        """Whether a signature is that of a content. The last result is kept: a send that the message path does not
+        allow is checked once more by ordinary code, at once."""
         asked = (key, content, signature)
         if self._last_signed is None or self._last_signed[0] != asked:
             self._last_signed = asked, key.has_signed(content, signature)

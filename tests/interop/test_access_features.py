@@ -112,14 +112,11 @@ def test_a_name_server_refuses_the_unsigned(cluster: Cluster) -> None:
 
 
 test_sends = test_java_client.test_every_kind_of_send_arrives_exactly_once
-test_order = test_java_client.test_an_orderly_consumer_sees_each_queue_in_order
 test_pop = test_java_pop.test_an_unacknowledged_message_is_redelivered_after_its_invisible_time
 
 producers = test_java_transactions.producers
 consumer = test_java_transactions.consumer
 test_transactions = test_java_transactions.test_committed_messages_arrive_and_others_do_not
 
-test_sdk_sends = test_python_sdk.test_every_way_to_send_is_read_back_by_the_official_client
 test_sdk_members = test_python_sdk.test_two_members_share_and_one_takes_over
 test_sdk_pull = test_python_sdk.test_pull_consumers_subscribe_assign_seek_and_commit
-test_sdk_request = test_python_sdk.test_a_request_of_the_sdk_is_answered_by_the_official_client
