@@ -63,11 +63,11 @@ class Guarded:
     def namesrv(self) -> str:
         return self.daemons.namesrv
 
-    def denials(self) -> list[dict[str, Any]]:
-        """The denials in the audit log."""
+    def denials(self, user: str | None) -> list[dict[str, Any]]:
+        """The denials of a user in the audit log, which is written a little after the answers."""
         (path,) = self.directory.rglob("audit.log")
         lines = path.read_text().splitlines()
-        return [line for line in map(json.loads, lines) if line["event"] == "denied"]
+        return [line for line in map(json.loads, lines) if line["event"] == "denied" and line.get("user") == user]
 
     def produce(self, client: str, keys: dict[str, str], name: str, count: int = 1) -> None:
         """Send; JavaAgentError or MQError when it is refused."""
@@ -142,10 +142,11 @@ def test_a_consumer_is_refused(guarded: Guarded, client: str, refusal: str) -> N
     """It starts, and gets nothing: each of its requests is refused."""
     keys, text = KEYS[refusal]
     name = f"{GROUP}-refused-{client}-{refusal.replace(' ', '-')}"
-    before = len(guarded.denials())
+    user = keys.get("access_key")
+    before = len(guarded.denials(user))
 
     def is_refused() -> bool:
-        new = guarded.denials()[before:]
+        new = guarded.denials(user)[before:]
         return any(line["request"] == "HEART_BEAT" for line in new) and len(new) >= 2
 
     if client == "sdk":
@@ -161,7 +162,7 @@ def test_a_consumer_is_refused(guarded: Guarded, client: str, refusal: str) -> N
         agent.call("start_push_consumer", name=name, namesrv=guarded.namesrv, group=name, topics={TOPIC: "*"}, **keys)
         wait_until(is_refused, what="two requests of the consumer are refused")
         assert agent.stop_consumer(name) == []
-    reasons = {line["reason"] for line in guarded.denials()[before:]}
+    reasons = {line["reason"] for line in guarded.denials(user)[before:]}
     wanted = text if refusal in ("no user", "wrong signature") else "no matched policies."
     assert reasons == {wanted}
 
