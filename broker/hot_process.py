@@ -176,7 +176,7 @@ class HotProcess:
         parts, resources = self._parts, self._resources
         messages = parts.make_message_path(key_index=self._helpers.index, long_polling=long_polling)
         pops = parts.make_pop_path(long_polling=long_polling)
-        dispatcher = make_dispatcher(
+        self.dispatcher = make_dispatcher(
             parts,
             messages,
             pops,
@@ -190,7 +190,7 @@ class HotProcess:
         pops.start(resources)
         self._local.start(resources)
         self._tier.start(long_polling, resources)
-        self._listener.serve(dispatcher, messages.hot)
+        self._listener.serve(self.dispatcher, messages.hot)
 
     def _warn_of_exposure(self) -> None:
         """Log when strangers reach the broker, and when clients that should reach it cannot."""
@@ -198,7 +198,7 @@ class HotProcess:
         ports = [format_address(config.bound_host, config.listen_port)]
         if config.health_port >= 0:
             ports.append(format_address(config.health_host, config.health_port))
-        warn_if_exposed(ports, authentication_enabled=False)
+        warn_if_exposed(ports, authentication_enabled=self._settings.auth.authentication_enabled)
         elsewhere = config.name_servers_elsewhere
         if elsewhere and is_loopback(self._listener.store_host[0]):
             logger.warning(

@@ -286,7 +286,12 @@ def _settings(loaded: LoadedSettings) -> BrokerSettings:
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
     return BrokerSettings(
-        broker=loaded.broker, store=loaded.store, tier=loaded.tier, tls=loaded.tls, clock=wall_clock_ms
+        broker=loaded.broker,
+        store=loaded.store,
+        tier=loaded.tier,
+        tls=loaded.tls,
+        auth=loaded.auth,
+        clock=wall_clock_ms,
     )
 
 

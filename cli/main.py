@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import click
 
+from thermocline.cli.access.acl import acl
+from thermocline.cli.access.user import user
 from thermocline.cli.brokers.broker import broker
 from thermocline.cli.brokers.cluster import cluster
 from thermocline.cli.brokers.dev import dev
@@ -60,6 +62,8 @@ for _command in (
     tier,
     cold,
     store,
+    user,
+    acl,
     spark,
 ):
     command_line.add_command(_command)

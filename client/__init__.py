@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from thermocline.client.consumer.popped_message import PoppedMessage
     from thermocline.client.consumer.pull_consumer import PullConsumer
     from thermocline.client.consumer.push_consumer import PushConsumer
+    from thermocline.client.credentials import Credentials, credentials_from_environment, credentials_from_file
     from thermocline.client.fan_out import PartialResultError, PeerFailure
     from thermocline.client.message import Message
     from thermocline.client.message_queue import MessageQueue
@@ -98,6 +99,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "CorruptDataError",
+    "Credentials",
     "InvalidRequestError",
     "LocalTransactionState",
     "MQError",
@@ -137,6 +139,8 @@ __all__ = [
     "TransactionProducer",
     "TransactionSendResult",
     "UnavailableError",
+    "credentials_from_environment",
+    "credentials_from_file",
     "select_by_hash",
     "select_by_queue_id",
 ]
@@ -168,6 +172,7 @@ _HOMES = {
     "thermocline.client.consumer.popped_message": ("PoppedMessage",),
     "thermocline.client.consumer.pull_consumer": ("PullConsumer",),
     "thermocline.client.consumer.push_consumer": ("PushConsumer",),
+    "thermocline.client.credentials": ("Credentials", "credentials_from_environment", "credentials_from_file"),
     "thermocline.client.fan_out": ("PartialResultError", "PeerFailure"),
     "thermocline.client.message": ("Message",),
     "thermocline.client.message_queue": ("MessageQueue",),

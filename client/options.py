@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from thermocline.client.credentials import Credentials, environment_credentials
 from thermocline.remoting.clients import NameServerSource, split_addresses
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.tls import TlsOptions
@@ -45,6 +46,8 @@ class ClientOptions:
     """How often every broker hears from this client."""
     tls: TlsOptions | None = None
     """How connections to NameServers and brokers are encrypted; None: not at all."""
+    credentials: Credentials | None = field(default_factory=environment_credentials)
+    """What signs every request, for a cluster with access control; without it the environment's, if it has any."""
 
     def __post_init__(self) -> None:
         name_server_addresses(self.namesrv)

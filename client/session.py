@@ -84,6 +84,7 @@ class ClientSession:
             connect_timeout_ms=options.connect_timeout_ms,
             on_closed=owner.connection_closed,
             tls=None if options.tls is None else ClientTls(options.tls),
+            credentials=options.credentials,
         )
         self.name_servers = NameServers(
             NameServerSource.parse(name_server_addresses(options.namesrv)),

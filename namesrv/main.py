@@ -68,6 +68,7 @@ def state_paths(directory: Path) -> dict[str, str]:
     return {
         "configStorePath": str(directory / "namesrv.properties"),
         "kvConfigPath": str(directory / "kvConfig.json"),
+        "authFilePath": str(directory / "auth.json"),
     }
 
 

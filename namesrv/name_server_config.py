@@ -5,6 +5,7 @@ one that is read at the start alone is refused, and so is a value that promises 
 (official_settings.py); unknown names are passed over, as RocketMQ does, so that one tool can talk to both. Changes are
 kept in the file that `configStorePath` names, and stand above the configuration file at the next start; environment and
 flags stand above them. Without a path a NameServer has its start settings again after a restart.
+Access control has the settings of a broker (auth/auth_config.py); RocketMQ's NameServer has none.
 Source: common/namesrv/NamesrvConfig.java, Apache RocketMQ 5.3.
 """
 
@@ -12,14 +13,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.connections import LOOPBACK, ServerLimits
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
 from thermocline.remoting.settings import TlsConfig, resolve, shown_tls
 
+SECRET_MASK = "***"
 
-def _setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True) -> Any:
-    return field(default=default, metadata={"name": name, "least": least, "is_live": is_live})
+
+def _setting(
+    default: Any, name: str, *, least: int | None = None, is_live: bool = True, is_secret: bool = False
+) -> Any:
+    metadata = {"name": name, "least": least, "is_live": is_live, "is_secret": is_secret}
+    return field(default=default, repr=not is_secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,44 @@ class NameServerConfig:
     tls: TlsConfig = field(default_factory=TlsConfig)
     """Read at the start alone, and changed in the configuration file alone."""
 
+    # -- access control ------------------------------------------------------------------------------------------------
+    authentication_enabled: bool = _setting(False, "authenticationEnabled", is_live=False)
+    authentication_whitelist: str = _setting("", "authenticationWhitelist", is_live=False)
+    authorization_enabled: bool = _setting(False, "authorizationEnabled", is_live=False)
+    authorization_whitelist: str = _setting("", "authorizationWhitelist", is_live=False)
+    init_user: str = _setting("", "initAuthenticationUser", is_live=False, is_secret=True)
+    inner_credentials: str = _setting("", "innerClientAuthenticationCredentials", is_live=False, is_secret=True)
+    """Of the brokers that register here: their user, which a start makes if there is none of the name."""
+    auth_file_path: str = _setting("", "authFilePath", is_live=False)
+    """Where users and policies are kept; empty: nowhere, then a start has those of the settings alone."""
+    cluster_name: str = _setting("DefaultCluster", "clusterName", is_live=False)
+    """The cluster that a right on the cluster is about, for requests that name none."""
+    audit_path: str = _setting("", "auditLogPath", is_live=False)
+    """The audit log; empty: none."""
+    audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096, is_live=False)
+    audit_file_count: int = _setting(8, "auditLogFileCount", least=1, is_live=False)
+    audit_accesses: bool = _setting(False, "auditLogAccesses")
+
+    @property
+    def auth(self) -> AuthConfig:
+        """The settings of access control.
+
+        Raises:
+            InvalidParameterError: They contradict each other.
+        """
+        return AuthConfig(
+            authentication_enabled=self.authentication_enabled,
+            authentication_whitelist=self.authentication_whitelist,
+            authorization_enabled=self.authorization_enabled,
+            authorization_whitelist=self.authorization_whitelist,
+            init_user=self.init_user,
+            inner_credentials=self.inner_credentials,
+            audit_path=self.audit_path,
+            audit_file_bytes=self.audit_file_bytes,
+            audit_file_count=self.audit_file_count,
+            audit_accesses=self.audit_accesses,
+        )
+
     def __post_init__(self) -> None:
         for item in OWN_FIELDS:
             least = item.metadata["least"]
@@ -77,6 +122,8 @@ class NameServerConfig:
                 raise InvalidParameterError(
                     f"{item.metadata['name']} must be at least {least}", setting=item.metadata["name"], value=value
                 )
+        if self.authentication_enabled or self.authorization_enabled:
+            _ = self.auth
 
     @property
     def server_limits(self) -> ServerLimits:
@@ -89,10 +136,14 @@ class NameServerConfig:
         )
 
     def shown(self) -> dict[str, str]:
-        """Property name -> value as text."""
-        own = {item.metadata["name"]: _to_text(getattr(self, item.name)) for item in OWN_FIELDS}
+        """Property name -> value as text, without secrets."""
+        own = {item.metadata["name"]: self._shown(item.name, item.metadata["is_secret"]) for item in OWN_FIELDS}
         tls = {item.metadata["name"]: _to_text(getattr(self.tls, item.name)) for item in fields(TlsConfig)}
         return own | {name: shown_tls(name, text) for name, text in tls.items()}
+
+    def _shown(self, name: str, is_secret: bool) -> str:
+        text = _to_text(getattr(self, name))
+        return SECRET_MASK if is_secret and text else text
 
     def live_names(self, properties: Mapping[str, str]) -> set[str]:
         """Those of the properties that a running NameServer follows."""
@@ -120,9 +171,12 @@ class NameServerConfig:
             if name not in resolved:
                 continue
             value = _from_text(name, resolved[name], present)
+            if item.metadata["is_secret"] and value == SECRET_MASK:
+                continue  # as it was shown
             if not item.metadata["is_live"] and value != present:
                 raise InvalidParameterError(
-                    f"{name} is read at the start: set it in the configuration file and start again", value=value
+                    f"{name} is read at the start: set it in the configuration file and start again",
+                    value=SECRET_MASK if item.metadata["is_secret"] else value,
                 )
             changes[item.name] = value
         return replace(self, **changes) if changes else self

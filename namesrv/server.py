@@ -8,6 +8,7 @@
 
 Two things happen beside requests: a connection that closes takes its broker with it at once, and a scan finds brokers
 that fell silent without closing (a cut cable) and closes their connections.
+With `authenticationEnabled` every request is checked first (access.py).
 Several NameServers know nothing of each other: brokers register with all of them.
 """
 
@@ -17,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from thermocline.namesrv.access import NameServerAccess
 from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
@@ -71,8 +73,19 @@ class NameServer:
             limits=self.limits,
         )
         self._gate = TlsGate(config.tls, self.limits)
+        self._access = (
+            NameServerAccess(config, clock=clock, is_access_wanted=lambda: self.config.audit_accesses)
+            if config.authentication_enabled
+            else None
+        )
+        access = self._access
+        self.dispatcher = Dispatcher(
+            [self._processor, *((access.processor,) if access is not None else ())],
+            on_closed=[self.registry.connection_closed],
+            guard=access.check if access is not None else None,
+        )
         self._server = RemotingServer(
-            Dispatcher([self._processor], on_closed=[self.registry.connection_closed]),
+            self.dispatcher,
             idle_timeout_ms=config.server_idle_ms,
             connections_max=connections_max,
             gate=self._gate,
@@ -97,9 +110,12 @@ class NameServer:
         config = self.config
         for state_file in self._state_files:
             state_file.close_to_others()
+        if self._access is not None:
+            await self._access.start()
         port = await self._server.start(config.listen_host, config.listen_port)
         self._gate.open()
-        warn_if_exposed([format_address(config.listen_host, port)], authentication_enabled=False)
+        address = format_address(config.listen_host, port)
+        warn_if_exposed([address], authentication_enabled=config.authentication_enabled)
         self._scan = asyncio.create_task(self._scan_brokers(), name="scan for silent brokers")
         logger.info("name server started host=%s port=%d", config.listen_host, port)
         return port
@@ -113,6 +129,8 @@ class NameServer:
             self._scan = None
         await self._server.close()
         self._gate.close()
+        if self._access is not None:
+            self._access.close()
 
     def expire_brokers(self) -> None:
         """Forget brokers that fell silent, and close what they were connected by. What the scan does each time."""

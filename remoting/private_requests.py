@@ -21,6 +21,7 @@ A number is never given a second meaning.
 | HAND_OFF_APPLY | group, receiptId | the group has been moved, durably |
 | HAND_OFF_ABORT | group, receiptId | the group is held no longer |
 | FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
+| ACL_CHECK | username, resource, actions, sourceIp? | whether a user may, and the entry that decides |
 
 The order and the bodies of a hand-off: remoting/bodies/hand_off.py.
 """
@@ -35,6 +36,8 @@ from thermocline.remoting.header_codec import Header, Int, Long
 from thermocline.remoting.offsets import QueueOffset
 
 __all__ = [
+    "AclCheckAnswer",
+    "AclCheckHeader",
     "FlushedRange",
     "FlushedRangesAnswer",
     "FlushedRangesHeader",
@@ -68,6 +71,7 @@ class PrivateRequestCode(enum.IntEnum):
     HAND_OFF_APPLY = 90152
     HAND_OFF_ABORT = 90153
     FLUSHED_RANGES = 90160
+    ACL_CHECK = 90170
 
 
 class TierHeader(Header, kw_only=True):
@@ -134,6 +138,24 @@ class FlushedRangesHeader(Header, kw_only=True):
     """FLUSHED_RANGES."""
 
     topic: str
+
+
+class AclCheckHeader(Header, kw_only=True):
+    """ACL_CHECK. `actions`: names separated by commas, of which one is enough; `source_ip`: the client's address."""
+
+    username: str
+    resource: str
+    actions: str
+    source_ip: str = "127.0.0.1"
+
+
+class AclCheckAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JSON body of the answer to ACL_CHECK. `entry`: what decided; None for a super user and without a match."""
+
+    is_allowed: bool
+    reason: str
+    policy: str | None = None
+    entry: str | None = None
 
 
 class FlushedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

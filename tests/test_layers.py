@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 PRODUCT = (
-    *("broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "remoting", "spark"),
+    *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "remoting", "spark"),
     *("store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
 )
 """Folders of the project that are installed."""
@@ -64,6 +64,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "timers": edges(CODEC, "remoting.bodies store.files store.log store.queues store"),
     "transactions": edges(CODEC, "store.log store.queues store"),
     "pop": edges(CODEC, "store.state store.log store.queues store"),
+    # -- users and what they may do: no I/O, no socket
+    "auth": edges(CODEC, "remoting.bodies remoting.headers"),
     # -- the cold tier, lower folders first: no folder imports one below it here
     "tiered": edges(),
     "tiered.objects": edges(CODEC, "store.files"),
@@ -153,10 +155,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.settings.official_settings": edges(CODEC),
     "broker.settings": edges(
         CODEC,
-        "remoting.bodies remoting.clients remoting.connections store.config",
+        "auth remoting.bodies remoting.clients remoting.connections store.config",
         "broker.settings.official_settings broker.state_files",
         "tiered.budgets.tier_config tiered.objects.masked_urls",
     ),
+    "broker.access": edges(CODEC, "auth remoting.connections store.sends"),
     "broker.cold": edges(CODEC, "store.queues", "tiered.catalog tiered.ledger tiered.segments"),
     "broker.metrics": edges("broker.cold"),
     "broker.helpers": edges(
@@ -278,8 +281,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "remoting.connections store.files store.config store.queues store",
-        "pop timers transactions",
+        "auth remoting.connections store.files store.config store.queues store",
+        "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
@@ -295,7 +298,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting.tls",
     ),
     # -- the NameServer
-    "namesrv": edges(CODEC, "remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
+    "namesrv": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
     # -- the SDK: `remoting` alone
     "client": edges(
         CODEC,
@@ -324,6 +327,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.common": edges(
         CODEC, "broker.process client client.admin client.producer remoting.clients.name_server_source", "remoting.tls"
     ),
+    "cli.access": edges("cli.common"),
     "cli.spark": edges(
         "cli.common spark.handoff.hand_off spark.jobs.compare spark.jobs.counts spark.jobs.key_history",
         "spark.jobs.lag spark.jobs.replay spark.jobs.republish spark.session",
@@ -337,7 +341,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
     "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main"),
-    "cli": edges(CODEC, "cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
+    "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
         CODEC,
@@ -360,7 +364,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         CODEC,
         "remoting.bodies",
         SPARK_READS,
-        "client.admin spark spark.access spark.reading",
+        "client client.admin spark spark.access spark.reading",
         "tiered.ledger.pins tiered.objects.checked_json",
         "remoting.tls",
         "client",

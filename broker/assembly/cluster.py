@@ -38,6 +38,7 @@ class Cluster:
             advertised_address=base.advertised_address,
             tls=None if outgoing is None else ClientTls(outgoing),
             ha_address=f"{host}:{settings.broker.ha_port or port + 1}",
+            credentials=settings.auth.credentials(),
         )
         settings.add_listener(lambda change: registration.look_soon() if LIVE_NAME_SERVERS & set(change.live) else None)
         self.peers = PeerBrokers(registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=base.clock)

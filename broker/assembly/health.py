@@ -46,6 +46,7 @@ async def start_health(
         dropped=tier.dropped.live,
         limits=parts.base.limits,
         quotas=parts.tables.quotas,
+        denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
     port = await health.start(config.health_host, config.health_port)

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from thermocline.auth.actions import Action
+from thermocline.broker.assembly.access import AccessParts
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.cluster import Cluster
 from thermocline.broker.assembly.due import DueMessages
@@ -49,8 +51,10 @@ class MessagePath:
         key_index: KeyIndex,
         long_polling: LongPolling,
         near_bytes: int | None = None,
+        access: AccessParts | None = None,
     ) -> None:
-        """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say."""
+        """`near_bytes`: how much of the log's end counts as being in memory; None: as settings say. `access`: access
+        control, if it is on."""
         settings, store = base.settings, base.store
         acknowledgements = Acknowledgements(
             store,
@@ -86,11 +90,16 @@ class MessagePath:
             unique_ids=unique_ids,
             choose_queue=choose_queue,
             quotas=tables.quotas,
+            guard=access.message_guard if access is not None else None,
         )
         self.processors: tuple[Processor, ...] = (
             sends,
             TransactionProcessor(
-                store=store, transactions=due.transactions, cold=base.cold, acknowledgements=acknowledgements
+                store=store,
+                transactions=due.transactions,
+                cold=base.cold,
+                acknowledgements=acknowledgements,
+                check_topic=access.topic_check(Action.PUB) if access is not None else None,
             ),
             ReplyProcessor(
                 settings=settings,
@@ -105,7 +114,7 @@ class MessagePath:
                 make_topic=sends.make_topic,
             ),
             self._pulls,
-            *_make_lookups(base, tables, reads, cluster, key_index=key_index),
+            *_make_lookups(base, tables, reads, cluster, key_index=key_index, access=access),
             ColdFlowProcessor(settings=settings, cold_quota=reads.cold_quota),
         )
         """For the dispatcher; `connection_closed` is to be called for every connection that ends."""
@@ -189,7 +198,13 @@ def _make_sends(
 
 
 def _make_lookups(
-    base: Base, tables: Tables, reads: Reads, cluster: Cluster, *, key_index: KeyIndex
+    base: Base,
+    tables: Tables,
+    reads: Reads,
+    cluster: Cluster,
+    *,
+    key_index: KeyIndex,
+    access: AccessParts | None,
 ) -> tuple[Processor, ...]:
     local = LocalRecords(base.store, expired_before_ms=tables.topics.expired_before)
     return (
@@ -211,5 +226,6 @@ def _make_lookups(
             cold=base.cold,
             visible=reads.visible,
             local=local,
+            check_topic=access.topic_check(Action.GET) if access is not None else None,
         ),
     )

@@ -1,7 +1,8 @@
 """Parts: the families of one broker over an open store, made in the order in which they need each other.
 
     settings, store -> tables, due messages, pops (empty) -> their files -> system topics (durable)
-                    -> what was popped -> transactions -> filters -> timers -> cluster
+                    -> what was popped -> transactions -> filters -> timers
+                    -> users and policies, with access control -> cluster
 
 It opens no socket and starts no task. On return everything that a start changes is durable, and the timers are open:
 the caller closes them before the store (`BrokerParts.close_with`).
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from thermocline.broker.assembly.access import AccessParts
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.cluster import Cluster
 from thermocline.broker.assembly.due import DueMessages
@@ -45,10 +47,14 @@ class BrokerParts:
     due: DueMessages
     pops: Pops
     boot_time_ms: int
+    access: AccessParts | None = None
+    """None: access control is off."""
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Close all families when `resources` close: the clock is kept, links to other brokers end, topics close, the
         persister writes the requested files, the timers' files close. In this order, before the store."""
+        if self.access is not None:
+            self.access.close_with(resources)
         self.due.close_with(resources)
         self.tables.close_with(resources)
         self.cluster.close_with(resources)
@@ -67,6 +73,7 @@ class BrokerParts:
             key_index=key_index,
             long_polling=long_polling,
             near_bytes=near_bytes,
+            access=self.access,
         )
 
     def make_pop_path(self, *, long_polling: LongPolling, near_bytes: int | None = None) -> PopPath:
@@ -118,6 +125,9 @@ async def make_parts(
     reads = Reads(base, tables)
     await tables.prepare()
     due.open_timers()
+    access = AccessParts(base, tables.persister) if settings.auth.authentication_enabled else None
+    if access is not None:
+        await access.boot()
     return BrokerParts(
         base=base,
         tables=tables,
@@ -126,4 +136,5 @@ async def make_parts(
         due=due,
         pops=pops,
         boot_time_ms=clock(),
+        access=access,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from thermocline.auth.actions import Action
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.messages import MessagePath
@@ -52,10 +53,12 @@ def make_dispatcher(
     """All of them. `run_retention`: one round of local retention. `report_now`: flush, and tell the tier process.
     `source`: the broker whose cold tier is served, read-only."""
     log, index, fence = parts.base.store.commit_log, helpers.index, tier.fence
+    access = parts.access
     return Dispatcher(
         (
             *messages.processors,
             *pops.processors,
+            *(access.processors if access is not None else ()),
             *table_processors(parts),
             *due_processors(parts),
             *state_processors(
@@ -73,7 +76,13 @@ def make_dispatcher(
                 fenced_by=lambda: fenced_by(fence.later_epoch) if fence.reason else "",
             ),
         ),
-        on_closed=(messages.connection_closed, pops.connection_closed, parts.tables.clients.connection_closed),
+        on_closed=(
+            messages.connection_closed,
+            pops.connection_closed,
+            parts.tables.clients.connection_closed,
+            *((access.guard.connection_closed,) if access is not None else ()),
+        ),
+        guard=access.guard.check if access is not None else None,
         before=() if source is None else (ReadOnlyProcessor(source),),
     )
 
@@ -152,6 +161,7 @@ def due_processors(parts: BrokerParts) -> tuple[Processor, ...]:
             appender=due.appender,
             random=base.random,
             store_host=base.store_host,
+            check_topic=parts.access.topic_check(Action.SUB) if parts.access is not None else None,
         ),
         RecallProcessor(
             settings=base.settings,

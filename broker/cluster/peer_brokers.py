@@ -58,7 +58,8 @@ class PeerBrokers:
         try:
             address = await self._address_of(broker_name)
             if self._client is None:
-                self._client = RemotingClient(tls=self._registration.tls)
+                registration = self._registration
+                self._client = RemotingClient(tls=registration.tls, credentials=registration.credentials)
             return await self._client.call(address, command, timeout_ms=timeout_ms or self._timeout_ms())
         except UnavailableError as error:
             self._addresses.pop(broker_name, None)

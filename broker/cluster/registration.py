@@ -48,6 +48,7 @@ from thermocline.remoting.headers.namesrv import (
     UnregisterBrokerRequestHeader,
 )
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.tls import ClientTls
 
@@ -86,9 +87,12 @@ class Registration:
         advertised_address: str,
         ha_address: str,
         tls: ClientTls | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`tls`: for the connections to NameServers, and to the brokers that they name; None: plain ones."""
+        """`tls`: for the connections to NameServers, and to the brokers that they name; None: plain ones.
+        `credentials`: of this broker, to sign its requests to NameServers and other brokers."""
         self.tls = tls
+        self.credentials = credentials
         self._topics = topics
         self._static_topics = static_topics
         self._config = config
@@ -375,8 +379,12 @@ class _Link:
 
     async def _connect(self) -> bool:
         try:
+            registration = self._registration
             self._connection = await ClientConnection.open(
-                self.address, on_closed=self._connection_closed, tls=self._registration.tls
+                self.address,
+                on_closed=self._connection_closed,
+                tls=registration.tls,
+                credentials=registration.credentials,
             )
         except UnavailableError as error:
             self._failed(error)

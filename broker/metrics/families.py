@@ -46,6 +46,10 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
         "Sends, pulls and POPs refused because of a quota, by its kind and name.",
     ),
     "thermocline_consumer_lag_messages": (MetricType.GAUGE, "Messages a group has not consumed yet, by topic."),
+    "thermocline_access_denied_total": (
+        MetricType.COUNTER,
+        "Requests refused by access control, by stage: authentication, authorization.",
+    ),
     # -- tier process
     "thermocline_tier_waiting_bytes": (MetricType.GAUGE, "Bytes that are not in the bucket yet, by topic."),
     "thermocline_tier_waiting_seconds": (

@@ -1,10 +1,10 @@
 """Broker settings: every setting by its property name, where its value came from, and changing it while running.
 
-Four classes hold the values: BrokerConfig, StoreConfig (local files), TierConfig (cold tier) and TlsConfig (encrypted
-connections). Here each of their fields has one property name: Apache RocketMQ's where it has one, so that a
-`broker.conf` written for it works, else a name of the same form; the cold tier's begin with `cold`. Some are written in
-other units than the fields hold: RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one
-into the other.
+Five classes hold the values: BrokerConfig, StoreConfig (local files), TierConfig (cold tier), TlsConfig (encrypted
+connections) and AuthConfig (access control). Here each of their fields has one property name: Apache RocketMQ's where
+it has one, so that a `broker.conf` written for it works, else a name of the same form; the cold tier's begin with
+`cold`. Some are written in other units than the fields hold: RocketMQ's `fileReservedTime` is in hours. `Setting.parse`
+and `Setting.show` turn one into the other.
 
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
@@ -24,6 +24,7 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
@@ -43,11 +44,14 @@ BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "
 
 HOUR_MS = 3_600_000
 
-SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[TlsConfig]] = {
+SECTIONS: Mapping[
+    str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[TlsConfig] | type[AuthConfig]
+] = {
     "broker": BrokerConfig,
     "store": StoreConfig,
     "tier": TierConfig,
     "tls": TlsConfig,
+    "auth": AuthConfig,
 }
 
 
@@ -212,7 +216,7 @@ def _all_settings() -> dict[str, Setting]:
         for item in fields(config_type):
             plain = _TEXTS_BY_TYPE[hints[item.name]]
             parse, show = _STORE_TEXTS.get(item.name, plain)
-            if section in ("broker", "tls"):
+            if section in ("broker", "tls", "auth"):
                 name, is_live = item.metadata["name"], bool(item.metadata["live"])
             elif section == "store":
                 name, is_live = _STORE_NAMES.get(item.name) or _camel(item.name), item.name in _STORE_LIVE
@@ -239,6 +243,13 @@ def _field_types(config_type: type) -> dict[str, type]:
 
 SETTINGS: Mapping[str, Setting] = _all_settings()
 """All settings by property name."""
+
+_ACCESS_CONTROL = frozenset(
+    setting.name for setting in SETTINGS.values() if setting.section == "auth" and not setting.is_live
+)
+"""Not to be changed over the wire either: access control is not to be switched off by a request. Tools that send back
+what they were shown change nothing."""
+_SECRETS = tuple(item.metadata["name"] for item in fields(AuthConfig) if item.metadata["is_secret"])
 
 
 # -- values
@@ -282,9 +293,11 @@ class BrokerSettings:
         tier: TierConfig,
         clock: Callable[[], int],
         tls: TlsConfig | None = None,
+        auth: AuthConfig | None = None,
     ) -> None:
         self.tls = tls or TlsConfig()
         self.broker = broker
+        self.auth = auth or AuthConfig()
         self.store = store
         self.tier = tier
         self.version = VersionCounter(clock)
@@ -297,13 +310,17 @@ class BrokerSettings:
 
     def text(self) -> str:
         """All settings as properties text, without keys. What waits for a restart is shown as it will be."""
+        return format_config_text({**FIXED, **self._shown()})
+
+    def _shown(self) -> dict[str, str]:
         shown = {}
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
         shown[_COLD_URL] = masked_url(shown[_COLD_URL])
         shown = {name: shown_tls(name, text) for name, text in shown.items()}
-        return format_config_text({**FIXED, **shown})
+        shown.update({name: MASK for name in _SECRETS if shown[name]})
+        return shown
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
         """Change settings; durable on return.
@@ -313,8 +330,12 @@ class BrokerSettings:
             InvalidParameterError: A value is none, or promises what is not built; nothing changes.
             UnavailableError: The change could not be written; nothing changes.
         """
-        if (BLACK_LIST | self.broker.black_list) & properties.keys():
+        kept = {name: text for name, text in self._shown().items() if name in _ACCESS_CONTROL & properties.keys()}
+        if (BLACK_LIST | self.broker.black_list) & properties.keys() or any(
+            properties[name].strip() != text for name, text in kept.items()
+        ):
             raise PermissionDeniedError("Can not update config in black list.")
+        properties = {name: text for name, text in properties.items() if name not in kept}
         resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
         for name in PLACES_IN_STORE.keys() & properties.keys():
             check_place(name, properties[name], root_path=self.store.root_path, source="update")

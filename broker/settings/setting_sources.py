@@ -2,8 +2,8 @@
 
 Configuration file, by its ending:
     broker.conf, *.properties, *.conf    properties text with RocketMQ's names
-    *.toml                               tables [broker], [store], [tier], [tls] with field names of the four classes,
-                                         or property names at the top:
+    *.toml                               tables [broker], [store], [tier], [tls], [auth] with field names of the
+                                         classes, or property names at the top:
 
         brokerName = "broker-a"
         [store]
@@ -31,6 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, parse_value
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
@@ -53,7 +54,10 @@ ALIASES: Mapping[str, str] = {
     "rocketmq.namesrv.domain.subgroup": "namesrvDomainSubgroup",
 }
 """RocketMQ's JVM properties."""
-ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
+ENVIRONMENT_OTHERS = frozenset(
+    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"}
+    | {f"THERMOCLINE_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN", "CREDENTIALS_FILE")}
+)
 """Variables of the prefix that are no settings."""
 ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_CLIENT_")
 """Settings of the NameServer, which may run beside the broker, and of clients."""
@@ -77,6 +81,7 @@ class LoadedSettings:
     store: StoreConfig
     tier: TierConfig
     tls: TlsConfig
+    auth: AuthConfig
     ignored: tuple[str, ...]
 
 
@@ -151,6 +156,7 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             store=StoreConfig(**sections["store"]),
             tier=TierConfig(**sections["tier"]),
             tls=TlsConfig(**sections["tls"]),
+            auth=AuthConfig(**sections["auth"]),
             ignored=tuple(ignored),
         )
     except InvalidRequestError as error:

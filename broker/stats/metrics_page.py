@@ -10,7 +10,7 @@ label (labelled_topics.py), and GROUPS_PER_TOPIC_MAX consumer groups of each. Be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from thermocline.broker.cold import DroppedRange
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, HelperStatus, decode_body
@@ -50,8 +50,11 @@ class MetricsPage:
         dropped: Callable[[], Sequence[DroppedRange]],
         limits: LimitCounts,
         quotas: QuotaTable,
+        denials: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """`committed_offset`: None without a cold tier. `dropped`: ranges dropped because of a full disk."""
+        """`committed_offset`: None without a cold tier. `dropped`: ranges dropped because of a full disk. `denials`:
+        requests refused by access control, by stage; none when it is off."""
+        self._denials = denials
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -103,6 +106,8 @@ class MetricsPage:
         page.add("thermocline_put_failed_total", rates.put_failed_times)
         page.add("thermocline_get_messages_total", rates.transferred_count)
         page.add("thermocline_get_bytes_total", rates.transferred_bytes)
+        for stage, count in self._denials().items():
+            page.add("thermocline_access_denied_total", count, {"stage": stage})
 
     async def _add_topics(self, page: Exposition) -> None:
         totals = self._stats.topic_put_totals()

@@ -26,6 +26,7 @@ from thermocline.remoting.errors import MQError
 
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
+    from thermocline.client.credentials import Credentials
     from thermocline.client.producer.producer import Producer
     from thermocline.remoting.tls import TlsOptions
 
@@ -48,6 +49,7 @@ class Application:
     output: Output
     tls: TlsOptions | None = None
     """How the command's connections are encrypted; None: not at all."""
+    credentials: Credentials | None = None
 
     @contextmanager
     def open_admin(self) -> Iterator[AdminClient]:
@@ -62,6 +64,7 @@ class Application:
             request_timeout_ms=self.timeout_ms,
             connect_timeout_ms=min(self.timeout_ms, CONNECT_TIMEOUT_MS),
             tls=self.tls,
+            credentials=self.credentials,
         ) as admin:
             yield cast("AdminClient", _GoesOn(admin, self.output))
 
@@ -70,8 +73,30 @@ class Application:
         """Open a producer for one command."""
         from thermocline.client.producer.producer import Producer
 
-        with Producer(namesrv=self.namesrv, group=group, send_timeout_ms=self.timeout_ms, tls=self.tls) as producer:
+        with Producer(
+            namesrv=self.namesrv,
+            group=group,
+            send_timeout_ms=self.timeout_ms,
+            tls=self.tls,
+            credentials=self.credentials,
+        ) as producer:
             yield producer
+
+
+def _credentials(path: str | None, access_key: str | None, secret_key: str | None) -> Credentials | None:
+    """What the command signs with: the keys of its options, else of the environment."""
+    from thermocline.client.credentials import Credentials, credentials_from_file, environment_credentials
+
+    if path is not None:
+        if access_key is not None or secret_key is not None:
+            raise click.UsageError("--credentials goes without --access-key and --secret-key.")
+        return credentials_from_file(path)
+    if access_key is None and secret_key is None:
+        return environment_credentials()
+    if access_key is None or secret_key is None:
+        raise click.UsageError("--access-key and --secret-key go together.")
+    sys.stderr.write("thermocline: --secret-key shows the key in the list of processes; use --credentials.\n")
+    return Credentials(access_key=access_key, secret_key=secret_key)
 
 
 def _name_servers(namesrv: str) -> str:
@@ -128,15 +153,30 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
     )
     @click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
     @tls_flags
+    @click.option(
+        "--credentials",
+        "credentials_path",
+        metavar="FILE",
+        help="A file with the keys that requests are signed with, as RocketMQ's tools.yml.",
+    )
+    @click.option("--access-key", metavar="NAME", help="The user that requests are signed by.")
+    @click.option("--secret-key", metavar="KEY", help="Its key. Other users of this machine see it; use --credentials.")
     @functools.wraps(command)
     def with_application(*args: P.args, **kwargs: P.kwargs) -> R | int:
         options = dict(kwargs)
         namesrv, timeout_ms, as_json = options.pop("namesrv"), options.pop("timeout_ms"), options.pop("as_json")
+        keys = [options.pop(name) for name in ("credentials_path", "access_key", "secret_key")]
+        output = Output(as_json=bool(as_json))
+        try:
+            credentials = _credentials(*(None if key is None else str(key) for key in keys))
+        except MQError as error:
+            raise click.UsageError(str(error)) from error
         app = Application(
             namesrv=_name_servers(str(namesrv)),
             timeout_ms=int(str(timeout_ms)),
-            output=Output(as_json=bool(as_json)),
+            output=output,
             tls=take_tls(options),
+            credentials=credentials,
         )
         return _finish(app, lambda: command(app, *args, **options))  # type: ignore[arg-type]
 

@@ -36,6 +36,7 @@ def hand_off(app: Application, receipt: str, group: str, force: bool, pairs: tup
         options=parse_pairs(pairs, option="--option"),
         timeout_ms=app.timeout_ms,
         tls=app.tls,
+        credentials=app.credentials,
     )
     app.output.rows(
         {

@@ -100,3 +100,12 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     preview_ttl = blocking(AsyncAdminClient.preview_ttl)
     set_ttl = blocking(AsyncAdminClient.set_ttl)
     prove_ttl = blocking(AsyncAdminClient.prove_ttl)
+
+    create_user = blocking(AsyncAdminClient.create_user)
+    update_user = blocking(AsyncAdminClient.update_user)
+    delete_user = blocking(AsyncAdminClient.delete_user)
+    users = blocking(AsyncAdminClient.users)
+    set_acl = blocking(AsyncAdminClient.set_acl)
+    delete_acl = blocking(AsyncAdminClient.delete_acl)
+    acls = blocking(AsyncAdminClient.acls)
+    check_acl = blocking(AsyncAdminClient.check_acl)

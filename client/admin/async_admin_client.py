@@ -20,6 +20,7 @@ from thermocline.client.admin.static_topic_administration import StaticTopicAdmi
 from thermocline.client.admin.topic_administration import TopicAdministration
 from thermocline.client.admin.traffic_statistics import TrafficStatistics
 from thermocline.client.admin.ttl_administration import TtlAdministration
+from thermocline.client.admin.user_administration import UserAdministration
 
 __all__ = ["AsyncAdminClient"]
 
@@ -35,5 +36,6 @@ class AsyncAdminClient(
     TrafficStatistics,
     ColdReadLimits,
     TtlAdministration,
+    UserAdministration,
 ):
     """See the module; each base class is one family of methods."""

@@ -499,6 +499,7 @@ def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncPro
         request_timeout_ms=options.request_timeout_ms,
         connect_timeout_ms=options.connect_timeout_ms,
         tls=options.tls,
+        credentials=options.credentials,
         send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
     )
 

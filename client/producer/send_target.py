@@ -50,6 +50,7 @@ class SendTarget:
                 queue_id=queue.queue_id,
                 default_topic=options.create_topic_key,
                 default_topic_queue_nums=options.default_topic_queue_nums,
+                credentials=options.credentials,
             )
             lanes.append(
                 Lane(queue=queue, broker_name=broker_name, address=address, single=render(), batch=render(batch=True))

@@ -1,7 +1,7 @@
 """The connecting half of the remoting protocol: one connection, and a set of them by address.
 
 Both belong to one event loop and its thread. Requests that the peer makes of us go to the handler given; without one
-they are answered "not supported".
+they are answered "not supported". With credentials every request is signed.
 Source: NettyRemotingClient.java, Apache RocketMQ 5.3.
 """
 
@@ -29,6 +29,7 @@ from thermocline.remoting.errors import (
     UnavailableError,
     UnsupportedRequestError,
 )
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.socket_address import is_unix_address, parse_address
 from thermocline.remoting.tls import ClientTls
@@ -53,9 +54,10 @@ class RefuseRequests:
 class ClientConnection(Connection):
     """One connection that this side made."""
 
-    __slots__ = ("address",)
+    __slots__ = ("address", "credentials")
 
     address: str
+    credentials: Credentials | None
 
     @classmethod
     async def open(
@@ -70,6 +72,7 @@ class ClientConnection(Connection):
         receive_buffer: memoryview | None = None,
         traffic: Traffic | None = None,
         tls: ClientTls | None = None,
+        credentials: Credentials | None = None,
     ) -> ClientConnection:
         """Connect to `host:port` or to the path of a unix socket, which is never TLS. Cancelling is safe.
 
@@ -91,6 +94,7 @@ class ClientConnection(Connection):
                 traffic=traffic,
             )
             connection.address = address
+            connection.credentials = credentials
             return connection
 
         try:
@@ -113,6 +117,12 @@ class ClientConnection(Connection):
         except OSError as error:
             raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
         return connection
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a request, signed if there are credentials, without waiting for an answer; or an answer."""
+        if self.credentials is not None and not command.is_response:
+            self.credentials.sign(command)
+        super().send(command)
 
     async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
         """Send a request as soon as the peer takes it, and wait for the answer, whatever its code. Cancelling is safe.
@@ -170,9 +180,11 @@ class RemotingClient:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         on_closed: Callable[[ClientConnection], None] | None = None,
         tls: ClientTls | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`tls`: None for plain connections."""
+        """`tls`: None for plain connections. `credentials`: sign each request; None: requests are not signed."""
         self._tls = tls
+        self._credentials = credentials
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits
@@ -281,6 +293,7 @@ class RemotingClient:
             receive_buffer=self._receive_buffer,
             traffic=self.traffic,
             tls=self._tls,
+            credentials=self._credentials,
         )
         if not connection.is_closed:  # the peer may have closed it while this task was waiting for its turn
             self._connections[address] = connection

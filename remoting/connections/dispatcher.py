@@ -3,6 +3,8 @@
     processor.routes() -> {request code: method}      joined here; one code has one method
     method(connection, command) -> the answer, an awaitable of it, or None (answered later, or one-way)
 
+With a guard (access control) every request passes it first, whatever its code.
+
 A code without a method is answered as Apache RocketMQ answers it. Errors leave a method as exceptions and become
 answers where the server writes them (remoting/error_table.py).
 Owner: the server's event loop.
@@ -19,6 +21,8 @@ from thermocline.remoting.response_code import ResponseCode
 
 Answer: TypeAlias = RemotingCommand | Awaitable[RemotingCommand | None] | None
 Handler: TypeAlias = Callable[[Connection, RemotingCommand], Answer]
+Guard: TypeAlias = Callable[[Connection, RemotingCommand], None]
+"""Raises PermissionDeniedError for a request that is not allowed."""
 
 
 class Processor(Protocol):
@@ -37,6 +41,7 @@ class Dispatcher:
         *,
         on_closed: Iterable[Callable[[Connection], None]] = (),
         before: Iterable[Processor] = (),
+        guard: Guard | None = None,
     ) -> None:
         """`on_closed`: called with each connection that ended. `before`: their methods replace the others'."""
         self._handlers: dict[int, Handler] = {}
@@ -47,9 +52,21 @@ class Dispatcher:
         for processor in before:
             self._handlers.update({int(code): handler for code, handler in processor.routes().items()})
         self._on_closed = tuple(on_closed)
+        self._guard = guard
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes that are served."""
+        return frozenset(self._handlers)
 
     def handle(self, connection: Connection, command: RemotingCommand) -> Answer:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            PermissionDeniedError: The guard does not allow it.
+        """
+        if self._guard is not None:
+            self._guard(connection, command)
         handler = self._handlers.get(command.code)
         if handler is None:
             return RemotingCommand.response(

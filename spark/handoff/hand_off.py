@@ -14,6 +14,7 @@ from thermocline.spark.handoff.receipt import Receipt, read_receipt
 
 if TYPE_CHECKING:
     from thermocline.client.admin.hand_off_administration import HandedOver
+    from thermocline.remoting.request_signature import Credentials
 
 TIMEOUT_MS = 5_000
 
@@ -27,6 +28,7 @@ def hand_off(
     options: Mapping[str, str] | None = None,
     timeout_ms: int = TIMEOUT_MS,
     tls: TlsOptions | None = None,
+    credentials: Credentials | None = None,
 ) -> Sequence[HandedOver]:
     """Move a group without members; return the queues in which it was moved now.
 
@@ -36,7 +38,8 @@ def hand_off(
     that was read, as one that was recovered is; never over a live member, another life of the topic, or an offset that
     is not there. `options` say how to reach the bucket that holds a receipt; `timeout_ms` how long a NameServer or
     broker may take to answer, at least 20 s where it answers when a move is durable. `tls` how connections to them are
-    encrypted; None: as the environment says (docs/security.md).
+    encrypted; None: as the environment says (docs/security.md). `credentials` sign the requests; without them the keys
+    in the environment do, if there are any.
 
     Raises:
         InvalidRequestError: The load was no whole one, or a broker refuses; see `AdminClient.hand_off`.
@@ -44,6 +47,7 @@ def hand_off(
         UnavailableError: Bucket, NameServer or a broker gave no answer; repeat the call.
     """
     from thermocline.client.admin.admin_client import AdminClient
+    from thermocline.client.credentials import environment_credentials
 
     if isinstance(receipt, str):
         given = dict(options or {})
@@ -55,8 +59,8 @@ def hand_off(
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
-    tls = tls or tls_of_environment(os.environ)
-    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, tls=tls) as admin:
+    tls, keys = tls or tls_of_environment(os.environ), credentials or environment_credentials()
+    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, tls=tls, credentials=keys) as admin:
         return admin.hand_off(
             group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()
         )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ConsumeFromWhere,
         ConsumeResult,
         CorruptDataError,
+        Credentials,
         InvalidRequestError,
         LocalTransactionState,
         MQError,
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
         TransactionProducer,
         TransactionSendResult,
         UnavailableError,
+        credentials_from_environment,
+        credentials_from_file,
         select_by_hash,
         select_by_queue_id,
     )
@@ -101,6 +104,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "CorruptDataError",
+    "Credentials",
     "InvalidRequestError",
     "LocalTransactionState",
     "MQError",
@@ -140,6 +144,8 @@ __all__ = [
     "TransactionProducer",
     "TransactionSendResult",
     "UnavailableError",
+    "credentials_from_environment",
+    "credentials_from_file",
     "select_by_hash",
     "select_by_queue_id",
 ]

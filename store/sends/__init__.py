@@ -1,7 +1,15 @@
 """Sends: the fast path of a send from its frame to its answer."""
 
-from thermocline.store.sends.fast_path import FRAME_HEAD_BYTES, FastPath, FastPathSettings, SendTarget
-from thermocline.store.sends.send_header import BINARY_CODES, CODE_BYTES, HEADER_BYTES_MASK, JSON_FORMS, PREFIX_BYTES
+from thermocline.store.sends.fast_path import FRAME_HEAD_BYTES, FastPath, FastPathSettings, SendGuard, SendTarget
+from thermocline.store.sends.send_header import (
+    BINARY_CODES,
+    CODE_BYTES,
+    HEADER_BYTES_MASK,
+    JSON_FORMS,
+    PREFIX_BYTES,
+    SendRequest,
+    SignedSend,
+)
 from thermocline.store.sends.send_properties import (
     PRIORITY,
     broker_suffix,
@@ -20,7 +28,10 @@ __all__ = [
     "PRIORITY",
     "FastPath",
     "FastPathSettings",
+    "SendGuard",
+    "SendRequest",
     "SendTarget",
+    "SignedSend",
     "broker_suffix",
     "reply_properties",
     "stored_text",

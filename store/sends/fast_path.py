@@ -55,8 +55,10 @@ from thermocline.store.sends.send_header import (
     HEADER_BYTES_MASK,
     JSON_FORMS,
     PREFIX_BYTES,
+    SIGNED_JSON_FORMS,
     SendRequest,
     binary_forms,
+    signed_binary_forms,
 )
 from thermocline.store.sends.send_properties import (
     TAGS_MARK,
@@ -99,6 +101,14 @@ class SendQuota(Protocol):
 
     def return_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
         """A send that was counted is left to ordinary code, which counts it again."""
+        ...
+
+
+class SendGuard(Protocol):
+    """Access control."""
+
+    def allows_send(self, request: SendRequest, body: bytes, born_host: bytes) -> bool:
+        """Whether a send of the peer at `born_host` is allowed beyond doubt; ordinary code decides on the others."""
         ...
 
 
@@ -199,6 +209,7 @@ class FastPath:
         on_stored: Callable[[int, int], None],
         unique_ids: UniqueIdGenerator,
         quota: SendQuota | None = None,
+        guard: SendGuard | None = None,
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none, `unique_ids` the key of one without;
         `put_meter(topic)` what counts the puts of a topic; `on_stored(count, bytes)` receives the messages and
@@ -213,7 +224,9 @@ class FastPath:
         self._put_meter = put_meter
         self._on_stored = on_stored
         self._unique_ids = unique_ids
-        self._binary_forms = binary_forms()
+        self._guard = guard
+        self._json_forms = JSON_FORMS if guard is None else SIGNED_JSON_FORMS
+        self._binary_forms = binary_forms() if guard is None else signed_binary_forms()
         self._store_host = encode_host(settings.store_host)
         self._is_enabled = len(self._store_host) == HOST_V4_BYTES
         self._suffix = broker_suffix(
@@ -265,6 +278,8 @@ class FastPath:
         result.data = data
         result.fields = pack_chunk_fields(born_host, result.now_ms, self._store_host, 0, 0)
         targets = self._targets
+        json_forms = self._json_forms
+        guard = self._guard
         waits_for_flush = self._waits_for_flush
         body_bytes_max = self._body_bytes_max
         quota = self._quota
@@ -278,13 +293,15 @@ class FastPath:
             if frame_end > data_bytes or header_end > frame_end:
                 break
             if header_word <= HEADER_BYTES_MASK:
-                decode = JSON_FORMS.get(data[header_start : header_start + PREFIX_BYTES])
+                decode = json_forms.get(data[header_start : header_start + PREFIX_BYTES])
             else:
                 decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES])
             if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
                 break
             request = decode(data[header_start:header_end])
-            if request is None:
+            if request is None or (
+                guard is not None and not guard.allows_send(request, data[header_end:frame_end], born_host)
+            ):
                 break
             header = request.ext_fields
             text = header.properties or ""

@@ -7,6 +7,9 @@
 A JSON header that does not start with its code, as every official client's does, is no form of these: ordinary code
 decodes it. Codes 310 and 320 have one letter a field, 10 has long names; both decode to attributes of the same names.
 Whether it is a batch, the header says (`batch`), not the code: the C++ client's batches have code 10.
+
+With access control the values of all fields are signed. So a JSON header must be one of code 310 or 320 with the fields
+of a `SignedSend` alone, and a binary one is decoded field by field.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from thermocline.remoting.command import SerializeType
-from thermocline.remoting.header_codec import Int
+from thermocline.remoting.command import SerializeType, decode_binary_header
+from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
+from thermocline.remoting.header_codec import Int, decode_header
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from thermocline.remoting.known_headers import KnownHeaders
 from thermocline.remoting.request_code import RequestCode
@@ -37,6 +41,34 @@ class SendRequest(msgspec.Struct):
     opaque: int
     flag: int
     is_binary: bool
+    fields: dict[str, str] | None = None
+    """All fields of a binary header, where there is access control."""
+    version: int = 0
+    """Beside them."""
+
+
+class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields=True):
+    """The header of a signed send."""
+
+    access_key: str = msgspec.field(name="AccessKey")
+    signature: str = msgspec.field(name="Signature")
+    security_token: str = msgspec.field(default="", name="SecurityToken")
+
+    def signed_text(self) -> str:
+        """The values of all fields but the signature, in the order of their names, as official clients write them.
+
+        A number or flag that was written in another way gives another text: then ordinary code checks the signature.
+        """
+        retries, limit = self.reconsume_times, self.max_reconsume_times
+        return (
+            f"{self.access_key}{self.security_token}{self.producer_group}{self.topic}{self.default_topic}"
+            f"{self.default_topic_queue_nums}{self.queue_id}{self.sys_flag}{self.born_timestamp}{self.flag}"
+            f"{self.properties or ''}{'' if retries is None else retries}{_FLAGS[self.unit_mode]}"
+            f"{'' if limit is None else limit}{_FLAGS[self.batch]}{self.broker_name or ''}"
+        )
+
+
+_FLAGS = {True: "true", False: "false", None: ""}
 
 
 class _LettersRequest(msgspec.Struct):
@@ -51,10 +83,16 @@ class _NamesRequest(msgspec.Struct):
     flag: Int = 0
 
 
+class _SignedRequest(msgspec.Struct):
+    ext_fields: SignedSend = msgspec.field(name="extFields")
+    opaque: Int
+    flag: Int = 0
+
+
 Decode = Callable[[bytes], SendRequest | None]
 
 
-def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest]) -> Decode:
+def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest] | type[_SignedRequest]) -> Decode:
     decode_json = msgspec.json.Decoder(request_type, strict=False).decode
 
     def decode(header: bytes) -> SendRequest | None:
@@ -84,6 +122,11 @@ JSON_FORMS: dict[bytes, Decode] = {
 }
 """First PREFIX_BYTES of a JSON header -> how to decode it."""
 
+SIGNED_JSON_FORMS: dict[bytes, Decode] = {
+    prefix: _json_decoder(_SignedRequest) for prefix in (b'{"code":310,', b'{"code":320,')
+}
+"""The same where there is access control."""
+
 BINARY_CODES = {
     code.to_bytes(CODE_BYTES, "big"): code
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE)
@@ -99,6 +142,29 @@ def binary_forms() -> dict[bytes, Decode]:
         )
         for start, code in BINARY_CODES.items()
     }
+
+
+def signed_binary_forms() -> dict[bytes, Decode]:
+    """The same where there is access control."""
+    return {
+        start: _signed_binary_decoder(
+            SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+        )
+        for start, code in BINARY_CODES.items()
+    }
+
+
+def _signed_binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMessageRequestHeader]) -> Decode:
+    def decode(header: bytes) -> SendRequest | None:
+        try:
+            command = decode_binary_header(header)
+            typed = decode_header(header_type, command.ext_fields)
+        except (HeaderDecodeError, InvalidRequestError):
+            return None
+        fields = command.ext_fields or {}
+        return SendRequest(typed, command.opaque, command.flag, True, fields=fields, version=command.version)
+
+    return decode
 
 
 assert all(len(prefix) == PREFIX_BYTES for prefix in JSON_FORMS)

@@ -105,7 +105,10 @@ def test_an_entry_is_true(name: str) -> None:
 
 
 def test_the_common_options_are_those_that_commands_share() -> None:
-    assert rows_under(COMMON_HEADING).keys() == {"-n --namesrv", "--timeout-ms", "--json", *TLS_FLAGS}
+    assert rows_under(COMMON_HEADING).keys() == {
+        *("-n --namesrv", "--timeout-ms", "--json", *TLS_FLAGS),
+        *("--credentials", "--access-key", "--secret-key"),
+    }
     without = [name for name, command in COMMANDS.items() if "-n --namesrv" not in options(command)]
     assert sorted(name.removeprefix("thermocline ") for name in without) == [
         "broker",
@@ -143,14 +146,25 @@ def test_code_cells_are_whole() -> None:
 @pytest.fixture(scope="module")
 def cluster(module_folder: Path) -> Iterator[dict[str, str]]:
     """`thermocline dev` with what the examples speak of: topic orders, groups billing and shipping with a member each,
-    a producer of group shop.
+    a producer of group shop, users alice and bob. The broker has access control: everything is signed with the keys in
+    the environment.
     """
-    traces = ["--set", "traceTopicEnable=true"]
+    user = '{"username": "root", "password": "the-key-of-root"}'
+    access = ["authenticationEnabled=true", "authorizationEnabled=true", f"initAuthenticationUser={user}"]
+    settings = [word for setting in ("traceTopicEnable=true", *access) for word in ("--set", setting)]
     daemon = Daemon(
-        ["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS, *traces], module_folder
+        ["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS, *settings], module_folder
     )
+    (module_folder / "carol.key").write_text("the-key-of-carol\n")
+    keys = pytest.MonkeyPatch()
+    keys.setenv("THERMOCLINE_ACCESS_KEY", "root")
+    keys.setenv("THERMOCLINE_SECRET_KEY", "the-key-of-root")
     try:
         ready = daemon.ready()
+        with AdminClient(namesrv=ready["namesrv"]) as admin:
+            for name in ("alice", "bob"):
+                admin.create_user(name, f"the-key-of-{name}")
+            admin.set_acl("User:alice", ["Topic:orders", "Group:billing"], ["All"])
         with AdminClient(namesrv=ready["namesrv"]) as admin:
             admin.create_topic("orders", queue_nums=4)
             admin.create_topic("orders-copy", queue_nums=4)
@@ -177,6 +191,7 @@ def cluster(module_folder: Path) -> Iterator[dict[str, str]]:
             wait_for_clients(ready["namesrv"])
             yield ready
     finally:
+        keys.undo()
         status = daemon.stop()
     assert status == 0
 

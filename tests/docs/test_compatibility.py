@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
+from tests.interop import test_mqadmin_users
 from tests.interop.cluster import thermocline_daemons
 from tests.interop.test_mqadmin_comparison import COMMANDS, DIFFERENT, ENDLESS
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 
 pytestmark = pytest.mark.xdist_group("docs-compatibility")
@@ -22,6 +25,13 @@ pytestmark = pytest.mark.xdist_group("docs-compatibility")
 PAGE = DOCS / "compatibility.md"
 STATUSES = {"works", "differs", "not yet"}
 ANSWER_TIMEOUT_MS = 10_000
+SUPER_USER = Credentials(access_key="root", secret_key="the-key-of-root")
+ACCESS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": SUPER_USER.access_key, "password": SUPER_USER.secret_key}),
+}
+"""A broker serves the requests about users while it has access control."""
 
 
 def rows_under(heading: str) -> list[TableRow]:
@@ -47,7 +57,7 @@ def test_every_request_code_has_its_row() -> None:
 
 @pytest.fixture(scope="module")
 def addresses(module_folder: Path) -> Iterator[Mapping[str, str]]:
-    with thermocline_daemons(module_folder) as daemons:
+    with thermocline_daemons(module_folder, settings=ACCESS) as daemons:
         yield {"NameServer": daemons.namesrv, "broker": daemons.broker_address}
 
 
@@ -59,7 +69,9 @@ def test_a_code_is_served_when_its_row_says_so(addresses: Mapping[str, str], ask
         connection = await ClientConnection.open(addresses[asked_of])
         found = set()
         for request_code in RequestCode:
-            answer = await connection.call(RemotingCommand.request(request_code), timeout_ms=ANSWER_TIMEOUT_MS)
+            command = RemotingCommand.request(request_code)
+            SUPER_USER.sign(command)
+            answer = await connection.call(command, timeout_ms=ANSWER_TIMEOUT_MS)
             if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 found.add(request_code.name)
         connection.close()
@@ -71,7 +83,8 @@ def test_a_code_is_served_when_its_row_says_so(addresses: Mapping[str, str], ask
 
 def test_a_command_works_when_it_prints_what_the_official_broker_does() -> None:
     run = {command.name for command in COMMANDS} | set(ENDLESS)
-    different = {line.split()[0] for line in DIFFERENT}
+    run |= {line.split()[0] for line in test_mqadmin_users.COMMANDS}
+    different = {line.split()[0] for line in (*DIFFERENT, *test_mqadmin_users.DIFFERENT)}
     for name, cells in COMMAND_ROWS.items():
         if name not in run:
             assert cells["status"] == "not yet", name

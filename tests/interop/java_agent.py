@@ -233,6 +233,6 @@ def java_agent(
 def _home_for_mqadmin_4(directory: Path) -> str:
     """The JVM option that names it: without a logging configuration there, mqadmin 4.9 runs no command."""
     configuration = directory / "conf" / "logback_tools.xml"
-    configuration.parent.mkdir()
+    configuration.parent.mkdir(exist_ok=True)
     configuration.write_text("<configuration/>\n")
     return f"-Drocketmq.home.dir={directory}"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.remoting.compressed_registration import encode_compressed
+from thermocline.auth.auth_config import AuthConfig
 from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
@@ -252,6 +253,7 @@ def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
         "kvConfigBytesMax",
     }
     ours_only |= {item.metadata["name"] for item in fields(TlsConfig)}  # of the official one they are JVM properties
+    ours_only |= {item.metadata["name"] for item in fields(AuthConfig)} | {"authFilePath", "clusterName"}
     assert shown.keys() - ours_only <= official.keys()
     assert server.ask(318, body=b"orderMessageEnable=true\nnoSuchSetting=1\n").code == 0
     assert server.processor.config.order_message

@@ -9,6 +9,7 @@ from thermocline.broker.processors.messages.recall import RecallProcessor
 from thermocline.broker.processors.messages.reply import ReplyProcessor
 from thermocline.broker.processors.messages.send import SendProcessor
 from thermocline.broker.processors.messages.send_back import SendBackProcessor
+from thermocline.broker.processors.messages.topic_check import TopicCheck
 from thermocline.broker.processors.messages.transaction import TransactionProcessor
 from thermocline.broker.processors.messages.view import ViewProcessor
 
@@ -22,6 +23,7 @@ __all__ = [
     "ReplyProcessor",
     "SendBackProcessor",
     "SendProcessor",
+    "TopicCheck",
     "TransactionProcessor",
     "ViewProcessor",
 ]

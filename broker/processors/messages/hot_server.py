@@ -5,6 +5,8 @@
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
+With access control a guard checks each of these sends and pulls; what it does not allow is left to the dispatcher.
+
 `HotServer` is what the RemotingServer is given as chunk handler. `tick` is to be called every TICK_MS; `start` does so
 in a task of its own.
 
@@ -24,6 +26,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from thermocline.broker.processors.messages.pull import (
     BINARY_PULLS,
@@ -52,6 +55,7 @@ from thermocline.store.sends import (
     PREFIX_BYTES,
     FastPath,
     FastPathSettings,
+    SendGuard,
 )
 
 logger = logging.getLogger(__name__)
@@ -69,6 +73,14 @@ BINARY_KINDS = dict.fromkeys(BINARY_CODES, SEND) | dict.fromkeys(BINARY_PULLS, P
 
 assert PREFIX_BYTES == JSON_PREFIX_BYTES
 assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
+
+
+class MessageGuard(SendGuard, Protocol):
+    """Access control of the message path: broker/access/message_guard.py."""
+
+    def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
+        """Whether a pull with this header is allowed beyond doubt."""
+        ...
 
 
 class HotServer:
@@ -89,8 +101,10 @@ class HotServer:
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
         quotas: QuotaTable,
+        guard: MessageGuard | None = None,
     ) -> None:
         """On the loop. `choose_queue(count)` gives the queue of a message that names none."""
+        self._guard = guard
         self._settings = settings
         self._store = store
         self._stats = stats
@@ -109,6 +123,8 @@ class HotServer:
         self._loop = asyncio.get_running_loop()
         self._round: dict[Connection, bytes] = {}  # one send of each connection, whole frames
         self._round_is_ending = False
+        self._declined: Connection | None = None
+        """With access control: its first frame was declined just now, in a round; ordinary code is to serve it."""
         self._flush_executor: ThreadPoolExecutor | None = None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -147,6 +163,9 @@ class HotServer:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
         if connection in self._round:
             self.end_round()
+        if self._declined is connection:
+            self._declined = None
+            return 0
         position = 0
         was_send = False
         while len(buffer) - position > FRAME_HEAD_BYTES + PREFIX_BYTES:
@@ -184,6 +203,7 @@ class HotServer:
         try:
             remaining = self._feed_round(waiting) if self._is_ready() else waiting
             for connection, frame in remaining.items():
+                self._declined = connection if self._guard is not None else None
                 connection.handle_frames(frame)
         except Exception:  # their peers must not wait for answers that never come
             logger.exception("connections dropped, a bug of ours count=%d", len(waiting))
@@ -191,6 +211,7 @@ class HotServer:
                 connection.abort()
         finally:
             self._round_is_ending = False
+            self._declined = None
 
     def _keep_for_round(self, connection: Connection, buffer: memoryview) -> bool:
         """Keep a chunk that is one whole send until the end of the round; False when it is more, or less."""
@@ -232,7 +253,12 @@ class HotServer:
         frame_end = position + LENGTH.size + frame_bytes
         if frame_end > len(buffer) or header_end != frame_end:
             return 0
-        if header_word <= HEADER_BYTES_MASK:
+        is_json = header_word <= HEADER_BYTES_MASK
+        if self._guard is not None and not self._guard.allows_pull(
+            connection, bytes(buffer[header_start:header_end]), is_json=is_json
+        ):
+            return 0
+        if is_json:
             is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end])
         else:
             is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]))
@@ -270,6 +296,7 @@ class HotServer:
             on_stored=self._stats.add_stored,
             unique_ids=self._unique_ids,
             quota=self._quotas.current(),
+            guard=self._guard,
         )
 
     async def _keep_time(self) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.due import DelayService, schedule
+from thermocline.broker.processors.messages.topic_check import TopicCheck
 from thermocline.broker.sends import MessageAppender
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
@@ -67,7 +68,10 @@ class SendBackProcessor:
         appender: MessageAppender,
         random: Random,
         store_host: tuple[str, int],
+        check_topic: TopicCheck | None = None,
     ) -> None:
+        """`check_topic`: access control, if it is on."""
+        self._check_topic = check_topic
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -95,6 +99,8 @@ class SendBackProcessor:
             return RemotingCommand.response(command)
 
         record = await self._read(header.offset)
+        if self._check_topic is not None:
+            self._check_topic(connection, command, record.topic)
         tries_max = group.retry_max_times
         if command.version >= MAX_TIMES_VERSION and header.max_reconsume_times is not None:
             tries_max = header.max_reconsume_times

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Mapping
 
 from thermocline.broker.cold import ColdReads
+from thermocline.broker.processors.messages.topic_check import TopicCheck
 from thermocline.broker.sends import Acknowledgements
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
@@ -25,9 +26,11 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
 )
 from thermocline.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
+from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.transaction_coordinator import Decision, EndRequest, TransactionCoordinator
@@ -45,7 +48,10 @@ class TransactionProcessor:
         transactions: TransactionCoordinator,
         cold: ColdReads,
         acknowledgements: Acknowledgements,
+        check_topic: TopicCheck | None = None,
     ) -> None:
+        """`check_topic`: access control, if it is on."""
+        self._check_topic = check_topic
         self._store = store
         self._transactions = transactions
         self._cold = cold
@@ -68,6 +74,8 @@ class TransactionProcessor:
             decision = Decision(header.commit_or_rollback)
         except ValueError:
             raise InvalidRequestError("commitOrRollback field wrong") from None
+        if self._check_topic is not None:
+            self._check_topic(connection, command, self._topic_of(header.commit_log_offset))
         request = EndRequest(
             decision=decision,
             producer_group=header.producer_group,
@@ -90,6 +98,14 @@ class TransactionProcessor:
             )
             raise
         return self._done(connection, command)
+
+    def _topic_of(self, physical_offset: PhysicalOffset) -> str:
+        """The topic that a half message is for; empty where there is none."""
+        try:
+            record = self._store.read_record(physical_offset)
+        except (OffsetOutOfRangeError, CorruptDataError):
+            return ""
+        return str(record.properties.get(PropertyName.REAL_TOPIC, ""))
 
     async def resume(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """323: have the producers of a parked message asked again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from thermocline.broker.cold import ColdReads
+from thermocline.broker.processors.messages.topic_check import TopicCheck
 from thermocline.broker.queues import LocalRecords, VisibleQueues
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import TopicTable
@@ -33,7 +34,10 @@ class ViewProcessor:
         cold: ColdReads,
         visible: VisibleQueues,
         local: LocalRecords,
+        check_topic: TopicCheck | None = None,
     ) -> None:
+        """`check_topic`: access control, if it is on."""
+        self._check_topic = check_topic
         self._store = store
         self._topics = topics
         self._stats = stats
@@ -51,13 +55,17 @@ class ViewProcessor:
         """33: the record at an offset."""
         offset = command.header(ViewMessageRequestHeader).offset
         if not self._local.holds(offset):
-            return self._view_cold(command, offset)
+            return self._view_cold(connection, command, offset)
         record = self._local.find(offset)
         if record is None:
             return _not_found(command, offset)
+        if self._check_topic is not None:
+            self._check_topic(connection, command, record.topic)
         return self._found(command, self._local.bytes_of(record))
 
-    async def _view_cold(self, command: RemotingCommand, offset: PhysicalOffset) -> RemotingCommand:
+    async def _view_cold(
+        self, connection: Connection, command: RemotingCommand, offset: PhysicalOffset
+    ) -> RemotingCommand:
         found = await self._cold.view(offset) if offset >= 0 else None
         # Looked at after the answer has come: it may have expired on its way, or its topic been deleted.
         if (
@@ -67,6 +75,8 @@ class ViewProcessor:
             or found.store_timestamp_ms < self._visible.expired_before_ms(found.topic)
         ):
             return _not_found(command, offset)
+        if self._check_topic is not None:
+            self._check_topic(connection, command, found.topic)
         return self._found(command, found.record)
 
     def _found(self, command: RemotingCommand, record: bytes | memoryview) -> RemotingCommand:

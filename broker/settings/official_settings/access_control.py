@@ -2,51 +2,57 @@
 
 from __future__ import annotations
 
-from thermocline.remoting.settings import OfficialSetting, refused, without_effect
+from thermocline.remoting.settings import OfficialSetting, honoured, refused, without_effect
 
 __all__ = ["AUTH_CONFIG"]
 
-_ADVICE = "bindAddress and a firewall say who reaches the port"
+_AUTH = "org.apache.rocketmq.auth"
 
 AUTH_CONFIG: tuple[OfficialSetting, ...] = (
-    *refused(
-        "that clients prove who they are",
+    *honoured(
         {
             "authenticationEnabled": "false",
-            "authenticationMetadataProvider": "",
-            "authenticationProvider": "",
-            "authenticationStrategy": "",
             "authenticationWhitelist": "",
-        },
-        advice=_ADVICE,
-    ),
-    *refused(
-        "that clients without the right to do so are turned away",
-        {
             "authorizationEnabled": "false",
-            "authorizationMetadataProvider": "",
-            "authorizationProvider": "",
-            "authorizationStrategy": "",
             "authorizationWhitelist": "",
-            "migrateAuthFromV1Enabled": "false",
-        },
-        advice=_ADVICE,
+            "initAuthenticationUser": "",
+            "innerClientAuthenticationCredentials": "",
+        }
+    ),
+    *honoured({"migrateAuthFromV1Enabled": "false"}, "needs `aclFile`, the path of plain_acl.yml"),
+    *refused(
+        "users and policies from another place than this broker's own",
+        {"authenticationMetadataProvider": "", "authorizationMetadataProvider": ""},
+        also=(
+            f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+            f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+        ),
     ),
     *refused(
-        "a user with a password",
-        {"initAuthenticationUser": "", "innerClientAuthenticationCredentials": ""},
-        advice=_ADVICE,
-        is_secret=True,
+        "another way to check signatures",
+        {"authenticationProvider": ""},
+        also=(f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",),
+    ),
+    *refused(
+        "another way to check rights",
+        {"authorizationProvider": ""},
+        also=(f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",),
+    ),
+    *refused(
+        "another strategy; here every request is checked",
+        {"authenticationStrategy": "", "authorizationStrategy": ""},
+        also=tuple(
+            f"{_AUTH}.{stage.lower()}.strategy.{kind}{stage}Strategy"
+            for stage in ("Authentication", "Authorization")
+            for kind in ("Stateless", "Stateful")
+        ),
     ),
     *without_effect(
-        "counts only with access control, which is refused",
+        "all users and policies are in memory; a change counts at once",
         {
             "aclCacheExpiredSecond": "600",
             "aclCacheMaxNum": "1000",
             "aclCacheRefreshSecond": "60",
-            "authConfigPath": "",
-            "clusterName": "",
-            "configName": "",
             "statefulAuthenticationCacheExpiredSecond": "60",
             "statefulAuthenticationCacheMaxNum": "10000",
             "statefulAuthorizationCacheExpiredSecond": "60",
@@ -55,5 +61,9 @@ AUTH_CONFIG: tuple[OfficialSetting, ...] = (
             "userCacheMaxNum": "1000",
             "userCacheRefreshSecond": "60",
         },
+    ),
+    *without_effect("users and policies are in the store: thermocline/auth.json", {"authConfigPath": ""}),
+    *without_effect(
+        "set by RocketMQ itself: the cluster is `brokerClusterName`", {"clusterName": "", "configName": ""}
     ),
 )

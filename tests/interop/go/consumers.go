@@ -66,6 +66,9 @@ func newPush(wanted request) (rocketmq.PushConsumer, error) {
 		consumer.WithConsumerOrder(wanted.Orderly),
 		consumer.WithConsumeFromWhere(beginnings[wanted.From]),
 	}
+	if wanted.AccessKey != "" {
+		options = append(options, consumer.WithCredentials(wanted.credentials()))
+	}
 	if wanted.Timestamp != "" {
 		options = append(options, consumer.WithConsumeTimestamp(wanted.Timestamp))
 	}

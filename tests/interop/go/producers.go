@@ -142,6 +142,9 @@ func producerOptions(wanted request) []producer.Option {
 		producer.WithSendMsgTimeout(sendTimeout),
 		producer.WithRetry(2),
 	}
+	if wanted.AccessKey != "" {
+		options = append(options, producer.WithCredentials(wanted.credentials()))
+	}
 	switch wanted.Kind {
 	case "ordered":
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))

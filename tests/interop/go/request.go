@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
 // request is one line of input; operations read the members that they know.
@@ -47,7 +48,19 @@ type request struct {
 	RetryDelayLevel   *int                 `json:"retry_delay_level"`
 	TriesMax          int32                `json:"max_reconsume_times"`
 	TimeoutMs         int64                `json:"timeout_ms"`
+	AccessKey         string               `json:"access_key"`
+	SecretKey         string               `json:"secret_key"`
+	SecurityToken     string               `json:"security_token"`
 	loadRequest
+}
+
+// credentials are what the requests of the client are signed with.
+func (wanted request) credentials() primitive.Credentials {
+	return primitive.Credentials{
+		AccessKey:     wanted.AccessKey,
+		SecretKey:     wanted.SecretKey,
+		SecurityToken: wanted.SecurityToken,
+	}
 }
 
 // instance is the name of the client that a producer or consumer belongs to.

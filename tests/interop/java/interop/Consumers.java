@@ -180,7 +180,7 @@ final class Consumers {
     /** Starts a push consumer that answers each request with "reply to BODY": {name, namesrv, group, topics}. */
     Object startReplier(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = push(request);
-        DefaultMQProducer replier = new DefaultMQProducer(request.getString("group") + "-replier");
+        DefaultMQProducer replier = new DefaultMQProducer(request.getString("group") + "-replier", Keys.hook(request));
         replier.setNamesrvAddr(request.getString("namesrv"));
         replier.setInstanceName(request.getString("name") + "-replier");
         replier.start();
@@ -237,7 +237,7 @@ final class Consumers {
      * <p>Mode "assign" takes all queues itself.
      */
     Object startLitePull(JSONObject request) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"), Keys.hook(request));
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName(request.getString("name"));
         consumer.setConsumeFromWhere(from(request));

@@ -47,7 +47,7 @@ final class Lookups {
     }
 
     private static DefaultMQPullConsumer start(JSONObject request) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop-lookups");
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop-lookups", Keys.hook(request));
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName("lookups-" + System.nanoTime());
         consumer.start();
@@ -56,7 +56,7 @@ final class Lookups {
 
     /** Sends to {queue_id} of {topic} at {broker_name}, and tells the response code of the refusal, or SUCCESS, 0. */
     static Object sendTo(JSONObject request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("interop-refused");
+        DefaultMQProducer producer = new DefaultMQProducer("interop-refused", Keys.hook(request));
         producer.setNamesrvAddr(request.getString("namesrv"));
         producer.setInstanceName("refused-" + System.nanoTime());
         producer.setRetryTimesWhenSendFailed(0);

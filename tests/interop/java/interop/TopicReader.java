@@ -90,7 +90,7 @@ final class TopicReader {
     }
 
     private static DefaultMQPullConsumer start(JSONObject request) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(request.getString("group"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(request.getString("group"), Keys.hook(request));
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName("reader-" + System.nanoTime());
         consumer.start();

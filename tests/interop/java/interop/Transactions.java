@@ -66,7 +66,7 @@ final class Transactions {
 
     /** Has the producers of a parked message asked again; there is no mqadmin command for it. */
     Object resumeCheck(JSONObject request) throws Exception {
-        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(Keys.hook(request));
         admin.setNamesrvAddr(request.getString("namesrv"));
         admin.setInstanceName("resume-check");
         admin.start();
@@ -96,7 +96,7 @@ final class Transactions {
         TransactionMQProducer producer = producers.get(name);
         if (producer == null) {
             Decider decider = new Decider(request.getBooleanValue("is_undecided"));
-            producer = new TransactionMQProducer(request.getString("group"));
+            producer = new TransactionMQProducer(request.getString("group"), Keys.hook(request));
             producer.setNamesrvAddr(request.getString("namesrv"));
             producer.setInstanceName(name);
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);

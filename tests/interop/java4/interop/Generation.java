@@ -6,6 +6,7 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.Set;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -43,7 +44,8 @@ final class Generation {
             System.setProperty(MixAll.MESSAGE_COMPRESS_TYPE, compression);
         }
         try {
-            return new DefaultMQProducer(request.getString("group"), request.getBooleanValue("trace"));
+            return new DefaultMQProducer(
+                    request.getString("group"), Keys.hook(request), request.getBooleanValue("trace"), null);
         } finally {
             System.clearProperty(MixAll.MESSAGE_COMPRESS_TYPE);
         }
@@ -60,8 +62,12 @@ final class Generation {
     /** A push consumer of {group}, not started: {broadcast, trace}. */
     static DefaultMQPushConsumer pushConsumer(JSONObject request) {
         check(request);
-        DefaultMQPushConsumer consumer =
-                new DefaultMQPushConsumer(request.getString("group"), request.getBooleanValue("trace"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+                request.getString("group"),
+                Keys.hook(request),
+                new AllocateMessageQueueAveragely(),
+                request.getBooleanValue("trace"),
+                null);
         if (request.getBooleanValue("broadcast")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }

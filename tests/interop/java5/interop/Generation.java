@@ -34,7 +34,7 @@ final class Generation {
 
     /** A producer of {group}, not started: {compression, trace}. */
     static DefaultMQProducer producer(JSONObject request) {
-        DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"), Keys.hook(request));
         if (request.containsKey("compression")) {
             producer.setCompressType(CompressionType.valueOf(request.getString("compression")));
         }
@@ -72,7 +72,7 @@ final class Generation {
      * pop_invisible_ms, pop_threshold_for_queue}.
      */
     static DefaultMQPushConsumer pushConsumer(JSONObject request) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"), Keys.hook(request));
         if (request.getBooleanValue("broadcast")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }

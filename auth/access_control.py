@@ -1,0 +1,438 @@
+"""Access control: is a request allowed? Authentication, then authorization.
+
+    signature of the user's key over the request     else refused, unless its code is on authenticationWhitelist
+    a right for each need of the code's rule         else refused, unless its code is on authorizationWhitelist
+
+Rules
+  - A code without a rule is refused, to super users too.
+  - Who proved nothing is no user: a code on authenticationWhitelist that needs a right is served to those who sign.
+  - An unknown user gets the answer of a wrong signature, after the same work: a stranger cannot find out which users
+    exist. (RocketMQ answers "User:... is not found.".) The audit log has the reason.
+  - Decisions are remembered by user, right and address until users or policies change: a change counts for the next
+    request. Bound: DECISIONS_MAX; then all are forgotten.
+Owner: one event loop. No I/O.
+Source: auth/authentication/chain/DefaultAuthenticationHandler.java, auth/authorization/strategy/
+AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import TypeVar
+
+from thermocline.auth.audit import AuditLog
+from thermocline.auth.auth_config import AuthConfig
+from thermocline.auth.auth_store import AuthSnapshot, AuthStore
+from thermocline.auth.authorization import Verdict, decide, denial_text
+from thermocline.auth.resources import RETRY_PREFIX, Resource, ResourcePattern, ResourceType
+from thermocline.auth.rights import Right, Rule
+from thermocline.auth.rights_table import PUB, RULES, SUB
+from thermocline.auth.users import User, UserStatus, subject_of
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError, UnsupportedRequestError
+from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    SigningKey,
+    signed_content,
+    signed_content_without_token,
+)
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+_NO_USER_KEY: tuple[None, SigningKey] = (None, SigningKey(b"the key of no user"))
+
+DECISIONS_MAX = 10_000
+
+NO_USER = "username cannot be null."
+BAD_SIGNATURE = "check signature failed."
+UNCLEAR = "Authorization failed. Please verify your access rights and try again."
+
+CHANGES = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        PrivateRequestCode.TTL_SET,
+        PrivateRequestCode.TIER_PURGE,
+        PrivateRequestCode.HAND_OFF_APPLY,
+    }
+)
+"""Codes of administration that change something: always in the audit log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """The decision on a request; of a denial the answer to the client and the fields of the audit line."""
+
+    rights: tuple[Right, ...]
+    verdicts: tuple[Verdict, ...]
+    denial: str | None = None
+    denial_reason: str = ""
+    denial_entry: str | None = None
+    denied_action: str | None = None
+    denied_resource: str | None = None
+
+
+class AccessControl:
+    """See the module."""
+
+    def __init__(self, store: AuthStore, config: AuthConfig, *, audit: AuditLog, cluster_name: str) -> None:
+        """`cluster_name`: the cluster that requests are about which name none."""
+        self._store = store
+        self._audit = audit
+        self._cluster_name = cluster_name
+        self._is_authorizing = config.authorization_enabled
+        self._unsigned_codes, self._free_codes = config.whitelists()
+        self._keys: dict[str, tuple[User, SigningKey]] = {}
+        self._last_signed: tuple[tuple[SigningKey, bytes, str], bool] | None = None
+        self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
+        self._judgements: dict[tuple[str, int, tuple[str | None, ...], str], _Judged] = {}
+        self._sends: dict[tuple[str, str, str], bool] = {}
+        self._signed_sends: dict[tuple[str, str, bytes], bool] = {}
+        self._pulls: dict[tuple[str, str, str, str], bool] = {}
+        store.add_listener(self._forget)
+        self._forget()
+
+    @property
+    def audit(self) -> AuditLog:
+        """Where decisions are written."""
+        return self._audit
+
+    @property
+    def snapshot(self) -> AuthSnapshot:
+        """Users and policies as of now; another object after each change."""
+        return self._store.now
+
+    # -- whole requests --------------------------------------------------------------------------------------------
+
+    def check(self, command: RemotingCommand, address: str) -> tuple[User | None, tuple[Right, ...]]:
+        """Pass if the request is allowed; the user that proved to be it, and the rights that were needed.
+
+        Raises:
+            PermissionDeniedError: It is not; the sentence is for the client.
+            UnsupportedRequestError: Its code has no rule.
+        """
+        user = self._authenticate(command, address)
+        code = command.code
+        if not self._is_authorizing or code in self._free_codes:
+            self._note(command, user, address, (), ())
+            return user, ()
+        rule = RULES.get(code)
+        if rule is None:
+            self._denial(command, user, address, UNCLEAR, "no rule for the request code")
+            raise UnsupportedRequestError(f" request type {code} not supported")
+        if user is None:
+            if self._rights(rule, command, None, address) or not rule.needs:
+                raise self._denial(command, None, address, UNCLEAR, "no user")
+            return None, ()
+        judged = self._judge(rule, command, user, address)
+        if judged.denial is not None:
+            raise self._denied(code, user, address, judged)
+        self._note(command, user, address, judged.rights, judged.verdicts)
+        return user, judged.rights
+
+    def _judge(self, rule: Rule, command: RemotingCommand, user: User, address: str) -> _Judged:
+        """The decision on a request; remembered where its header alone says what it is about."""
+        if rule.fields is None:
+            return self._judged_anew(self._rights(rule, command, user, address), user, address)
+        values = command.ext_fields or {}
+        key = (user.username, command.code, tuple(map(values.get, rule.fields)), address)
+        judged = self._judgements.get(key)
+        if judged is None:
+            rights = self._rights(rule, command, user, address)
+            judged = self._remember(self._judgements, key, self._judged_anew(rights, user, address))
+        return judged
+
+    def _judged_anew(self, rights: tuple[Right, ...], user: User, address: str) -> _Judged:
+        verdicts = tuple(self._verdict(user, right, address) for right in rights)
+        for right, verdict in zip(rights, verdicts, strict=True):
+            if not verdict.is_allowed:
+                return _Judged(
+                    rights=rights,
+                    verdicts=verdicts,
+                    denial=denial_text(
+                        subject=user.subject, resource=right.resource, source_address=address, reason=verdict.reason
+                    ),
+                    denial_reason=verdict.reason,
+                    denial_entry=verdict.maker if verdict.entry is not None else None,
+                    denied_action=_actions(right),
+                    denied_resource=right.resource.key,
+                )
+        return _Judged(rights=rights, verdicts=verdicts)
+
+    def _rights(self, rule: Rule, command: RemotingCommand, user: User | None, address: str) -> tuple[Right, ...]:
+        try:
+            return rule.rights(command, self._cluster_name)
+        except InvalidRequestError as error:
+            raise self._denial(command, user, address, UNCLEAR, "the body cannot be read") from error
+
+    def check_right(self, command: RemotingCommand, address: str, right: Right) -> None:
+        """Pass if the user of a request has one more right, which its rule cannot tell from its fields.
+
+        Raises:
+            PermissionDeniedError: It has not.
+        """
+        if not self._is_authorizing or command.code in self._free_codes:
+            return
+        user = self.proven_user(command)
+        if user is None:
+            raise self._denial(command, None, address, UNCLEAR, "no user")
+        judged = self._judged_anew((right,), user, address)
+        if judged.denial is not None:
+            raise self._denied(command.code, user, address, judged)
+
+    def proven_user(self, command: RemotingCommand) -> User | None:
+        """The user whose signature the request has; None without a valid one."""
+        return self._find_signer(command.ext_fields or {}, command.body, command.version)[0]
+
+    def is_still_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
+        """Whether what was allowed to a user with this key is allowed now."""
+        now = self.snapshot.users.get(user.username)
+        if now is None or now.status is UserStatus.DISABLE or now.password != user.password:
+            return False
+        return not self._is_authorizing or all(self._verdict(now, right, address).is_allowed for right in rights)
+
+    def explain(self, username: str, right: Right, address: str) -> Verdict:
+        """The decision on a right, for people.
+
+        Raises:
+            PermissionDeniedError: There is no such user.
+        """
+        user = self.snapshot.users.get(username)
+        if user is None:
+            raise PermissionDeniedError(f"User:{username} is not found.")
+        if user.status is UserStatus.DISABLE:
+            return Verdict(is_allowed=False, reason=f"User:{username} is disabled.")
+        return self._verdict(user, right, address)
+
+    # -- the message path ------------------------------------------------------------------------------------------
+
+    def allows_send(
+        self, fields: Mapping[str, str], body: bytes | memoryview, version: int, topic: str, address: str
+    ) -> bool:
+        """Whether a send is allowed beyond doubt; else `check` says what is wrong, if anything is."""
+        user = self._find_signer(fields, body, version)[0]
+        if user is None or topic.startswith(RETRY_PREFIX):
+            return False
+        key = (user.username, topic, address)
+        is_allowed = self._sends.get(key)
+        if is_allowed is None:
+            is_allowed = self._remember(self._sends, key, self._is_allowed(user, send_rights(topic), address))
+        return is_allowed and not self._audit.wants_accesses
+
+    def allows_signed_send(self, access_key: str, signature: str, content: bytes, topic: str, address: bytes) -> bool:
+        """The same of a send whose signed bytes are known; `address`: the four bytes of an IPv4 address."""
+        found = self._keys.get(access_key)
+        if found is None:
+            return False
+        user, signing_key = found
+        if not self._has_signed(signing_key, content, signature):
+            return False
+        key = (access_key, topic, address)
+        is_allowed = self._signed_sends.get(key)
+        if is_allowed is None:
+            is_allowed = (
+                user.status is UserStatus.ENABLE
+                and not topic.startswith(RETRY_PREFIX)
+                and self._is_allowed(user, send_rights(topic), str(IPv4Address(address)))
+            )
+            self._remember(self._signed_sends, key, is_allowed)
+        return is_allowed and not self._audit.wants_accesses
+
+    def allows_pull(self, fields: Mapping[str, str], version: int, topic: str, group: str, address: str) -> User | None:
+        """The user of a pull that is allowed beyond doubt; else None, as for sends."""
+        user = self._find_signer(fields, b"", version)[0]
+        if user is None or topic.startswith(RETRY_PREFIX):
+            return None
+        key = (user.username, topic, group, address)
+        is_allowed = self._pulls.get(key)
+        if is_allowed is None:
+            is_allowed = self._remember(self._pulls, key, self._is_allowed(user, pull_rights(topic, group), address))
+        return user if is_allowed and not self._audit.wants_accesses else None
+
+    def _is_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
+        return not self._is_authorizing or all(self._verdict(user, right, address).is_allowed for right in rights)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, command: RemotingCommand, address: str) -> User | None:
+        user, answer, reason = self._find_signer(command.ext_fields or {}, command.body, command.version)
+        if user is not None or command.code in self._unsigned_codes:
+            return user
+        claimed = (command.ext_fields or {}).get(ACCESS_KEY)
+        self._audit.denied(
+            stage="authentication", user=claimed, address=address, request=_name(command.code), reason=reason
+        )
+        raise PermissionDeniedError(answer)
+
+    def _find_signer(
+        self, fields: Mapping[str, str], body: bytes | memoryview, version: int
+    ) -> tuple[User | None, str, str]:
+        """The user that signed; or None, the answer to the client, and the reason for the audit log."""
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            return None, NO_USER, NO_USER
+        user, key = self._keys.get(name, _NO_USER_KEY)
+        signature = fields.get(SIGNATURE) or ""
+        is_signed = self._has_signed(key, signed_content(fields, body, version=version), signature)
+        if not is_signed and SECURITY_TOKEN in fields:
+            is_signed = key.has_signed(signed_content_without_token(fields, body, version=version), signature)
+        if user is None:
+            return None, BAD_SIGNATURE, f"User:{name} is not found."
+        if not is_signed:
+            return None, BAD_SIGNATURE, BAD_SIGNATURE
+        if user.status is UserStatus.DISABLE:
+            text = f"User:{name} is disabled."
+            return None, text, text
+        return user, "", ""
+
+    def _has_signed(self, key: SigningKey, content: bytes, signature: str) -> bool:
+        """Whether a signature is that of a content. The last result is kept: a send that the message path does not
+        allow is checked once more by ordinary code, at once."""
+        asked = (key, content, signature)
+        if self._last_signed is None or self._last_signed[0] != asked:
+            self._last_signed = asked, key.has_signed(content, signature)
+        return self._last_signed[1]
+
+    def _verdict(self, user: User, right: Right, address: str) -> Verdict:
+        key = (user.username, right, address)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            acl = self.snapshot.acls.get(user.subject)
+            verdict = decide(user, acl, resource=right.resource, actions=right.actions, source_address=address)
+            self._remember(self._verdicts, key, verdict)
+        return verdict
+
+    @staticmethod
+    def _remember(memory: dict[_K, _V], key: _K, value: _V) -> _V:
+        if len(memory) >= DECISIONS_MAX:
+            memory.clear()
+        memory[key] = value
+        return value
+
+    def _forget(self) -> None:
+        self._keys = {name: (user, SigningKey(user.password.encode())) for name, user in self.snapshot.users.items()}
+        self._last_signed = None
+        self._verdicts.clear()
+        self._judgements.clear()
+        self._sends.clear()
+        self._signed_sends.clear()
+        self._pulls.clear()
+
+    def _denied(self, code: int, user: User, address: str, judged: _Judged) -> PermissionDeniedError:
+        assert judged.denial is not None
+        self._audit.denied(
+            stage="authorization",
+            user=user.username,
+            address=address,
+            request=_name(code),
+            action=judged.denied_action,
+            resource=judged.denied_resource,
+            reason=judged.denial_reason,
+            entry=judged.denial_entry,
+        )
+        return PermissionDeniedError(judged.denial)
+
+    def _denial(
+        self,
+        command: RemotingCommand,
+        user: User | None,
+        address: str,
+        answer: str,
+        reason: str,
+    ) -> PermissionDeniedError:
+        self._audit.denied(
+            stage="authorization",
+            user=user.username if user is not None else None,
+            address=address,
+            request=_name(command.code),
+            reason=reason,
+        )
+        return PermissionDeniedError(answer)
+
+    def _note(
+        self,
+        command: RemotingCommand,
+        user: User | None,
+        address: str,
+        rights: tuple[Right, ...],
+        verdicts: tuple[Verdict, ...],
+    ) -> None:
+        """Write a change, or on request an access, to the audit log."""
+        is_change = command.code in CHANGES
+        if not is_change and not self._audit.wants_accesses:
+            return
+        name = user.username if user is not None else None
+        request = _name(command.code)
+        if is_change:
+            subject = (command.ext_fields or {}).get("subject")
+            username = (command.ext_fields or {}).get("username")
+            changed = subject or (subject_of(username) if username else None)
+            about = changed or ",".join(right.resource.key for right in rights) or None
+            entry = ",".join(dict.fromkeys(verdict.maker for verdict in verdicts)) or None
+            self._audit.changed(user=name, address=address, request=request, resource=about, entry=entry)
+            return
+        if not rights:
+            self._audit.accessed(user=name, address=address, request=request, action=None, resource=None, entry=None)
+        for right, verdict in zip(rights, verdicts, strict=True):
+            self._audit.accessed(
+                user=name,
+                address=address,
+                request=request,
+                action=_actions(right),
+                resource=right.resource.key,
+                entry=verdict.maker,
+            )
+
+
+def send_rights(topic: str) -> tuple[Right, ...]:
+    """What a send to an ordinary topic needs, as the table says."""
+    return (Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (PUB,)),)
+
+
+def pull_rights(topic: str, group: str) -> tuple[Right, ...]:
+    """What a pull of an ordinary topic needs, as the table says."""
+    return (
+        Right(Resource(ResourceType.GROUP, group.removeprefix(RETRY_PREFIX), ResourcePattern.LITERAL), (SUB,)),
+        Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (SUB,)),
+    )
+
+
+def _actions(right: Right) -> str:
+    return ",".join(action.title for action in right.actions)
+
+
+_NAMES = {int(code): code.name for codes in (RequestCode, PrivateRequestCode) for code in codes}
+
+
+def _name(code: int) -> str:
+    return _NAMES.get(code) or str(code)

@@ -1,0 +1,120 @@
+"""Audit file: lines of the audit log, written by a thread of its own, so that no request waits for the disk.
+
+    audit.log                  written now, mode 0600
+    audit.log.1 ... .N         set aside when they were full, the newest first
+
+Bound: PENDING_BYTES_MAX of lines that are not written yet; beyond, lines are dropped and counted, and a line says how
+many. The same where the disk refuses.
+Owner: `write` belongs to the event loop, the file to the thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from thermocline.auth.audit import dropped_line
+
+logger = logging.getLogger(__name__)
+
+PENDING_BYTES_MAX = 4 << 20
+GATHER_S = 0.05
+"""How long lines wait for others, so that a flood of denials does not wake the thread for each."""
+FILE_MODE = 0o600
+
+
+class AuditFile:
+    """See the module. `close` ends the thread when everything is written."""
+
+    def __init__(self, path: str, *, file_bytes: int, file_count: int, clock: Callable[[], int]) -> None:
+        """Open the file, and the thread begins. `clock`: milliseconds of the wall clock.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        self._path = path
+        self._file_bytes = file_bytes
+        self._file_count = file_count
+        self._clock = clock
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._dropped = 0
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._file, self._size_bytes = self._open()
+        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: bytes) -> None:
+        """Take a line; see the bound above."""
+        with self._changed:
+            if self._pending_bytes + len(line) > PENDING_BYTES_MAX or self._is_closing:
+                self._dropped += 1
+                return
+            self._pending.append(line)
+            self._pending_bytes += len(line)
+            if len(self._pending) == 1:
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is pending, and end. Idempotent."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._pending or self._is_closing):
+                    self._changed.wait()
+                self._changed.wait_for(lambda: self._is_closing, timeout=GATHER_S)
+                lines, self._pending, self._pending_bytes = self._pending, [], 0
+                dropped, self._dropped = self._dropped, 0
+                is_closing = self._is_closing
+            if dropped:
+                lines.append(dropped_line(dropped, self._clock()))
+            try:
+                self._write_all(lines)
+            except OSError as error:
+                logger.error("audit log not written path=%s lines=%d error=%s", self._path, len(lines), error)
+                with self._changed:
+                    self._dropped += len(lines)
+            if is_closing:
+                with contextlib.suppress(OSError):
+                    os.close(self._file)
+                return
+
+    def _write_all(self, lines: list[bytes]) -> None:
+        start = 0
+        while start < len(lines):
+            if self._size_bytes >= self._file_bytes:
+                self._set_aside()
+            end, room = start, max(1, self._file_bytes - self._size_bytes)
+            while end < len(lines) and room > 0:
+                room -= len(lines[end])
+                end += 1
+            data = b"".join(lines[start:end])
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+            self._size_bytes += len(data)
+            start = end
+
+    def _set_aside(self) -> None:
+        for number in range(self._file_count - 1, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
+        os.replace(self._path, f"{self._path}.1")
+        os.close(self._file)
+        self._file, self._size_bytes = self._open()
+
+    def _open(self) -> tuple[int, int]:
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+        os.fchmod(file, FILE_MODE)
+        return file, os.fstat(file).st_size

@@ -1,0 +1,68 @@
+"""Access control of a NameServer: its users and policies, and what checks each request by them.
+
+RocketMQ's NameServer has no access control: each client that reaches its port may read all routes and register as a
+broker. Here `authenticationEnabled` asks for a signature, which official clients and brokers with keys send to a
+NameServer, too; `authorizationEnabled` asks for a right. Users are this NameServer's own: those of its settings, and
+those made by the requests that make them at a broker. Brokers sign with `innerClientAuthenticationCredentials`.
+Owner: the NameServer's event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thermocline.auth.access_control import AccessControl
+from thermocline.auth.administration import Administration
+from thermocline.auth.audit import AuditLog
+from thermocline.auth.audit_file import AuditFile
+from thermocline.auth.auth_store import AuthStore
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.state_file import StateFile
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import Connection
+
+
+class NameServerAccess:
+    """See the module."""
+
+    def __init__(
+        self, config: NameServerConfig, *, clock: Callable[[], int], is_access_wanted: Callable[[], bool]
+    ) -> None:
+        self._config = auth = config.auth
+        self._file = StateFile(config.auth_file_path)
+        self.store = AuthStore(self._save)
+        self._audit_file = (
+            AuditFile(auth.audit_path, file_bytes=auth.audit_file_bytes, file_count=auth.audit_file_count, clock=clock)
+            if auth.audit_path
+            else None
+        )
+        audit = AuditLog(self._audit_file, clock=clock, is_access_wanted=is_access_wanted)
+        self._control = AccessControl(self.store, auth, audit=audit, cluster_name=config.cluster_name)
+        self.processor = Administration(self.store, self._control)
+
+    async def start(self) -> None:
+        """Load the users and policies, and make the first users.
+
+        Raises:
+            CorruptDataError: The file cannot be read as what it is.
+            UnavailableError: The file cannot be read, or not be written.
+        """
+        self._file.close_to_others()
+        self.store.load(self._file.load())
+        await self.store.create_first_users(self._config.first_users())
+
+    def check(self, connection: Connection, command: RemotingCommand) -> None:
+        """Pass if the request is allowed.
+
+        Raises:
+            PermissionDeniedError: It is not.
+        """
+        self._control.check(command, connection.remote_host[0])
+
+    def close(self) -> None:
+        """Write the audit log to its end. Idempotent."""
+        if self._audit_file is not None:
+            self._audit_file.close()
+
+    async def _save(self) -> None:
+        self._file.save(self.store.encode())

@@ -1,0 +1,134 @@
+"""Request signature: how a client proves who it is, in the ext fields of each request.
+
+    AccessKey       name of the user
+    SecurityToken   optional, signed along with the others
+    Signature       base64 of HMAC-SHA1(secret key, content)
+
+    content = the values of all ext fields but Signature, joined in the order of their names, then the body
+
+Names are ordered as Java orders strings: by UTF-16 code units. A client up to 4.9.3 adds `_UNIQUE_KEY_QUERY` after it
+has signed: of its requests that field is left out. The Go client (2.1.2) adds SecurityToken after it has signed;
+RocketMQ refuses its requests with one, here the form without it counts, too: what the token says decides nothing.
+Source: acl/common/{AclClientRPCHook,AclUtils,AclSigner}.java, auth/authentication/builder/
+DefaultAuthenticationContextBuilder.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from thermocline.remoting.command import RemotingCommand
+
+ACCESS_KEY = "AccessKey"
+SIGNATURE = "Signature"
+SECURITY_TOKEN = "SecurityToken"
+
+_BLOCK_BYTES = 64
+_INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
+_LATE_FIELD = "_UNIQUE_KEY_QUERY"
+_LATE_FIELD_VERSION_MAX = 399
+"""Ordinal of release 4.9.3 in MQVersion."""
+_ORDERS_MAX = 1024
+
+Pick = Callable[[Mapping[str, str]], tuple[str, ...]]
+
+
+class SigningKey:
+    """A secret key, ready to sign: HMAC-SHA1 with its two halves begun, which are copied for each content.
+
+    Half of the time that `hmac.digest` takes for a small content (measured: 1.8 and 4.0 us for 350 bytes).
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret_key: bytes) -> None:
+        block = hashlib.sha1(secret_key).digest() if len(secret_key) > _BLOCK_BYTES else secret_key
+        padded = block.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha1(padded.translate(_INNER_PAD))
+        self._outer = hashlib.sha1(padded.translate(_OUTER_PAD))
+
+    def signature(self, content: bytes) -> bytes:
+        """The signature of a content, as its text has it."""
+        inner = self._inner.copy()
+        inner.update(content)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return binascii.b2a_base64(outer.digest(), newline=False)
+
+    def has_signed(self, content: bytes, signature: str) -> bool:
+        """Whether `signature` is that of the content; takes as long for a wrong one."""
+        return hmac.compare_digest(self.signature(content), signature.encode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What a client signs with. The secrets are not in `repr`."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str = field(default="", repr=False)
+    key: SigningKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", SigningKey(self.secret_key.encode()))
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Add the three ext fields to a request, in place."""
+        fields = dict(command.ext_fields or {})
+        fields[ACCESS_KEY] = self.access_key
+        if self.security_token:
+            fields[SECURITY_TOKEN] = self.security_token
+        fields.pop(SIGNATURE, None)
+        fields[SIGNATURE] = self.key.signature(signed_content(fields, command.body)).decode()
+        command.ext_fields = fields
+
+
+def signed_content_without_token(
+    ext_fields: Mapping[str, str], body: bytes | memoryview, *, version: int | None = None
+) -> bytes:
+    """The same as the Go client signs it, see the module."""
+    rest = {name: value for name, value in ext_fields.items() if name != SECURITY_TOKEN}
+    return signed_content(rest, body, version=version)
+
+
+def signed_content(ext_fields: Mapping[str, str], body: bytes | memoryview, *, version: int | None = None) -> bytes:
+    """The bytes that are signed; `version` is the ordinal in the header of a request that was received."""
+    names = tuple(ext_fields)
+    pick = _orders.get(names)
+    if pick is None:
+        pick = _remember_order(names)
+    if version is not None and version <= _LATE_FIELD_VERSION_MAX and _LATE_FIELD in ext_fields:
+        ext_fields = {**ext_fields, _LATE_FIELD: ""}
+    text = "".join(pick(ext_fields)).encode("utf-8", "replace")
+    return b"".join((text, body)) if body else text
+
+
+_orders: dict[tuple[str, ...], Pick] = {}
+"""Names of ext fields as they came -> what gives their values in the order of the content. A client's requests have few
+orders; names come from outside, so there is a bound, at which all are forgotten."""
+
+
+def _remember_order(names: tuple[str, ...]) -> Pick:
+    ordered = sorted(
+        (name for name in names if name != SIGNATURE), key=lambda name: name.encode("utf-16-be", "replace")
+    )
+    if len(_orders) >= _ORDERS_MAX:
+        _orders.clear()
+    pick = _picker(ordered)
+    _orders[names] = pick
+    return pick
+
+
+def _picker(names: list[str]) -> Pick:
+    if not names:
+        return lambda _fields: ()
+    if len(names) == 1:
+        (name,) = names
+        return lambda fields: (fields[name],)
+    return itemgetter(*names)

@@ -1,0 +1,121 @@
+"""The audit log: its lines, its files, and what happens when the disk is too slow.
+
+Covers `auth/audit.py`, `auth/audit_file.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from thermocline.auth import audit_file
+from thermocline.auth.audit import AuditLog
+from thermocline.auth.audit_file import AuditFile
+
+NOW_MS = 1_764_128_460_007
+
+
+class Lines:
+    """A writer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, object]] = []
+
+    def write(self, line: bytes) -> None:
+        assert line.endswith(b"\n")
+        self.lines.append(json.loads(line))
+
+
+def audit_to(writer: Lines | AuditFile | None) -> AuditLog:
+    return AuditLog(writer, clock=lambda: NOW_MS, is_access_wanted=lambda: True)
+
+
+def deny(audit: AuditLog, reason: str = "no matched policies.") -> None:
+    audit.denied(
+        stage="authorization",
+        user="alice",
+        address="10.0.0.1",
+        request="SEND_MESSAGE_V2",
+        action="Pub",
+        resource="Topic:orders",
+        reason=reason,
+    )
+
+
+def test_a_line_has_what_is_known_and_nothing_else() -> None:
+    writer = Lines()
+    audit = audit_to(writer)
+    deny(audit)
+    audit.denied(stage="authentication", user=None, address="10.0.0.1", request="PULL_MESSAGE", reason="r")
+    assert writer.lines == [
+        {
+            "time": "2025-11-26T03:41:00.007Z",
+            "event": "denied",
+            "user": "alice",
+            "address": "10.0.0.1",
+            "request": "SEND_MESSAGE_V2",
+            "action": "Pub",
+            "resource": "Topic:orders",
+            "reason": "no matched policies.",
+        },
+        {
+            "time": "2025-11-26T03:41:00.007Z",
+            "event": "denied",
+            "unproved": True,
+            "address": "10.0.0.1",
+            "request": "PULL_MESSAGE",
+            "reason": "r",
+        },
+    ]
+    assert audit.denials == {"authentication": 1, "authorization": 1}
+
+
+def test_denials_are_counted_without_a_file() -> None:
+    audit = audit_to(None)
+    deny(audit)
+    assert audit.denials["authorization"] == 1
+    assert not audit.wants_accesses
+
+
+def test_full_files_are_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(b"")
+    path.chmod(0o644)  # as something else has left it
+    file = AuditFile(str(path), file_bytes=4096, file_count=2, clock=lambda: NOW_MS)
+    audit = audit_to(file)
+    for number in range(200):
+        deny(audit, reason=f"reason {number:04}")
+    file.close()
+    file.close()
+    files = sorted(tmp_path.iterdir())
+    assert [each.name for each in files] == ["audit.log", "audit.log.1", "audit.log.2"]
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
+    kept = [line for each in (files[2], files[1], files[0]) for line in each.read_text().splitlines()]
+    reasons = [json.loads(line)["reason"] for line in kept]
+    assert reasons == [f"reason {number:04}" for number in range(200 - len(reasons), 200)]
+    assert all(each.stat().st_size >= 4096 for each in files[1:])
+
+
+def test_what_there_is_no_room_for_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_file, "PENDING_BYTES_MAX", 300)
+    pipe = tmp_path / "audit.log"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file = AuditFile(str(pipe), file_bytes=1 << 30, file_count=1, clock=lambda: NOW_MS)
+    audit = audit_to(file)
+    while not file._dropped:  # the pipe takes 64 KiB, then the thread waits
+        deny(audit)
+    received = b""
+    while b'"dropped"' not in received:
+        try:
+            received += os.read(reader, 1 << 20)
+        except BlockingIOError:
+            deny(audit)
+    file.close()
+    os.close(reader)
+    dropped = [json.loads(line) for line in received.splitlines() if b'"dropped"' in line]
+    assert dropped[0]["count"] >= 1
