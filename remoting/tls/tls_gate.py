@@ -52,6 +52,14 @@ class TlsGate:
 
     def open(self) -> None:
         """Follow changes of the files from now on."""
+        config = self._config
+        certificate = config.server_certificate_path or ("self-signed" if config.takes_tls else "none")
+        logger.info(
+            "TLS mode=%s certificate=%s client_certificates=%s",
+            config.server_mode,
+            certificate,
+            config.client_certificate,
+        )
         if self._context.has_files:
             self._look_soon()
 

@@ -199,19 +199,22 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
 
     def write(self, data: Buffer) -> None:
         """Encrypt and send."""
-        assert self._tls is not None
-        self._tls.write(data)
+        self._encrypt(data)
         self._socket.write(self._outgoing.read())
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:  # type: ignore[override]
         """Encrypt and send; what is small in few records."""
-        assert self._tls is not None
         if sum(map(len, list_of_data)) <= JOIN_BYTES_MAX:
             self.write(b"".join(list_of_data))
             return
         for data in filter(len, list_of_data):
-            self._tls.write(data)
+            self._encrypt(data)
         self._socket.write(self._outgoing.read())
+
+    def _encrypt(self, data: Buffer) -> None:
+        assert self._tls is not None
+        written = self._tls.write(data)
+        assert written == len(data)  # a BIO in memory takes all
 
     def close(self) -> None:
         """Close after what was written is sent."""

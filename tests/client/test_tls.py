@@ -270,8 +270,10 @@ def test_passwords_come_from_a_variable_or_a_file(tmp_path: Path) -> None:
 # -- daemons that refuse to start ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("daemon", ["broker", "namesrv"])
-@pytest.mark.parametrize("fault", ["missing", "password", "contradiction", "file"])
+@pytest.mark.parametrize(
+    ("daemon", "fault"),
+    [("broker", "missing"), ("broker", "password"), ("namesrv", "contradiction"), ("namesrv", "file")],
+)
 def test_a_daemon_does_not_start_with_wrong_files(daemon: str, fault: str, tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path / "c").issue("s.pem", "s.key", subject="s", password="right")
     settings = {

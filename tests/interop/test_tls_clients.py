@@ -5,6 +5,7 @@ other modules; and what they get with a wrong certificate, or none.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +15,18 @@ import pytest
 from tests.certificates import Authority
 from tests.fixtures_tools import have
 from tests.interop import test_java_client, test_java_consumption, test_java_pop, test_java_transactions
-from tests.interop.cluster import THERMOCLINE, Cluster, Daemons, thermocline_daemons, wait_until_registered
+from tests.interop.cluster import (
+    OFFICIAL_PROPERTIES,
+    THERMOCLINE,
+    Cluster,
+    Daemons,
+    thermocline_daemons,
+    wait_until_registered,
+)
 from tests.interop.java_agent import JavaAgent, JavaAgentError, JavaClients, java_agent
+from thermocline.localstack.child_process import ChildProcess
 from tooling.java_libraries import find_jars
-from tooling.official_rocketmq import OfficialSoftware
+from tooling.official_rocketmq import TEST_JVM_OPTIONS, OfficialSoftware, official_broker, official_namesrv
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tls-clients")]
 
@@ -160,7 +169,15 @@ def test_clients_4_9(
             agent.call("stop_consumer", name=f"{name}-push")
 
 
-@pytest.mark.parametrize("fault", ["plain", "no certificate", "foreign certificate", "other authority"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "no certificate",
+        "other authority",
+        pytest.param("plain", marks=pytest.mark.full),
+        pytest.param("foreign certificate", marks=pytest.mark.full),
+    ],
+)
 def test_a_client_with_a_fault_is_refused_and_others_are_served(
     official_software: OfficialSoftware, files: Files, cluster: Cluster, tmp_path: Path, name: str, fault: str
 ) -> None:
@@ -176,3 +193,43 @@ def test_a_client_with_a_fault_is_refused_and_others_are_served(
             kind="sync", name=name, group=name, namesrv=cluster.namesrv, topic=topic, prefix=topic, tags=["A"], count=1
         )
     assert test_java_client.produce(cluster, topic, kind="sync", count=1)[0].queue_offset == 0
+
+
+@pytest.mark.full
+def test_an_official_broker_registers_over_tls(
+    official_software: OfficialSoftware, files: Files, cluster: Cluster, tmp_path: Path
+) -> None:
+    """At a NameServer that takes nothing else and asks for a certificate."""
+    own_port = [f"-Dtls.server.certPath={files.client[0]}", f"-Dtls.server.keyPath={files.client[1]}"]
+    with official_broker(
+        official_software,
+        tmp_path / "broker",
+        namesrv_address=cluster.namesrv,
+        store_directory=tmp_path / "store",
+        properties={**OFFICIAL_PROPERTIES, "brokerName": "broker-official"},
+        jvm_options=(*TEST_JVM_OPTIONS, *java_options(files.authority, files.client), *own_port),
+    ) as broker:
+        wait_until_registered(cluster.agent, cluster.namesrv, broker.address)
+
+
+@pytest.mark.full
+def test_a_broker_registers_over_tls_at_an_official_name_server(
+    official_software: OfficialSoftware, tmp_path: Path
+) -> None:
+    """Whose certificate is the one that it signs itself, so it cannot be checked."""
+    with official_namesrv(official_software, tmp_path / "namesrv") as name_server:
+        process = ChildProcess(
+            [
+                str(Path(sys.executable).parent / "thermocline"),
+                *("broker", "--listen", "127.0.0.1:0", "--namesrv", name_server.address),
+                *("--data", str(tmp_path / "data"), "--set", "tls.enable=true"),
+            ],
+            log_path=tmp_path / "broker.log",
+            working_directory=tmp_path,
+        )
+        try:
+            registered = f"registered name_server={name_server.address} address="
+            process.wait_until(lambda: registered in process.output(), timeout_s=60)
+            assert "the certificates of servers are not checked" in process.output()
+        finally:
+            process.stop()
