@@ -159,7 +159,7 @@ class MeterSet:
         for window in Window:
             if not meter.active & (1 << window):
                 samples = meter.windows[window]
-                samples.clear()
+                assert not samples, "a window that rests has no samples"
                 samples.append(Sample(self._sampled_ms[window], meter.times, meter.count, meter.bytes))
                 self._active[window][meter.key] = meter
         meter.active = ALL_ACTIVE
