@@ -25,6 +25,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import cast
 
 from thermocline.remoting.command import RemotingCommand, decode_command
@@ -60,6 +61,9 @@ Buffer = bytes | bytearray | memoryview
 RECEIVE_BYTES = 256 * 1024
 """The most that is read and handled at once, so that one connection cannot starve the others."""
 
+_BURST_S = 0.01
+"""How long one connection that sends all it can is handled before the others are read."""
+
 _JOIN_BYTES_MAX = 64 * 1024  # below, copying into one piece is cheaper than handing over many
 
 
@@ -92,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
     """One open socket."""
 
     __slots__ = (
+        "_burst_s",
         "_calls",
         "_chunk_handler",
         "_clock",
@@ -103,7 +108,6 @@ class Connection(asyncio.BufferedProtocol):
         "_half_frames",
         "_handler",
         "_handling",
-        "_has_half_frame",
         "_is_server",
         "_limits",
         "_on_closed",
@@ -163,8 +167,8 @@ class Connection(asyncio.BufferedProtocol):
         self._on_closed = on_closed
         self._outbox = outbox or Outbox()
         self._half_frames = half_frames
-        self._has_half_frame = False
         self._unsent_of_all = unsent_of_all
+        self._burst_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._splitter = FrameSplitter(frame_bytes_max=self._limits.frame_bytes_max)
         self._unsent: list[Buffer] = []
@@ -383,13 +387,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         self._traffic.received_bytes += nbytes
-        self._handle_received(self._splitter.join(self._receive[:nbytes]))
-        if nbytes == len(self._receive) and not self._closed:
-            self._let_others_read()
+        if nbytes < len(self._receive):
+            self._burst_s = 0.0
+            self._handle_received(self._splitter.join(self._receive[:nbytes]))
+        else:
+            self._handle_full_buffer()
 
-    def _let_others_read(self) -> None:
-        """Read on in the next round of the loop: while a buffer comes full, uvloop reads up to 32 of them in a row."""
-        if self._transport is not None and not self._read_paused:
+    def _handle_full_buffer(self) -> None:
+        """Read on in the next round of the loop after a time: uvloop reads up to 32 full buffers in a row."""
+        started_s = perf_counter()
+        self._handle_received(self._splitter.join(self._receive))
+        self._burst_s += perf_counter() - started_s
+        if self._burst_s >= _BURST_S and self._transport is not None and not (self._read_paused or self._closed):
+            self._burst_s = 0.0
             self._transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
@@ -426,8 +436,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         consumed = self._handle_guarded(view)
         if consumed == len(view) or self._closed:
-            if self._has_half_frame:
-                self._end_half_frame()
+            if self._half_frames is not None:
+                self._half_frames.end(self)
             return
         self._splitter.keep(view[consumed:])
         self._note_half_frame(is_new=consumed > 0)
@@ -436,13 +446,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_half_frame(self, *, is_new: bool) -> None:
         if self._half_frames is not None:
-            self._has_half_frame = True
             self._half_frames.note(self, self._splitter.kept_bytes, is_new=is_new)
-
-    def _end_half_frame(self) -> None:
-        assert self._half_frames is not None
-        self._has_half_frame = False
-        self._half_frames.end(self)
 
     def _handle_guarded(self, view: memoryview) -> int:
         """Handle whole frames at the front of `view`; their bytes. Whatever goes wrong ends at this connection."""
@@ -636,8 +640,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = []
         self._unsent_bytes = 0
         self._splitter.clear()
-        if self._has_half_frame:
-            self._end_half_frame()
+        if self._half_frames is not None:
+            self._half_frames.end(self)
         if self._unsent_of_all is not None:
             self._unsent_of_all.end(self)
         if transport is not None and not abort:

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from time import perf_counter
 
 import pytest
 
@@ -247,8 +248,11 @@ def test_the_log_has_one_line_a_limit_and_period(caplog: pytest.LogCaptureFixtur
     assert counts.totals == {"longPollsMax": 1_001, "clientGroupsMax": 1}
 
 
+REQUEST_S = 0.00005
+
+
 class RoundHandler(Handler):
-    """Counts the requests that come in each round of the loop, and has a firehose's buffers come full."""
+    """Counts the requests that come in each round of the loop. Those of a full buffer take over ten milliseconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,6 +263,9 @@ class RoundHandler(Handler):
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         self.by_round[self.round] = self.by_round.get(self.round, 0) + 1
+        end_s = perf_counter() + REQUEST_S
+        while perf_counter() < end_s:  # work
+            pass
         return None
 
     def next_round(self) -> None:
@@ -266,9 +273,10 @@ class RoundHandler(Handler):
         asyncio.get_running_loop().call_soon(self.next_round)
 
 
-def test_one_connection_is_read_once_a_round() -> None:
+def test_one_connection_does_not_keep_the_loop_for_long() -> None:
     """uvloop reads on while a buffer comes full, up to 32 of them: a connection that sends all it can stopped all
-    others for half a second. Now each round of the loop handles one buffer of a connection at most."""
+    others for half a second. Now a round of the loop ends after ten milliseconds, with the buffer that is being
+    handled: here that is one."""
     frame = RemotingCommand.request(ECHO, body=bytes(1_000)).encode()
     count = 8 * RECEIVE_BYTES // len(frame)
 
