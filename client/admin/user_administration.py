@@ -8,14 +8,14 @@ Answers are by broker name, or by the address of a NameServer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers.auth import (
@@ -30,6 +30,8 @@ from thermocline.remoting.private_requests import AclCheckAnswer, AclCheckHeader
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["UserAdministration"]
+
+Answer = TypeVar("Answer")
 
 USER_TYPES, USER_STATES = ("Super", "Normal"), ("enable", "disable")
 
@@ -55,10 +57,8 @@ class UserAdministration(AdminBase):
         """
         body = UserInfo(password=password, user_type=_one_of("user_type", user_type, USER_TYPES), user_status="enable")
         header = UserRequestHeader(username=username)
-        answers = await self._ask_holders(
-            RequestCode.AUTH_CREATE_USER, header, body.encode(), cluster, broker, name_servers
-        )
-        return list(answers)
+        code = RequestCode.AUTH_CREATE_USER
+        return list(await self._ask_holders(code, header, body.encode(), cluster, broker, name_servers, _nothing))
 
     async def update_user(
         self,
@@ -83,17 +83,16 @@ class UserAdministration(AdminBase):
             user_status=None if user_status is None else _one_of("user_status", user_status, USER_STATES),
         )
         header = UserRequestHeader(username=username)
-        answers = await self._ask_holders(
-            RequestCode.AUTH_UPDATE_USER, header, body.encode(), cluster, broker, name_servers
-        )
-        return list(answers)
+        code = RequestCode.AUTH_UPDATE_USER
+        return list(await self._ask_holders(code, header, body.encode(), cluster, broker, name_servers, _nothing))
 
     async def delete_user(
         self, username: str, *, cluster: str | None = None, broker: str | None = None, name_servers: bool = False
     ) -> list[str]:
         """Delete a user with its policies, if there is one; return where. PartialResultError: some have not done it."""
         header = UserRequestHeader(username=username)
-        return list(await self._ask_holders(RequestCode.AUTH_DELETE_USER, header, b"", cluster, broker, name_servers))
+        code = RequestCode.AUTH_DELETE_USER
+        return list(await self._ask_holders(code, header, b"", cluster, broker, name_servers, _nothing))
 
     async def users(
         self,
@@ -110,13 +109,19 @@ class UserAdministration(AdminBase):
         """
         if name is not None:
             code, header = RequestCode.AUTH_GET_USER, UserRequestHeader(username=name)
-            answers = await self._ask_holders(code, header, b"", cluster, broker, name_servers)
-            return {place: [UserInfo.decode(answer.body)] if answer.body else [] for place, answer in answers.items()}
-        listing = ListUsersRequestHeader(filter=part)
-        answers = await self._ask_holders(RequestCode.AUTH_LIST_USER, listing, b"", cluster, broker, name_servers)
-        return {
-            place: loads_as(answer.body, list[UserInfo]) if answer.body else [] for place, answer in answers.items()
-        }
+            return await self._ask_holders(
+                code, header, b"", cluster, broker, name_servers, lambda body: [UserInfo.decode(body)] if body else []
+            )
+        code, listing = RequestCode.AUTH_LIST_USER, ListUsersRequestHeader(filter=part)
+        return await self._ask_holders(
+            code,
+            listing,
+            b"",
+            cluster,
+            broker,
+            name_servers,
+            lambda body: loads_as(body, list[UserInfo]) if body else [],
+        )
 
     async def set_acl(
         self,
@@ -148,10 +153,8 @@ class UserAdministration(AdminBase):
         ]
         body = AclInfo(subject=subject, policies=[PolicyInfo(policy_type=policy_type, entries=entries)])
         header = AclRequestHeader(subject=subject)
-        answers = await self._ask_holders(
-            RequestCode.AUTH_UPDATE_ACL, header, body.encode(), cluster, broker, name_servers
-        )
-        return list(answers)
+        code = RequestCode.AUTH_UPDATE_ACL
+        return list(await self._ask_holders(code, header, body.encode(), cluster, broker, name_servers, _nothing))
 
     async def delete_acl(
         self,
@@ -170,7 +173,8 @@ class UserAdministration(AdminBase):
             PartialResultError: Some have not done it.
         """
         header = DeleteAclRequestHeader(subject=subject, resource=resource, policy_type=policy_type)
-        return list(await self._ask_holders(RequestCode.AUTH_DELETE_ACL, header, b"", cluster, broker, name_servers))
+        code = RequestCode.AUTH_DELETE_ACL
+        return list(await self._ask_holders(code, header, b"", cluster, broker, name_servers, _nothing))
 
     async def acls(
         self,
@@ -190,11 +194,20 @@ class UserAdministration(AdminBase):
         """
         if subject is not None:
             code, header = RequestCode.AUTH_GET_ACL, AclRequestHeader(subject=subject)
-            answers = await self._ask_holders(code, header, b"", cluster, broker, name_servers)
-            return {place: [AclInfo.decode(answer.body)] if answer.body else [] for place, answer in answers.items()}
+            return await self._ask_holders(
+                code, header, b"", cluster, broker, name_servers, lambda body: [AclInfo.decode(body)] if body else []
+            )
+        code = RequestCode.AUTH_LIST_ACL
         listing = ListAclsRequestHeader(subject_filter=subject_part, resource_filter=resource_part)
-        answers = await self._ask_holders(RequestCode.AUTH_LIST_ACL, listing, b"", cluster, broker, name_servers)
-        return {place: loads_as(answer.body, list[AclInfo]) if answer.body else [] for place, answer in answers.items()}
+        return await self._ask_holders(
+            code,
+            listing,
+            b"",
+            cluster,
+            broker,
+            name_servers,
+            lambda body: loads_as(body, list[AclInfo]) if body else [],
+        )
 
     async def check_acl(
         self,
@@ -214,8 +227,8 @@ class UserAdministration(AdminBase):
             PartialResultError: Some have not answered.
         """
         header = AclCheckHeader(username=username, resource=resource, actions=",".join(actions), source_ip=source_ip)
-        answers = await self._ask_holders(PrivateRequestCode.ACL_CHECK, header, b"", cluster, broker, name_servers)
-        return {place: msgspec.json.decode(answer.body, type=AclCheckAnswer) for place, answer in answers.items()}
+        code, read = PrivateRequestCode.ACL_CHECK, msgspec.json.Decoder(AclCheckAnswer).decode
+        return await self._ask_holders(code, header, b"", cluster, broker, name_servers, read)
 
     async def _ask_holders(
         self,
@@ -225,20 +238,28 @@ class UserAdministration(AdminBase):
         cluster: str | None,
         broker: str | None,
         name_servers: bool,
-    ) -> dict[str, RemotingCommand]:
-        """The answers of those that keep users, by name."""
+        read: Callable[[bytes], Answer],
+    ) -> dict[str, Answer]:
+        """What those that keep users answered, by name; `read` makes it of an answer's body.
+
+        PartialResultError: not all have answered; `result` has what the others did.
+        """
         session = self._running()
         if name_servers:
             if cluster is not None or broker is not None:
                 raise InvalidRequestError("name_servers goes without cluster and broker")
             found = await session.name_servers.call_each(code, header, body=body)
-            return found.whole(found.by_name())
+            return found.whole({place: read(bytes(answer.body)) for place, answer in found.by_name().items()})
 
-        async def ask(master: BrokerAddress) -> RemotingCommand:
-            return await session.call(master.address, code, header, body=body)
+        async def ask(master: BrokerAddress) -> Answer:
+            return read(bytes((await session.call(master.address, code, header, body=body)).body))
 
         answers = await self._ask_each(await self._masters(cluster=cluster, broker=broker), ask)
         return answers.whole(answers.by_name())
+
+
+def _nothing(body: bytes) -> None:
+    """Of an answer that says no more than that it is done."""
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:

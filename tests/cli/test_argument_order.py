@@ -2,7 +2,7 @@
 
     where            BROKER, NAMESPACE: the process to query, or the place where something is stored
                      KIND: which kind of name NAME is
-    what             TOPIC, NAME, GROUP, SOURCE: the one thing that the command is about
+    what             TOPIC, NAME, GROUP, SOURCE, USER: the one thing that the command is about
     which of it      a message, a queue, keys; what is done with it; what it becomes
     file or bucket   URL, FILE, RECEIPT
 
@@ -28,6 +28,13 @@ RANKS = {
     "NAME": WHAT,
     "GROUP": WHAT,
     "SOURCE": WHAT,
+    "USER": WHAT,
+    "USERS": WHAT,
+    "NAMES": WHAT,
+    "ACTION": WHICH,
+    "ACTIONS": WHICH,
+    "RESOURCE": WHICH,
+    "RESOURCES": WHICH,
     "QUEUE": WHICH,
     "MESSAGE_ID": WHICH,
     "HANDLE": WHICH,

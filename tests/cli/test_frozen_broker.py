@@ -28,6 +28,7 @@ from thermocline.client import (
     AsyncAdminClient,
     ConsumeFromWhere,
     ConsumeResult,
+    Credentials,
     Message,
     MQError,
     PartialResultError,
@@ -43,6 +44,13 @@ pytestmark = [pytest.mark.xdist_group("frozen-broker"), pytest.mark.timeout(300)
 TIMEOUT_MS = "4000"
 SDK_TIMEOUT_MS = 3_000
 FAILED = {"broker-b", "broker-c"}
+ROOT = Credentials(access_key="root", secret_key="the-key-of-root")
+ACCESS = (
+    "authenticationEnabled=true",
+    f'initAuthenticationUser={{"username":"{ROOT.access_key}","password":"{ROOT.secret_key}"}}',
+    'innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"the-key-of-brokers"}',
+)
+"""Users, for the commands about them; everything here signs with the keys in the environment."""
 TOPICS = ("orders", "doomed")
 
 EACH: dict[str, str] = {
@@ -82,6 +90,14 @@ EACH: dict[str, str] = {
     "tier seal": "",
     "tier explain": "orders",
     "tier purge": "orders --now --yes",
+    "user list": "",
+    "user create": "fresh --password x",
+    "user update": "alice --status disable",
+    "user delete": "doomed --yes",
+    "acl list": "",
+    "acl set": "carol Pub Topic:orders",
+    "acl delete": "bob --yes",
+    "acl check": "carol Pub Topic:orders",
 }
 """Ask every broker, of the cluster or of a topic: what `broker-a` answered is shown, the others are named."""
 
@@ -112,6 +128,8 @@ OF_BROKER_A: dict[str, str] = {
     "message send": "only-a --body x",
     "message recall": "$HANDLE_A",
     "message resend": "only-a $ID_A",
+    "user copy": "carol --from broker-a --to broker-a",
+    "acl copy": "carol --from broker-a --to broker-a",
 }
 """Ask one broker, which works."""
 
@@ -152,6 +170,10 @@ class Frozen:
             for broker in ("broker-a", "broker-b"):
                 admin.set_consumer_offset("other", queue_of(broker, "orders"), 0)
                 admin.set_consumer_offset("billing", queue_of(broker, "orders"), 0)
+            for user in ("alice", "bob", "carol", "doomed"):
+                admin.create_user(user, "key")
+            for user in ("bob", "carol"):
+                admin.set_acl(f"User:{user}", ["Topic:letters"], ["Pub"])
             admin.put_kv("letters", "a", "1")
             admin.put_kv("letters", "c", "3")
             plan = admin.plan_static_topic("ledger", queue_nums=2, brokers=("broker-a", "broker-b"))
@@ -198,7 +220,10 @@ class Frozen:
 @pytest.fixture(scope="module")
 def frozen(module_folder: Path) -> Iterator[Frozen]:
     with contextlib.ExitStack() as held:
-        cluster = held.enter_context(two_brokers(module_folder, topics=TOPICS))
+        patch = held.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("THERMOCLINE_ACCESS_KEY", ROOT.access_key)
+        patch.setenv("THERMOCLINE_SECRET_KEY", ROOT.secret_key)
+        cluster = held.enter_context(two_brokers(module_folder, topics=TOPICS, settings=ACCESS))
         here = Frozen(cluster, module_folder)
         here.prepare(held)
         register_down_broker(cluster, (*TOPICS, TRACE_TOPIC))

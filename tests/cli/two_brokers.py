@@ -67,8 +67,9 @@ class TwoBrokers:
 
 
 @contextlib.contextmanager
-def two_brokers(folder: Path, *, topics: Sequence[str]) -> Iterator[TwoBrokers]:
-    """Start everything; `broker-c` is registered with `topics`, which it does not serve."""
+def two_brokers(folder: Path, *, topics: Sequence[str], settings: Sequence[str] = ()) -> Iterator[TwoBrokers]:
+    """Start everything, brokers with `settings` besides; `broker-c` is registered with `topics`, which it does not
+    serve."""
     with contextlib.ExitStack() as stack:
 
         def start(name: str, words: list[str]) -> tuple[Daemon, dict[str, str]]:
@@ -85,7 +86,7 @@ def two_brokers(folder: Path, *, topics: Sequence[str]) -> Iterator[TwoBrokers]:
         for name in ("broker-a", "broker-b"):
             words = ["broker", "--name", name, "--namesrv", namesrv, "--listen", FREE, "--data", "data"]
             words += ["--cold", f"file://{folder}/cold"]
-            for setting in SETTINGS:
+            for setting in (*SETTINGS, *settings):
                 words += ["--set", setting]
             daemon, ready = start(name, words)
             brokers.append(daemon)
