@@ -310,7 +310,8 @@ class BrokerSettings:
 
     def text(self) -> str:
         """All settings as properties text, without keys. What waits for a restart is shown as it will be."""
-        return format_config_text({**FIXED, **self._shown()})
+        shown = self._shown()
+        return format_config_text({**FIXED, "useTLS": shown["tls.enable"], **shown})
 
     def _shown(self) -> dict[str, str]:
         shown = {}

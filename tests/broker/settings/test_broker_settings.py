@@ -240,6 +240,7 @@ async def test_settings_are_shown_under_their_names(broker: ControlBroker) -> No
     assert values["flushDiskType"] == "ASYNC_FLUSH"
     assert values["autoCreateTopicEnable"] == "true"
     assert values["brokerRole"] == "ASYNC_MASTER"
+    assert values["useTLS"] == "false", "tools of RocketMQ ask for it; here tls.enable"
 
 
 async def test_a_live_setting_counts_at_once(broker: ControlBroker) -> None:
