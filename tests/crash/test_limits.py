@@ -87,6 +87,7 @@ async def target(module_folder: Path) -> AsyncIterator[Target]:
         {
             "namesrvAddr": namesrv,
             "coldUrl": "none",
+            "brokerFastFailureEnable": "false",  # a busy machine is no attack
             "mappedFileSizeCommitLog": str(64 * MIB),
             "healthPort": str(free_port()),
             "serverReceivingBytesMax": str(RECEIVING_BYTES_MAX),
