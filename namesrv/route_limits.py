@@ -1,4 +1,4 @@
-"""Route limits: bounds on what brokers, or whoever calls itself one, make a NameServer remember.
+"""Route limits: bounds of the memory that registrations of brokers take in a NameServer.
 
 Settings: name_server_config.py. A registration beyond them is refused with SYSTEM_BUSY and nothing of it is taken over;
 a broker registers again after its period. Texts of more than NAME_CHARACTERS_MAX are refused as invalid.

@@ -99,7 +99,7 @@ class _Queue:
                 return place
         return None
 
-    def left(self) -> None:
+    def remove_waiter(self) -> None:
         """One of the waiters has left: drop the places of those that did, now and then."""
         self.waiter_count -= 1
         if len(self.places) > 2 * self.waiter_count + _PLACES_LEFT_MAX:
@@ -116,7 +116,7 @@ class LongPolling:
         connection_waiters_max: Callable[[], int] = lambda: CONNECTION_WAITERS_MAX,
         limits: LimitCounts | None = None,
     ) -> None:
-        """The bounds are asked for each waiter; `limits`: where refusals are counted."""
+        """The bounds are read for each waiter; `limits`: where refusals are counted."""
         self._waiters_max = waiters_max
         self._connection_waiters_max = connection_waiters_max
         self._limits = limits or LimitCounts()
@@ -208,7 +208,7 @@ class LongPolling:
         parked.waiter = None
         self._count -= 1
         queue = parked.queue
-        queue.left()
+        queue.remove_waiter()
         if not queue.waiter_count:
             del self._by_queue[queue.key]
         parked_of_connection = self._by_connection.get(waiter.connection)

@@ -1,4 +1,4 @@
-"""Limits on what clients can make a broker remember, and on what their connections take. Table: docs/security.md.
+"""Limits of the memory that clients and their connections take in a broker. Table: docs/security.md.
 
 The defaults are above what honest deployments reach. Each refusal is counted by the setting's name
 (remoting/connections/limit_counts.py). `Address`: an IPv4 address, or the /64 network of an IPv6 address.

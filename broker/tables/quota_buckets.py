@@ -51,7 +51,7 @@ class Bucket:
         """Whether a request may pass."""
         return self.full_s - self.ahead_s <= now_s + _ROUNDING_S
 
-    def take(self, tokens: int, now_s: float) -> None:
+    def take_tokens(self, tokens: int, now_s: float) -> None:
         """Take tokens, or give them back when below 0."""
         self.full_s = max(self.full_s, now_s) + tokens * self.interval_s
 
@@ -83,7 +83,7 @@ class Account:
         """Take tokens for reads."""
         for bucket, tokens in zip(self.read, (requests, size_bytes), strict=True):
             if bucket is not None:
-                bucket.take(tokens, now_s)
+                bucket.take_tokens(tokens, now_s)
 
     def is_full(self, now_s: float) -> bool:
         """Whether nothing was taken from any bucket lately."""
@@ -163,9 +163,9 @@ class QuotaBuckets:
         now_s = self._clock()
         requests, bytes_ = self._find_buckets(topic, group, address, now_s)
         for bucket in requests:
-            bucket.take(-1, now_s)
+            bucket.take_tokens(-1, now_s)
         for bucket in bytes_:
-            bucket.take(-size_bytes, now_s)
+            bucket.take_tokens(-size_bytes, now_s)
 
     def check_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
         """Count a send.

@@ -103,7 +103,7 @@ TLS_PROPERTIES: tuple[OfficialSetting, ...] = (
     *honoured({"tls.server.mode": "permissive"}, "another word is an error"),
     *honoured(
         {"tls.server.authClient": "false", "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""},
-        "a certificate that is asked for is always checked",
+        "a requested certificate is always checked",
     ),
     *honoured({"tls.test.mode.enable": "true"}, "key and certificate count as soon as they are named"),
     *refused(

@@ -3,7 +3,7 @@
 `tls.server.*` concern the port that is listened on, `tls.client.*` the connections to NameServers and other brokers.
 Where RocketMQ accepts a setting and does less than it promises, ours is stricter:
   - Key and certificate count as soon as they are named; RocketMQ ignores them until `tls.test.mode.enable=false`.
-  - A client's certificate that is asked for is checked, against `tls.server.trustCertPath` or the system's authorities;
+  - A client's certificate that the server requests is checked, against `tls.server.trustCertPath` or the system's authorities;
     RocketMQ accepts any certificate unless `tls.server.authClient=true`.
   - A mode that does not exist is an error; RocketMQ takes it as permissive.
 Source: remoting/netty/TlsSystemConfig.java, TlsHelper.java, Apache RocketMQ 5.5.
@@ -32,7 +32,7 @@ class TlsMode:
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
-    """Plain connections and TLS, told apart by their first byte."""
+    """Plain connections and TLS, distinguished by their first byte."""
     ENFORCING = "enforcing"
     """TLS alone."""
     ALL = (DISABLED, PERMISSIVE, ENFORCING)
@@ -109,7 +109,7 @@ class TlsConfig:
 
     @property
     def asks_certificate(self) -> bool:
-        """Whether clients are asked for a certificate."""
+        """Whether the server requests a certificate of clients."""
         return self.client_certificate != "none"
 
     @property
@@ -126,7 +126,7 @@ class TlsConfig:
             )
         if self.check_clients and not self.asks_certificate:
             raise InvalidParameterError(
-                "tls.server.authClient=true checks nothing while no certificate is asked for: "
+                "tls.server.authClient=true checks nothing while no certificate is requested: "
                 "set tls.server.need.client.auth to optional or require"
             )
 
@@ -136,9 +136,9 @@ def shown_tls(name: str, text: str) -> str:
     return _MASK if text and name in _SECRETS else text
 
 
-def _check_word(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InvalidParameterError(f"{name} must be one of {', '.join(known)}", setting=name, value=value)
+def _check_word(name: str, value: str, words: tuple[str, ...]) -> None:
+    if value not in words:
+        raise InvalidParameterError(f"{name} must be one of {', '.join(words)}", setting=name, value=value)
 
 
 def _check_pair(prefix: str, key_path: str, certificate_path: str) -> None:

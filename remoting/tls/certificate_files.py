@@ -62,7 +62,7 @@ def load_trust(context: ssl.SSLContext, path: str, *, purpose: ssl.Purpose) -> N
 
 
 def file_marks(paths: Iterable[str]) -> tuple[FileMark, ...]:
-    """What tells whether one of these files, or what a link points to, was written or replaced."""
+    """Changes when one of these files, or the target of a link, is written or replaced."""
     return tuple(_mark(path) for path in paths if path)
 
 

@@ -15,11 +15,11 @@ from thermocline.remoting.settings import TlsConfig, TlsMode
 from thermocline.remoting.tls.certificate_files import file_marks, load_certificate, load_trust
 from thermocline.remoting.tls.self_signed import load_self_signed
 
-__all__ = ["LOOK_INTERVAL_S", "ReloadedContext"]
+__all__ = ["CHECK_INTERVAL_S", "ReloadedContext"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL_S = 0.25
+CHECK_INTERVAL_S = 0.25
 """A changed file counts after two looks, so within half a second."""
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -84,8 +84,8 @@ class ReloadedContext:
             logger.info("a self-signed certificate was made for TLS, which clients cannot check")
         return self._context
 
-    def look(self) -> bool:
-        """Whether the files have changed and are to be read again; to be called every LOOK_INTERVAL_S."""
+    def is_outdated(self) -> bool:
+        """Whether the files have changed and are to be read again; to be called every CHECK_INTERVAL_S."""
         seen, self._seen = self._seen, file_marks(self._paths)
         if self._seen == self._loaded or self._seen != seen:
             return False

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.remoting.connections import RECEIVE_BYTES, Connection, LimitCounts
 from thermocline.remoting.settings import TlsConfig, TlsMode
-from thermocline.remoting.tls.server_context import LOOK_INTERVAL_S, ReloadedContext
+from thermocline.remoting.tls.server_context import CHECK_INTERVAL_S, ReloadedContext
 from thermocline.remoting.tls.tls_layer import TlsLayer
 
 __all__ = ["HANDSHAKE_BYTE", "TlsGate"]
@@ -42,7 +42,7 @@ class TlsGate:
         self._thread: ThreadPoolExecutor | None = None
         self._received: memoryview | None = None
         self._shaking: set[TlsLayer] = set()
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._counts = counts
 
     @property
@@ -61,13 +61,13 @@ class TlsGate:
             config.client_certificate,
         )
         if self._context.has_files:
-            self._look_soon()
+            self._check_soon()
 
     def close(self) -> None:
         """End the thread and follow no more files; after the server's connections are closed. Idempotent."""
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.shutdown(wait=False, cancel_futures=True)
@@ -109,10 +109,10 @@ class TlsGate:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tls-handshake")
         return self._thread
 
-    def _look_soon(self) -> None:
-        self._look_timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
+    def _check_soon(self) -> None:
+        self._check_timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check_files)
 
-    def _look(self) -> None:
-        if self._context.look():
+    def _check_files(self) -> None:
+        if self._context.is_outdated():
             self._thread_now().submit(self._context.read_again)
-        self._look_soon()
+        self._check_soon()

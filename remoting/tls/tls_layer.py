@@ -241,7 +241,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
                 self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """Give the connection what has come meanwhile, and what comes."""
+        """Give the connection the bytes that came meanwhile, and later ones."""
         if self._is_read_paused:
             self._is_read_paused = False
             if not self._socket.is_closing():
