@@ -155,7 +155,7 @@ async def test_a_white_list_lets_the_unsigned_in_where_no_right_is_needed(tmp_pa
     config = auth_config(authentication_whitelist=f"{int(code)}, 10", authorization_whitelist=str(int(code)))
     async with broker_with_users(tmp_path, auth=config) as broker:
         assert (await broker.ask(code)).code == SUCCESS
-        # a code on the first list alone: whoever signs nothing is no user, and has no right
+        # a code on the first list alone: a client that signs nothing is no user, and has no right
         unsigned = await broker.ask(RequestCode.SEND_MESSAGE, fields={"topic": "TopicA", "AccessKey": "root"})
         assert unsigned.code == NO_PERMISSION
         assert unsigned.remark == "Authorization failed. Please verify your access rights and try again."

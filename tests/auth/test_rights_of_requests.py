@@ -189,7 +189,7 @@ async def check_code(code: int, ask: Any, side: Any) -> None:
 
 
 async def check_unknown_code(ask: Any) -> None:
-    """A stranger is not told what is served."""
+    """A client without a user does not learn which codes are served."""
     assert (await ask(UNKNOWN_CODE, None)).remark == "username cannot be null."
     assert (await ask(UNKNOWN_CODE, ROOT)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 

@@ -64,40 +64,40 @@ def test_planted_keys_are_found_nowhere(tmp_path: Path) -> None:
     keys, password = tmp_path / "root.keys", tmp_path / "alice.key"
     keys.write_text(f"accessKey: root\nsecretKey: {PLANTED[0]}\n")
     password.write_text(PLANTED[2])
-    said = []
+    outputs = []
     with thermocline_daemons(tmp_path / "run", settings=settings) as daemons:
 
         def run(*words: str) -> None:
             command = [str(Path(sys.executable).parent / "thermocline"), *words]
             common = ["--namesrv", daemons.namesrv, "--credentials", str(keys)]
             done = subprocess.run([*command, *common], capture_output=True, text=True, check=False)
-            said.append(done.stdout + done.stderr)
+            outputs.append(done.stdout + done.stderr)
 
         run("user", "create", "alice", "--password-file", str(password))
         run("user", "create", "alice", "--password-file", str(password))
         run("acl", "set", "alice", "Pub", "Topic:Secret")
         run("user", "list", "--json")
         run("broker", "config", "get", "broker-a")
-        assert "created alice" in said[0]
+        assert "created alice" in outputs[0]
         with AdminClient(namesrv=daemons.namesrv, credentials=ROOT) as admin:
             admin.create_topic("Secret")
             with pytest.raises(MQError) as refused:
                 admin.update_broker_config("broker-a", {"initAuthenticationUser": PLANTED[4]})
-            said.append(str(refused.value))
-            said.append(str(admin.broker_config("broker-a")))
+            outputs.append(str(refused.value))
+            outputs.append(str(admin.broker_config("broker-a")))
         with Producer(namesrv=daemons.namesrv, group="p", credentials=ALICE) as producer:
             producer.send(Message("Secret", b"body"))
-            said.append(repr(producer))
+            outputs.append(repr(producer))
         wrong = Producer(namesrv=daemons.namesrv, group="p", credentials=WRONG)
         with pytest.raises(MQError) as refused, wrong:
             wrong.send(Message("Secret", b"body"))
-        said.append(str(refused.value))
+        outputs.append(str(refused.value))
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
             metrics = page.read().decode()
-        said += [metrics, command_lines(daemons.process.process_id)]
+        outputs += [metrics, command_lines(daemons.process.process_id)]
         assert 'thermocline_access_denied_total{stage="authentication"}' in metrics
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in KEPT]
     assert any(path.name == "audit.log" and b'"accessed"' in path.read_bytes() for path in files)
-    everything = {"what was said": "\n".join(said).encode()} | {str(path): path.read_bytes() for path in files}
+    everything = {"outputs": "\n".join(outputs).encode()} | {str(path): path.read_bytes() for path in files}
     for secret, (place, data) in itertools.product(PLANTED, everything.items()):
         assert secret.encode() not in data, place

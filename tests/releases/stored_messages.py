@@ -27,7 +27,7 @@ Place = tuple[str, int, int]
 
 @dataclass(slots=True)
 class StoredMessages:
-    """Everything that was acknowledged, over all lives of the broker."""
+    """Everything that was acknowledged, over all starts of the broker."""
 
     random: Random
     records: dict[Place, bytes] = field(default_factory=dict)

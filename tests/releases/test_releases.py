@@ -78,7 +78,7 @@ class ChangingBroker:
         self._life = 0
 
     async def live(self, release: Release, *, ending: str) -> None:
-        """Start under a release, check what the lives before have left, leave the like, restart, end."""
+        """Start under a release, check what the starts before have stored, store the like, restart, end."""
         await self._start(release, ASKS)
         connection = await ClientConnection.open(self.process.address)
         if self._life == 0:
@@ -158,7 +158,7 @@ class ChangingBroker:
         self.process.check_log()
 
     def check_bucket(self, release: Release) -> None:
-        """What a release reads from the bucket without a broker is what was stored."""
+        """Without a broker, a release reads from the bucket the stored messages."""
         for topic in QUEUES:
             command = ("-m", "thermocline.cli", "tier", "cat", self.cold_url, topic, "--count", "100000", "--json")
             done = subprocess.run(

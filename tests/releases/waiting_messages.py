@@ -41,7 +41,7 @@ NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCo
 
 @dataclass(slots=True)
 class WaitingMessages:
-    """What waits, over all lives of the broker."""
+    """What waits, over all starts of the broker."""
 
     due_ms: dict[bytes, int] = field(default_factory=dict)
     """Body of a delayed or timed message -> when it is due."""
@@ -65,7 +65,7 @@ class WaitingMessages:
         await self._leave_popped(connection, life)
 
     async def check(self, connection: ClientConnection) -> None:
-        """Wait until everything that the lives before have left has come; check that it has come once and not early."""
+        """Wait until every message of earlier starts has come; check that each came once and not early."""
         await self._check_transactions(connection.address)
         await self._check_popped(connection)
         await self._check_timers(connection)

@@ -1,4 +1,4 @@
-"""The golden bucket that a broker wrote: what is in it, and what each reader finds.
+"""The golden bucket of a broker: its objects, and the messages that each reader finds in them.
 
 Spark, `thermocline cold read` and the reader in examples/ are held against the cold reader in `test_golden_readers.py`
 and `test_stand_alone_reader.py`, which go over every golden bucket; here that one is held against what the broker gave.

@@ -25,13 +25,13 @@ REPORT = 999
 @dataclass(slots=True)
 class CountingRole:
     connected: int = 0
-    told: list[tuple[int, bytes]] = field(default_factory=list)
+    reports: list[tuple[int, bytes]] = field(default_factory=list)
 
     def helper_connected(self) -> None:
         self.connected += 1
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        self.told.append((code, bytes(body)))
+        self.reports.append((code, bytes(body)))
 
 
 def make_hub() -> tuple[HelperHub, CountingRole]:
@@ -68,7 +68,7 @@ async def test_a_helper_is_there_until_its_connection_closes() -> None:
     assert hub.is_connected(ROLE)
     assert role.connected == 1
     wire.receive(RemotingCommand(code=REPORT, opaque=2, body=b"report").encode())
-    assert role.told == [(REPORT, b"report")]
+    assert role.reports == [(REPORT, b"report")]
     wire.connection.connection_lost(None)
     assert not hub.is_connected(ROLE)
     with pytest.raises(UnavailableError):
@@ -104,4 +104,4 @@ async def test_a_report_before_hello_is_refused() -> None:
     wire.receive(RemotingCommand(code=REPORT, opaque=2).encode())
     (answer,) = await wire.wait_commands()
     assert answer.code != ResponseCode.SUCCESS
-    assert role.told == []
+    assert role.reports == []

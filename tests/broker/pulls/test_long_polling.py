@@ -124,7 +124,7 @@ async def test_many_waiters_of_a_queue_are_asked_in_slices(case: DataBroker) -> 
         sleeper.is_satisfied = True
     polling.arrived([queue])
     await asyncio.sleep(0)
-    polling.arrived([queue])  # before all were asked for the last one
+    polling.arrived([queue])  # before the last of all was queried
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(polling) == len(crowd[1::2]) + 1

@@ -38,7 +38,7 @@ def test_one_warning_names_the_ports(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_unix_socket_serves_this_user_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The server is told that it runs as another user: then the peer is a stranger, though the file let it in."""
+    """A server that runs as another user refuses the peer, though the file mode admits it."""
     user = os.geteuid()
     server = RemotingServer(Handler(), user=lambda: user)
     path = str(tmp_path / "s")

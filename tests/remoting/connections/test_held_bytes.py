@@ -36,7 +36,7 @@ ECHO, GIVE = 1, 2
 
 
 class Handler:
-    """Echoes, or gives as many bytes as are asked for."""
+    """Echoes, or answers with the requested number of bytes."""
 
     def __init__(self) -> None:
         self.closed: list[Connection] = []

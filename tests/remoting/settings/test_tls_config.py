@@ -118,7 +118,7 @@ def test_variables_have_names_that_a_shell_takes() -> None:
         ({"test_mode": False}, "tls.test.mode.enable=false needs tls.server.keyPath"),
         ({"client_certificate": "require"}, "a certificate that is not checked proves nothing"),
         ({"client_certificate": "optional"}, "a certificate that is not checked proves nothing"),
-        ({"check_clients": True}, "checks nothing while no certificate is asked for"),
+        ({"check_clients": True}, "checks nothing while no certificate is requested"),
         ({"handshakes_max": 0}, "tlsHandshakesMax must be from 1 to"),
         ({"handshake_timeout_ms": 1}, "tlsHandshakeTimeoutMills must be from 100 to"),
     ],

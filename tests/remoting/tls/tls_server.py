@@ -125,7 +125,7 @@ async def echo(client: ClientConnection, body: bytes = b"x") -> None:
 
 
 async def who(client: ClientConnection) -> tuple[str, str]:
-    """The address and the certificate's subject that the server knows this client by."""
+    """The address and the certificate's subject that the server has for this client."""
     answer = await client.call(RemotingCommand.request(WHO), timeout_ms=TIMEOUT_MS)
     address, _, subject = bytes(answer.body).decode().partition(" ")
     return address, subject
