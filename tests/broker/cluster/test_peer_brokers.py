@@ -46,6 +46,8 @@ class Answers:
 class NameServer:
     """Stands for the connection to NameServers: says where brokers are."""
 
+    credentials = None
+
     def __init__(self) -> None:
         self.addresses: dict[str, str] = {}
         self.asked_count = 0
