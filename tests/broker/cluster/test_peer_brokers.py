@@ -51,6 +51,8 @@ class Answers:
 class NameServer:
     """Stands for the connection to NameServers: says where brokers are."""
 
+    credentials = None
+
     def __init__(self) -> None:
         self.tls: ClientTls | None = None
         self.addresses: dict[str, str] = {}
