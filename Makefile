@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
