@@ -33,7 +33,7 @@ from benchmarks.command import run_command
 from benchmarks.verdicts import Verdict, show_verdicts
 from thermocline import AdminClient, Credentials
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.frames import NOT_WHOLE, frame_end
+from thermocline.remoting.frames import INCOMPLETE_FRAME, frame_end
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import parse_address
 
@@ -182,7 +182,7 @@ async def _send_all(address: str, frames: Iterator[bytes], shape: Shape, seconds
                 in_flight = shape.window
             buffer += await reader.read(READ_BYTES_MAX)
             start = 0
-            while (end := frame_end(buffer, start)) != NOT_WHOLE:
+            while (end := frame_end(buffer, start)) != INCOMPLETE_FRAME:
                 if wanted not in buffer[start:end]:
                     raise SystemExit(f"an unexpected answer: {bytes(buffer[start:end])!r}")
                 start, in_flight, answered = end, in_flight - 1, answered + 1

@@ -3,8 +3,8 @@
 `tls.server.*` concern the port that is listened on, `tls.client.*` the connections to NameServers and other brokers.
 Where RocketMQ accepts a setting and does less than it promises, ours is stricter:
   - Key and certificate count as soon as they are named; RocketMQ ignores them until `tls.test.mode.enable=false`.
-  - A client's certificate that the server requests is checked, against `tls.server.trustCertPath` or the system's authorities;
-    RocketMQ accepts any certificate unless `tls.server.authClient=true`.
+  - A client's certificate that the server requests is checked, against `tls.server.trustCertPath` or the system's
+    authorities; RocketMQ accepts any certificate unless `tls.server.authClient=true`.
   - A mode that does not exist is an error; RocketMQ takes it as permissive.
 Source: remoting/netty/TlsSystemConfig.java, TlsHelper.java, Apache RocketMQ 5.5.
 """
