@@ -1,8 +1,8 @@
 """Stop signals: SIGTERM and SIGINT ask a process to stop; further ones have no effect while it ends.
 
-An event loop closes its pipe for signals before it removes its handlers: a signal between the two is a traceback on
-stderr, and one behind them ends the process by its default action, with another exit status than the first one asked
-for. So both signals are ignored before the loop closes.
+The handlers are the process's own, not the event loop's: a loop that removes its handlers installs the default actions
+for a moment, and a signal in that moment, which any thread of the process may receive, ends the process with another
+exit status than the first one asked for, or prints a traceback. These handlers are replaced by SIG_IGN in one step.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
@@ -22,13 +23,14 @@ def stop_signals() -> Iterator[asyncio.Event]:
     Behind this block the process ignores both signals: it is the last thing that the process does.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def request_stop(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop.set)  # it runs between any two instructions of the loop
+
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop.set)
+        signal.signal(number, request_stop)
     try:
         yield stop
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
