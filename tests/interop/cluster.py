@@ -185,20 +185,26 @@ def thermocline_broker(directory: Path, *, name: str, namesrv: str) -> Iterator[
 
 
 @contextlib.contextmanager
+def cluster_with(daemons: Daemons, agent: JavaAgent) -> Iterator[Cluster]:
+    """Our daemons that run, with an agent to drive clients against them."""
+    wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
+    yield Cluster(
+        kind=THERMOCLINE,
+        namesrv=daemons.namesrv,
+        broker_address=daemons.broker_address,
+        agent=agent,
+        process=daemons.process,
+    )
+    agent.call("stop_producers", namesrv=daemons.namesrv)
+
+
+@contextlib.contextmanager
 def thermocline_cluster(
     agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
     """`thermocline_daemons` with an agent to drive clients against them."""
-    with thermocline_daemons(directory, settings=settings) as daemons:
-        wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
-        yield Cluster(
-            kind=THERMOCLINE,
-            namesrv=daemons.namesrv,
-            broker_address=daemons.broker_address,
-            agent=agent,
-            process=daemons.process,
-        )
-        agent.call("stop_producers", namesrv=daemons.namesrv)
+    with thermocline_daemons(directory, settings=settings) as daemons, cluster_with(daemons, agent) as cluster:
+        yield cluster
 
 
 @contextlib.contextmanager

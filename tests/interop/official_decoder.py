@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
-import subprocess
-import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.agent_process import agent_process
-from tests.interop.java_agent import JavaClients, compiled_classes
+from tests.interop.line_program import LineProgram, line_program
 from tooling.official_rocketmq import OfficialSoftware
 
 MAIN_CLASS = "interop.Decoder"
@@ -31,9 +27,8 @@ class Verdict:
 class OfficialDecoder:
     """A running decoder; made by `official_decoder`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], software: OfficialSoftware, log_path: Path) -> None:
-        self._process = process
-        self._log_path = log_path
+    def __init__(self, program: LineProgram, software: OfficialSoftware) -> None:
+        self._program = program
         self._classes = _class_names(software)
 
     def has_class(self, simple_name: str) -> bool:
@@ -42,16 +37,16 @@ class OfficialDecoder:
 
     def bodies(self, cases: Sequence[tuple[str, bytes]]) -> list[tuple[Verdict, Verdict]]:
         """Each text as a class: by the decoder of release 5.5.0, and by that of the releases before."""
-        answers = self._ask([self._line("body", name, text) for name, text in cases])
+        answers = self._program.ask([self._line("body", name, text) for name, text in cases])
         return [(Verdict(**answer["now"]), Verdict(**answer["before"])) for answer in answers]
 
     def headers(self, cases: Sequence[tuple[str, Mapping[str, str]]]) -> list[Verdict]:
         """Each map of ext fields as a header class."""
-        return [Verdict(**answer) for answer in self._ask([self._header_line(*case) for case in cases])]
+        return [Verdict(**answer) for answer in self._program.ask([self._header_line(*case) for case in cases])]
 
     def decode_themselves(self, names: Sequence[str]) -> list[bool]:
         """Whether each header class decodes itself (FastCodesHeader)."""
-        return self._ask([self._line("fast", name, b"") for name in names])
+        return self._program.ask([self._line("fast", name, b"") for name in names])
 
     def _header_line(self, name: str, fields: Mapping[str, str]) -> str:
         pairs = ("\t".join(base64.b64encode(word.encode()).decode() for word in pair) for pair in fields.items())
@@ -61,33 +56,12 @@ class OfficialDecoder:
         (full_name,) = self._classes[name]
         return f"{kind}\t{full_name}\t{base64.b64encode(data).decode()}\n"
 
-    def _ask(self, lines: Sequence[str]) -> list[Any]:
-        """The answers to the lines; they are written while the answers are read, or both pipes would fill."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        writer = threading.Thread(target=self._write, args=("".join(lines).encode() + b"\n",))
-        writer.start()
-        answers = [process.stdout.readline() for _ in lines]
-        writer.join()
-        assert all(answers), self._log_path.read_text(errors="replace")[-3_000:]
-        return [json.loads(answer) for answer in answers]
-
-    def _write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(data)
-        self._process.stdin.flush()
-
 
 @contextlib.contextmanager
 def official_decoder(software: OfficialSoftware, directory: Path) -> Iterator[OfficialDecoder]:
     """Run a decoder; its log is in `directory`."""
-    log_path = directory / "decoder.log"
-    java = str(software.java_home / "bin" / "java")
-    class_path = f"{compiled_classes(software, JavaClients.V5)}:{software.jars}/*"
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={directory}"]
-    with agent_process([java, *options, "-cp", class_path, MAIN_CLASS], directory, log_path=log_path) as process:
-        yield OfficialDecoder(process, software, log_path)
+    with line_program(software, directory, MAIN_CLASS, log_name="decoder.log") as program:
+        yield OfficialDecoder(program, software)
 
 
 def _class_names(software: OfficialSoftware) -> dict[str, list[str]]:

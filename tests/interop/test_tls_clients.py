@@ -17,9 +17,9 @@ from tests.fixtures_tools import have
 from tests.interop import test_java_client, test_java_consumption, test_java_pop, test_java_transactions
 from tests.interop.cluster import (
     OFFICIAL_PROPERTIES,
-    THERMOCLINE,
     Cluster,
     Daemons,
+    cluster_with,
     thermocline_daemons,
     wait_until_registered,
 )
@@ -108,19 +108,8 @@ def java_agent_process(
 
 @pytest.fixture(scope="module")
 def cluster(daemons: Daemons, java_agent_process: JavaAgent) -> Iterator[Cluster]:
-    yield from cluster_with(daemons, java_agent_process)
-
-
-def cluster_with(daemons: Daemons, agent: JavaAgent) -> Iterator[Cluster]:
-    wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
-    yield Cluster(
-        kind=THERMOCLINE,
-        namesrv=daemons.namesrv,
-        broker_address=daemons.broker_address,
-        agent=agent,
-        process=daemons.process,
-    )
-    agent.call("stop_producers", namesrv=daemons.namesrv)
+    with cluster_with(daemons, java_agent_process) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -158,15 +147,17 @@ def test_clients_4_9(
 ) -> None:
     software = replace(official_software, jars=have(lambda: find_jars(JavaClients.V4.jars_name)))
     options = java_options(files.authority, files.client)
-    with java_agent(software, tmp_path, clients=JavaClients.V4, options=options) as agent:
-        for cluster in cluster_with(daemons, agent):
+    with (
+        java_agent(software, tmp_path, clients=JavaClients.V4, options=options) as agent,
+        cluster_with(daemons, agent) as cluster,
+    ):
 
-            def start_push(consumer: str, cluster: Cluster = cluster, **arguments: object) -> str:
-                cluster.agent.call("start_push_consumer", name=consumer, namesrv=cluster.namesrv, **arguments)
-                return consumer
+        def start_push(consumer: str, **arguments: object) -> str:
+            agent.call("start_push_consumer", name=consumer, namesrv=cluster.namesrv, **arguments)
+            return consumer
 
-            test_java_client.test_every_kind_of_send_arrives_exactly_once(cluster, name, start_push)
-            agent.call("stop_consumer", name=f"{name}-push")
+        test_java_client.test_every_kind_of_send_arrives_exactly_once(cluster, name, start_push)
+        agent.call("stop_consumer", name=f"{name}-push")
 
 
 @pytest.mark.parametrize(
