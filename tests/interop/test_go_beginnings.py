@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.interop.cluster import BROKER_NAME, thermocline_daemons
 from tests.interop.go_agent import GoAgent
 from tests.interop.go_driver import GoCluster, GoDriver, indexes
+from tests.interop.java_agent import ReceivedMessage
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, MessageQueue
 
@@ -28,6 +30,16 @@ SETTINGS = {
 }
 
 
+def last_store_ms(admin: AdminClient, topic: str) -> int:
+    """When the broker stored the topic's newest message, ms."""
+    return max(queue.last_update_timestamp_ms for queue in admin.topic_stats(topic))
+
+
+def store_times(messages: Sequence[ReceivedMessage]) -> dict[int, int]:
+    """Store time of each message by its number, ms."""
+    return dict(sorted(zip(indexes(messages), (each.store_timestamp_ms for each in messages), strict=True)))
+
+
 def test_a_new_group_begins_where_it_asks_to(go_agent_process: GoAgent, go_name: str, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         namesrv = stack.enter_context(thermocline_daemons(tmp_path, settings=SETTINGS)).namesrv
@@ -36,10 +48,11 @@ def test_a_new_group_begins_where_it_asks_to(go_agent_process: GoAgent, go_name:
         go = stack.enter_context(contextlib.closing(GoDriver(cluster, go_name)))
         go.make_topic(queue_nums=1)
         go.produce(count=100, body_bytes=1_000)
-        # The client asks for a time in seconds, in UTC.
-        first_half_s = int(time.time())
-        wait_until(lambda: int(time.time()) > first_half_s, what="the next second")
-        between = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+        # The client asks for a time in seconds, in UTC. The second is counted from the time that the broker stored the
+        # first half at, which is later than this process's clock once that has been set back.
+        between_s = last_store_ms(admin, go.topic) // 1_000 + 1
+        wait_until(lambda: time.time() >= between_s, what="the next second")
+        between = time.strftime("%Y%m%d%H%M%S", time.gmtime(between_s))
         go.produce(count=100, start=100, body_bytes=1_000)
         filler = f"{go.topic}-filler"
         admin.create_topic(filler, queue_nums=1)
@@ -62,7 +75,7 @@ def test_a_new_group_begins_where_it_asks_to(go_agent_process: GoAgent, go_name:
         go.produce(count=10, start=200)
         for where, start in {"first": 0, "timestamp": 100, "last": 200}.items():
             received = go.received(consumers[where], count=210 - start)
-            assert sorted(indexes(received)) == list(range(start, 210))
+            assert sorted(indexes(received)) == list(range(start, 210)), (where, between_s, store_times(received))
 
 
 def test_a_group_goes_on_where_its_offsets_say(go: GoDriver) -> None:
@@ -71,7 +84,7 @@ def test_a_group_goes_on_where_its_offsets_say(go: GoDriver) -> None:
     queue = MessageQueue(topic=topic, broker_name=BROKER_NAME, queue_id=0)
     go.produce(count=6)
     wait_until(lambda: go.admin.max_offset(queue) == 6, what="the first half is there")
-    half_ms = time.time_ns() // 1_000_000 + 1
+    half_ms = last_store_ms(go.admin, topic) + 1
     wait_until(lambda: time.time_ns() // 1_000_000 >= half_ms, what="the next millisecond", interval_s=0.001)
     go.produce(count=6, start=6)
     consumer = go.push("first")
