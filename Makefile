@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
 WORKERS ?= 3
+SINCE ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -32,9 +33,9 @@ test-full: setup ## Run all tests, those too that are marked `full`.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --full $(PYTEST_ARGS)
 
-soak: setup ## Run the crash, power-cut and fuzzing tests at their full case counts (hours).
+soak: setup ## Run the crash, power-cut and fuzzing tests at their full case counts (hours); SINCE=COMMIT to go on.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
-	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "soak" --soak --timeout 14400 $(PYTEST_ARGS)
+	@$(VENV_PYTHON) -m tooling.soak --workers $(WORKERS) $(if $(SINCE),--since $(SINCE))
 
 lint: setup ## Check format, style, types and import layers.
 	@$(VENV_PYTHON) -m tooling.lint
