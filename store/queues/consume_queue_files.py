@@ -20,7 +20,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import islice
 
-from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.errors import CorruptDataError, DiskFullError
 from thermocline.remoting.offsets import LOG_START, QueueOffset
 from thermocline.store.files import Disk, DiskFile, SyncSite, base_offset_of, file_name, parent_of
 from thermocline.store.queues.consume_queue import FILLER, UNIT, ConsumeQueue
@@ -241,12 +241,13 @@ class ConsumeQueueFiles:
         """The file was made, or not; `is_live`: the queue is still in use."""
         key = (queue, base_position)
         self._making.discard(key)
+        if is_live:
+            self.doubt_names(queue)  # without a file, too: its folder may have been made
         if file is None:
             return
         if not is_live or key in self._open:
             file.close()
             return
-        self.doubt_names(queue)
         self._remember(key, file)
 
     def take_unsynced(self) -> UnsyncedFiles:
@@ -286,9 +287,13 @@ class ConsumeQueueFiles:
     def _make(self, queue: ConsumeQueue, base_position: int, first_position: int) -> DiskFile:
         """Make a file whose first unit will be written at `first_position` in it."""
         directory = self.path_of(queue)
-        file, is_new_directory = make_queue_file(
-            self._disk, directory, base_position, first_position=first_position, file_bytes=self._file_bytes
-        )
+        try:
+            file, is_new_directory = make_queue_file(
+                self._disk, directory, base_position, first_position=first_position, file_bytes=self._file_bytes
+            )
+        except (OSError, DiskFullError):
+            self.doubt_names(queue)  # the folder may have been made: the next try finds it, and would not sync its name
+            raise
         if is_new_directory:
             self._unsynced.directories |= dict.fromkeys((parent_of(directory), self.directory))
         self._unsynced.directories[directory] = None

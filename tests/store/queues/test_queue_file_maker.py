@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
@@ -87,3 +89,29 @@ def test_no_room_is_met_by_the_write(store: MessageStore, disk: SimulatedDisk) -
     store.tick()
     assert store.commit_log.refusal is None
     assert bodies_of(store) == [b"hello"]
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_folder_without_room_for_its_file_is_durable_with_the_file_that_follows(
+    store: MessageStore, disk: SimulatedDisk, *, is_ordered: bool
+) -> None:
+    """The folder was made by a try that met the full disk; the next try finds it, and its name is not synced yet."""
+    store.put(draft(queue_id=1))
+    disk.is_full = True
+    if is_ordered:
+        maker = store.queue_file_maker
+        orders = maker.order(1)
+        maker.make(orders)
+        maker.take_orders(orders)
+    else:
+        store.tick()
+    assert disk.exists(path_of(TOPIC, 1))
+    disk.is_full = False
+    sync = store.begin_derived_sync()
+    while not sync.advance():
+        continue
+    sync.commit()
+    store.end_derived_sync(sync, committed=True)
+    after = open_store(disk.after_power_cut(Random(1), kept_share=0.0))
+    assert bodies_of(after, queue_id=1) == [b"hello"]
+    assert after.recovery_report.rebuilt_queue_count == 0, "the promised file is there"
