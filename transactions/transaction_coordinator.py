@@ -109,7 +109,7 @@ class TransactionCoordinator:
         self._put = put
         self._clock = clock
         self._count_open = count_open
-        self._has_unwritten_move = False
+        self._has_unwritten_move = bool(table.buffer)  # recovery moved transactions to copies whose notes were lost
         self._unflushed: deque[tuple[PhysicalOffset, QueueOffset, QueueOffset]] = deque()
         self._wanted_offset = LOG_START
         self._is_closed = False

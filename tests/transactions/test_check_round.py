@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.store.store_parts import draft
-from tests.transactions.transaction_parts import COMMIT, TIMEOUT_MS, TOPIC, World
+from tests.transactions.transaction_parts import COMMIT, TIMEOUT_MS, TOPIC, Named, World
 from thermocline.remoting.errors import IllegalOperationError, ServiceUnavailableError
 from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import decode_record
@@ -264,6 +264,32 @@ def test_a_commit_after_a_round_that_broke_off_is_still_the_only_one() -> None:
     assert world.visible(OP) == [b"0,"]
     world = world.kill()
     assert world.counts[TOPIC] == 0
+    assert world.check() == []
+    assert world.visible() == [b"1"]
+
+
+def test_a_commit_after_a_crash_that_took_the_note_of_a_copy_is_the_only_one() -> None:
+    """The next life finds both copies; a second crash, behind the commit, must find the note of the first one."""
+    world = World()
+    world.send()
+    world.clock.now_ms += TIMEOUT_MS + 1
+    put = world.put
+
+    def put_no_notes(message: MessageDraft) -> PutResult:
+        if message.topic == OP:
+            raise ServiceUnavailableError("the test says so")
+        return put(message)
+
+    world.coordinator._put = put_no_notes
+    with pytest.raises(ServiceUnavailableError):
+        world.check()
+    world = world.kill()
+    assert world.coordinator.table.open_count == 1
+    world.clock.now_ms += TIMEOUT_MS + 1
+    world.end(Named(0, world.record(HALF, 0).physical_offset), COMMIT, is_checked=True)
+    assert world.visible() == [b"1"]
+    world = world.kill()
+    assert world.coordinator.table.open_count == 0
     assert world.check() == []
     assert world.visible() == [b"1"]
 
