@@ -77,6 +77,13 @@ async def test_a_logic_queue_is_written_to_at_its_leader_only(brokers: TwoBroker
     assert (await brokers.a.send(queue_id=1)).code == NOT_LEADER
 
 
+async def test_queue_0_is_not_any_queue(brokers: TwoBrokers) -> None:
+    """A broker that leads another queue alone refuses a send to queue 0."""
+    assert (await brokers.b.map({1: [item(0, "b", 0, queue_id=1)]}, epoch=2)).code == 0
+    assert (await brokers.b.send(queue_id=1)).code == 0
+    assert (await brokers.b.send(queue_id=0)).code == NOT_LEADER
+
+
 async def test_a_send_that_names_no_queue_goes_to_one_that_the_broker_leads(brokers: TwoBrokers) -> None:
     answer = await brokers.a.send(queue_id=-1)
     assert (answer.code, fields(answer)["queueId"], fields(answer)["queueOffset"]) == (0, "0", "0")
