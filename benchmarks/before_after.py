@@ -152,11 +152,12 @@ def _line(name: str, pairs: list[dict[str, Run]]) -> str:
     unit = "us p99" if SHAPES[name].rate_per_s else "messages/s"
     return (
         f"{name:20} {statistics.median(before):>10,.0f} -> {statistics.median(after):>10,.0f} {unit:10}"
-        f" ratio {_spread(ratios)}, per cpu-s {_spread(per_cpu_s)}"
+        f" ratio {spread(ratios)}, per cpu-s {spread(per_cpu_s)}"
     )
 
 
-def _spread(ratios: list[float]) -> str:
+def spread(ratios: list[float]) -> str:
+    """The median, with the least and the greatest."""
     return f"{statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
 
 

@@ -144,11 +144,11 @@ def main(arguments: list[str] | None = None) -> int:
             ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere,
         ):
             topics = {(fill, size): f"ColdRead-{fill}-{size}" for fill in options.fills for size in options.bodies}
-            before, keys_before = _tier_status(broker), elsewhere.submit(_data_keys, url).result()
+            before, keys_before = tier_status(broker), elsewhere.submit(_data_keys, url).result()
             for (fill, size), topic in topics.items():
                 fill_topic(broker, topic, fill=fill, body_bytes=size, raw_bytes=GIB // scale)
             broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
-            puts = _puts_since(before, _tier_status(broker), elsewhere.submit(_data_keys, url).result() - keys_before)
+            puts = _puts_since(before, tier_status(broker), elsewhere.submit(_data_keys, url).result() - keys_before)
             delete_local_files(broker, set(topics.values()))
             _wait_until_idle(broker)
             figures = [
@@ -188,7 +188,7 @@ def delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
     """Write to another topic until everything of these is cold alone."""
     deadline = time.monotonic() + WAIT_MS / 1000
     while True:
-        rows = [row for row in _tier_status(broker)["topics"] if row["topic"] in topics]
+        rows = [row for row in tier_status(broker)["topics"] if row["topic"] in topics]
         if rows and all(queue["localMin"] >= queue["coldEnd"] > 0 for row in rows for queue in row["queues"]):
             return
         if time.monotonic() > deadline:
@@ -226,7 +226,7 @@ def _wait_until_idle(broker: BrokerUnderTest) -> None:
     """Until indexes and merges of what was filled are done: nothing has been asked of the store for some seconds."""
     deadline = time.monotonic() + WAIT_MS / 1000
     requests: Mapping[str, int] | None = None
-    while requests != (requests := _tier_status(broker)["requests"]):
+    while requests != (requests := tier_status(broker)["requests"]):
         if time.monotonic() > deadline:
             raise SystemExit("the tier process did not come to rest in time")
         time.sleep(IDLE_S)
@@ -248,7 +248,7 @@ def _measure(
 ) -> Figures:
     get_bytes, get_s = elsewhere.submit(parallel_gets, url, topic, options.get_concurrency).result()
     served = elsewhere.submit(_what_is_served, url, topic, queues).result()
-    received, cpu_s = _tier_status(broker)["receivedBytes"], broker.cpu_s()
+    received, cpu_s = tier_status(broker)["receivedBytes"], broker.cpu_s()
     shape = LoadShape(
         mode="pull",
         connections=queues,
@@ -259,7 +259,7 @@ def _measure(
     )
     result = run_load(shape, address=broker.address, topic=topic, seconds=READ_S_MAX, warm_s=0.0)
     cpu_s = broker.cpu_s() - cpu_s
-    fetched = _tier_status(broker)["receivedBytes"] - received
+    fetched = tier_status(broker)["receivedBytes"] - received
     get_mb_per_s, stored_mb_per_s = get_bytes / get_s / 1e6, served.stored_bytes / result.seconds / 1e6
     # A window of one reads every message once; with more a short answer makes the reader ask again for some.
     read_whole = result.messages >= queues * served.end
@@ -344,7 +344,8 @@ def _what_is_served(url: str, topic: str, queues: int) -> Served:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def _tier_status(broker: BrokerUnderTest) -> dict[str, Any]:
+def tier_status(broker: BrokerUnderTest) -> dict[str, Any]:
+    """What the broker tells of its cold tier."""
     return broker.ask(PrivateRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)
 
 
