@@ -85,6 +85,20 @@ async def test_the_first_member_is_notified_of_a_second(broker: ControlBroker) -
     assert len(two.requests) == 1
 
 
+async def test_a_group_may_forbid_notices_to_its_members(broker: ControlBroker) -> None:
+    """`notifyConsumerIdsChangedEnable`: neither who comes nor who leaves is told to the others."""
+    group = b'{"groupName":"G","notifyConsumerIdsChangedEnable":false}'
+    assert (await broker.ask(200, body=group)).code == 0
+    one = Client()
+    first = await broker.connect(one)
+    second = await broker.connect(Client())
+    await beat(broker, first, heartbeat("c1", "T"))
+    await beat(broker, second, heartbeat("c2", "T"))
+    await broker.ask(35, {"clientID": "c2", "consumerGroup": "G"}, connection=second)
+    await broker.ask(34, body=heartbeat("c1", "T").encode(), connection=first)  # what was to come has come
+    assert one.requests == []
+
+
 async def test_a_connection_that_closes_takes_its_client_along(broker: ControlBroker) -> None:
     one = Client()
     first = await broker.connect(one)

@@ -35,8 +35,13 @@ def disk() -> SimulatedDisk:
 
 
 @pytest.fixture
-def store(disk: SimulatedDisk) -> Iterator[MessageStore]:
-    return open_store(disk)
+def clock() -> Clock:
+    return Clock(1_000_000)
+
+
+@pytest.fixture
+def store(disk: SimulatedDisk, clock: Clock) -> Iterator[MessageStore]:
+    return open_store(disk, clock=clock)
 
 
 def open_index(store: MessageStore, disk: SimulatedDisk, *, was_clean: bool = True) -> IndexService:
@@ -83,7 +88,19 @@ def test_every_record_is_found_over_many_files(disk: SimulatedDisk, store: Messa
     assert len(disk.list_directory("/store/index")) == 7
     check_all_once(index, store, 100)
     assert len(find(index, store, "k0", count_max=4)) == 4
-    assert index.last_timestamp_ms == store.clock.last_ms
+    index.close()
+
+
+def test_its_last_time_is_that_of_the_last_record(disk: SimulatedDisk, store: MessageStore, clock: Clock) -> None:
+    """The broker's checkpoint says so, by which Apache RocketMQ begins to index again."""
+    index = open_index(store, disk)
+    assert index.last_timestamp_ms == 0
+    for start in range(0, 40, 10):
+        clock.now_ms += 5_000
+        put(store, 10, start=start)
+        build(index, store)
+        assert index.last_timestamp_ms == clock.now_ms
+    assert len(disk.list_directory("/store/index")) > 2
     index.close()
 
 
