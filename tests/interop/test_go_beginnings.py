@@ -60,7 +60,9 @@ def test_a_new_group_begins_where_it_asks_to(go_agent_process: GoAgent, go_name:
         def is_in_the_cold_tier_alone() -> bool:
             # Deletion takes whole files, never the one that is written: something has to follow.
             go.produce(count=100, topic=filler, name=filler, body_bytes=1_000)
-            return min(int(path.name) for path in (tmp_path / "data/store/commitlog").iterdir()) > 0
+            (row,) = admin.tier_status(go.topic)[BROKER_NAME]["topics"]
+            (queue,) = row["queues"]
+            return bool(queue["coldMin"] == 0 < queue["localMin"] <= queue["coldEnd"])
 
         wait_until(is_in_the_cold_tier_alone, what="the first messages' file is deleted")
         groups = {where: f"{go.topic}-{where}-group" for where in ("first", "last", "timestamp")}
