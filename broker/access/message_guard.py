@@ -1,6 +1,7 @@
 """Message guard: access control of the message path, on each common send and pull.
 
-What is not allowed beyond doubt is left to ordinary code, which checks it anew and says what is wrong, if anything is.
+A send whose signature is right is allowed or refused here. What is not certain is left to ordinary code, which checks it
+anew and says what is wrong, if anything is.
 The header of a send is read once: the values that are checked are those that are used. A pull's is read twice, by
 decoders for which the last of two equal members counts.
 Owner: the hot process's event loop.
@@ -8,17 +9,18 @@ Owner: the hot process's event loop.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 import msgspec
 
 from thermocline.auth.access_control import AccessControl
+from thermocline.auth.refusal import Refusal
 from thermocline.auth.users import User
 from thermocline.remoting.command import decode_binary_header
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import HeaderDecodeError
 from thermocline.remoting.header_codec import Int
+from thermocline.remoting.request_signature import ACCESS_KEY, SIGNATURE, signed_content
 from thermocline.store.sends import SendRequest, SignedSend
 
 ADDRESS_BYTES = 4
@@ -37,23 +39,31 @@ class MessageGuard:
 
     def __init__(self, access: AccessControl, *, keep_pull: Callable[[Connection, User, str, str], None]) -> None:
         self._access = access
+        self._judge = access.judge_send
         self._keep_pull = keep_pull
 
-    def allows_send(self, request: SendRequest, body: bytes, born_host: bytes) -> bool:
-        """Whether a send is allowed beyond doubt; `born_host`: four bytes of address, then the port."""
+    def may_judge(self) -> bool:
+        """Whether sends may be judged here; to be asked once a round."""
+        return self._access.may_judge_sends
+
+    def judge_send(self, request: SendRequest, body: bytes, born_host: bytes) -> str | Refusal | None:
+        """The name of the user that may send this; or the refusal; or None if neither is certain. `born_host`: four bytes
+        of address, then the port."""
         header = request.ext_fields
         if isinstance(header, SignedSend):
-            return self._access.allows_signed_send(
-                header.access_key,
-                header.signature,
-                header.signed_text().encode("utf-8", "replace") + body,
-                header.topic,
-                born_host[:ADDRESS_BYTES],
-            )
-        if request.fields is None:
-            return False
-        address = socket.inet_ntoa(born_host[:ADDRESS_BYTES])
-        return self._access.allows_send(request.fields, body, request.version, header.topic, address)
+            name, signature = header.access_key, header.signature
+            content = header.signed_content(body)
+        else:
+            fields = request.fields
+            if fields is None:
+                return None
+            name, signature = fields.get(ACCESS_KEY, ""), fields.get(SIGNATURE, "")
+            content = signed_content(fields, body, version=request.version)
+        return self._judge(request.code, name, signature, content, header.topic, born_host[:ADDRESS_BYTES])
+
+    def note_refused(self, refusal: Refusal, now_ms: int) -> None:
+        """A send was answered with this refusal."""
+        self._access.note_refused(refusal, now_ms)
 
     def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
         """Whether a pull is allowed beyond doubt."""

@@ -1,6 +1,14 @@
 """Sends: the fast path of a send from its frame to its answer."""
 
-from thermocline.store.sends.fast_path import FRAME_HEAD_BYTES, FastPath, FastPathSettings, SendGuard, SendTarget
+from thermocline.store.sends.fast_path import (
+    FRAME_HEAD_BYTES,
+    FastPath,
+    FastPathSettings,
+    RefusedSend,
+    SendGuard,
+    SendRefusal,
+    SendTarget,
+)
 from thermocline.store.sends.send_header import (
     BINARY_CODES,
     CODE_BYTES,
@@ -28,7 +36,9 @@ __all__ = [
     "PRIORITY",
     "FastPath",
     "FastPathSettings",
+    "RefusedSend",
     "SendGuard",
+    "SendRefusal",
     "SendRequest",
     "SendTarget",
     "SignedSend",

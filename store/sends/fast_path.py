@@ -104,12 +104,34 @@ class SendQuota(Protocol):
         ...
 
 
+class SendRefusal(Protocol):
+    """The answer to sends that access control does not allow."""
+
+    def answer(self, opaque: int, is_binary: bool) -> bytes:
+        """The frame of the answer to a send with this opaque."""
+        ...
+
+
 class SendGuard(Protocol):
     """Access control."""
 
-    def allows_send(self, request: SendRequest, body: bytes, born_host: bytes) -> bool:
-        """Whether a send of the peer at `born_host` is allowed beyond doubt; ordinary code decides on the others."""
+    def may_judge(self) -> bool:
+        """Whether sends may be judged now; else all are for ordinary code."""
         ...
+
+    def judge_send(self, request: SendRequest, body: bytes, born_host: bytes) -> str | SendRefusal | None:
+        """The name of the user that may send this, or the refusal; None if ordinary code is to decide. `born_host` is the
+        peer's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSend:
+    """A send that was not allowed: the place of its frame in the call, and its answer, empty for a one-way send."""
+
+    place: int
+    refusal: SendRefusal
+    answer: bytes
 
 
 class SendTarget:
@@ -148,7 +170,8 @@ class FastPathSettings:
 class FeedResult:
     """The result of one call: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
     whole frames consumed, and the replies, whole frames in order. Of frames: the answer to each, empty for a one-way
-    send, None when it was not taken. The rest is for the fast path itself."""
+    send, None when it was not taken. Sends that were refused have their answers in `refused` alone: they do not wait for
+    the flush. The rest is for the fast path itself."""
 
     __slots__ = (
         "answers",
@@ -162,6 +185,7 @@ class FeedResult:
         "parts",
         "puts",
         "queues",
+        "refused",
         "replies",
         "run_append_start",
         "run_start",
@@ -176,6 +200,7 @@ class FeedResult:
         self.consumed = 0
         self.replies: list[bytes] = []
         self.answers: list[bytes | None] = []
+        self.refused: list[RefusedSend] = []
         self.queues: list[ConsumeQueue] = []
         self.parts: list[bytes] = []
         self.puts: list[tuple[SendTarget, int, int]] = []  # so many messages, record bytes in all
@@ -263,7 +288,7 @@ class FastPath:
     def _begin(self) -> FeedResult:
         log = self._log
         append_start = log.append_offset
-        is_open = self._is_enabled and log.refusal is None
+        is_open = self._is_enabled and log.refusal is None and (self._guard is None or self._guard.may_judge())
         return FeedResult(
             append_start=append_start,
             limit=append_start + log.room_bytes if is_open else append_start,
@@ -299,10 +324,18 @@ class FastPath:
             if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
                 break
             request = decode(data[header_start:header_end])
-            if request is None or (
-                guard is not None and not guard.allows_send(request, data[header_end:frame_end], born_host)
-            ):
+            if request is None:
                 break
+            if guard is not None:
+                verdict = guard.judge_send(request, data[header_end:frame_end], born_host)
+                if verdict is None:
+                    break
+                if not isinstance(verdict, str):
+                    if request.flag & ~FLAG_ONEWAY:
+                        break
+                    self._refuse(result, request, verdict)
+                    position = frame_end
+                    continue
             header = request.ext_fields
             text = header.properties or ""
             target = targets.get(header.topic)
@@ -336,6 +369,10 @@ class FastPath:
             position = frame_end
         return position
 
+    def _refuse(self, result: FeedResult, request: SendRequest, refusal: SendRefusal) -> None:
+        answer = b"" if request.flag & FLAG_ONEWAY else refusal.answer(request.opaque, request.is_binary)
+        result.refused.append(RefusedSend(len(result.answers), refusal, answer))
+
     def _is_odd_key_plain(self, unique_key: str, text: str, request: SendRequest) -> bool:
         """Whether a key that is not made of letters and digits alone, or none, is nothing for ordinary code."""
         if not unique_key:
@@ -359,6 +396,7 @@ class FastPath:
             result.consumed = 0
             result.append_end = result.append_start
             result.replies.clear()
+            result.refused.clear()
             result.queues.clear()
             result.answers = [None] * len(result.answers)
             return

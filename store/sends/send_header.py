@@ -41,8 +41,10 @@ class SendRequest(msgspec.Struct):
     opaque: int
     flag: int
     is_binary: bool
+    code: int = 0
+    """Where there is access control, as are the next ones."""
     fields: dict[str, str] | None = None
-    """All fields of a binary header, where there is access control."""
+    """All fields of a binary header."""
     version: int = 0
     """Beside them."""
 
@@ -54,8 +56,9 @@ class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields
     signature: str = msgspec.field(name="Signature")
     security_token: str = msgspec.field(default="", name="SecurityToken")
 
-    def signed_text(self) -> str:
-        """The values of all fields but the signature, in the order of their names, as official clients write them.
+    def signed_content(self, body: bytes) -> bytes:
+        """What is signed: the values of all fields but the signature, in the order of their names, as official clients
+        write them, and the body.
 
         A number or flag that was written in another way gives another text: then ordinary code checks the signature.
         """
@@ -65,7 +68,7 @@ class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields
             f"{self.default_topic_queue_nums}{self.queue_id}{self.sys_flag}{self.born_timestamp}{self.flag}"
             f"{self.properties or ''}{'' if retries is None else retries}{_FLAGS[self.unit_mode]}"
             f"{'' if limit is None else limit}{_FLAGS[self.batch]}{self.broker_name or ''}"
-        )
+        ).encode() + body
 
 
 _FLAGS = {True: "true", False: "false", None: ""}
@@ -92,7 +95,9 @@ class _SignedRequest(msgspec.Struct):
 Decode = Callable[[bytes], SendRequest | None]
 
 
-def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest] | type[_SignedRequest]) -> Decode:
+def _json_decoder(
+    request_type: type[_LettersRequest] | type[_NamesRequest] | type[_SignedRequest], code: int
+) -> Decode:
     decode_json = msgspec.json.Decoder(request_type, strict=False).decode
 
     def decode(header: bytes) -> SendRequest | None:
@@ -100,7 +105,7 @@ def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest] | ty
             request = decode_json(header)
         except msgspec.DecodeError:
             return None
-        return SendRequest(request.ext_fields, request.opaque, request.flag, False)
+        return SendRequest(request.ext_fields, request.opaque, request.flag, False, code)
 
     return decode
 
@@ -116,14 +121,15 @@ def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMes
 
 
 JSON_FORMS: dict[bytes, Decode] = {
-    b'{"code":310,': _json_decoder(_LettersRequest),
-    b'{"code":320,': _json_decoder(_LettersRequest),
-    b'{"code":10,"': _json_decoder(_NamesRequest),
+    b'{"code":310,': _json_decoder(_LettersRequest, RequestCode.SEND_MESSAGE_V2.value),
+    b'{"code":320,': _json_decoder(_LettersRequest, RequestCode.SEND_BATCH_MESSAGE.value),
+    b'{"code":10,"': _json_decoder(_NamesRequest, RequestCode.SEND_MESSAGE.value),
 }
 """First PREFIX_BYTES of a JSON header -> how to decode it."""
 
 SIGNED_JSON_FORMS: dict[bytes, Decode] = {
-    prefix: _json_decoder(_SignedRequest) for prefix in (b'{"code":310,', b'{"code":320,')
+    b'{"code":310,': _json_decoder(_SignedRequest, RequestCode.SEND_MESSAGE_V2.value),
+    b'{"code":320,': _json_decoder(_SignedRequest, RequestCode.SEND_BATCH_MESSAGE.value),
 }
 """The same where there is access control."""
 
@@ -162,7 +168,7 @@ def _signed_binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[
         except (HeaderDecodeError, InvalidRequestError):
             return None
         fields = command.ext_fields or {}
-        return SendRequest(typed, command.opaque, command.flag, True, fields=fields, version=command.version)
+        return SendRequest(typed, command.opaque, command.flag, True, command.code, fields, command.version)
 
     return decode
 

@@ -5,7 +5,8 @@
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
-With access control a guard checks each of these sends and pulls; what it does not allow is left to the dispatcher.
+With access control a guard checks each of these sends and pulls. It refuses sends of users that have no right to them;
+what else it does not allow is left to the dispatcher.
 
 `HotServer` is what the RemotingServer is given as chunk handler. `tick` is to be called every TICK_MS; `start` does so
 in a task of its own.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -55,7 +56,9 @@ from thermocline.store.sends import (
     PREFIX_BYTES,
     FastPath,
     FastPathSettings,
+    RefusedSend,
     SendGuard,
+    SendRefusal,
 )
 
 logger = logging.getLogger(__name__)
@@ -80,6 +83,10 @@ class MessageGuard(SendGuard, Protocol):
 
     def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
         """Whether a pull with this header is allowed beyond doubt."""
+        ...
+
+    def note_refused(self, refusal: SendRefusal, now_ms: int) -> None:
+        """A send was answered with this refusal."""
         ...
 
 
@@ -227,6 +234,10 @@ class HotServer:
         result = self._fast_path.feed_frames(
             [(frame, connection.remote_host_bytes) for connection, frame in waiting.items()]
         )
+        if result.refused:
+            connections = list(waiting)
+            for refused in result.refused:
+                self._answer_refused(connections[refused.place], [refused], result.now_ms)
         remaining: dict[Connection, bytes] = {}
         answers: list[tuple[Connection, bytes]] = []
         for connection, answer in zip(waiting, result.answers, strict=True):
@@ -242,9 +253,18 @@ class HotServer:
         if not self._is_ready():
             return 0
         result = self._fast_path.feed(buffer, connection.remote_host_bytes)
+        if result.refused:
+            self._answer_refused(connection, result.refused, result.now_ms)
         if result.queues:
             self._acknowledgements.answer_chunk(connection, result.replies, result.queues, append_end=result.append_end)
         return result.consumed
+
+    def _answer_refused(self, connection: Connection, refused: Sequence[RefusedSend], now_ms: int) -> None:
+        assert self._guard is not None
+        for each in refused:
+            self._guard.note_refused(each.refusal, now_ms)
+        if answers := b"".join([each.answer for each in refused]):
+            connection.write(answers)
 
     def _feed_pull(self, connection: Connection, buffer: memoryview, position: int) -> int:
         frame_bytes, header_word = FRAME_HEAD.unpack_from(buffer, position)
