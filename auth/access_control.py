@@ -105,7 +105,11 @@ SendVerdict = str | Refusal | None
 """On a send whose signature is right: the name of the user that may; or the refusal; or nothing that is certain."""
 
 
-class _SendDecision:
+SendKey = tuple[str, str, bytes, int]
+"""Name of the user, topic, address, request code."""
+
+
+class SendDecision:
     """What is remembered of sends of one user to one topic from one address."""
 
     __slots__ = ("key", "verdict")
@@ -129,7 +133,8 @@ class AccessControl:
         self._last_signed: tuple[tuple[SigningKey, bytes, str], bool] | None = None
         self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
         self._judgements: dict[tuple[str, int, tuple[str | None, ...], str], _Judged] = {}
-        self._sends: dict[tuple[str, str, bytes, int], _SendDecision] = {}
+        self._refusals: dict[tuple[int, str | None, str, str], Refusal] = {}
+        self._sends: dict[SendKey, SendDecision] = {}
         self._pulls: dict[tuple[str, str, str, str], bool] = {}
         store.add_listener(self._forget)
         self._forget()
@@ -191,7 +196,7 @@ class AccessControl:
         verdicts = tuple(self._verdict(user, right, address) for right in rights)
         for right, verdict in zip(rights, verdicts, strict=True):
             if not verdict.is_allowed:
-                refusal = _refusal(code, user, right, verdict, address)
+                refusal = _refusal(self._audit, code, user, right, verdict, address)
                 return _Judged(rights=rights, verdicts=verdicts, refusal=refusal)
         return _Judged(rights=rights, verdicts=verdicts)
 
@@ -247,20 +252,23 @@ class AccessControl:
         """Whether the message path may decide at all: not while allowed accesses are to be written down."""
         return not self._audit.wants_accesses
 
+    @property
+    def decided_sends(self) -> Mapping[SendKey, SendDecision]:
+        """What is remembered of sends; emptied at each change. The key of a decision says whether a send is that of the
+        user; its verdict counts then."""
+        return self._sends
+
     def judge_send(
         self, code: int, name: str, signature: str, content: bytes, topic: str, address: bytes
     ) -> SendVerdict:
-        """The decision on a send whose signed bytes are known, without a trace in the audit log; None: `check` says what
-        is wrong, if anything is. `address`: the four bytes of an IPv4 address."""
-        decision = self._sends.get((name, topic, address, code))
-        if decision is not None:
-            return decision.verdict if decision.key.has_signed(content, signature) else None
+        """The decision on a send that is not among `decided_sends`; nothing is written to the audit log. None: `check`
+        says what is wrong, if anything is. `content`: what is signed; `address`: four bytes of IPv4."""
         user, key = self._keys.get(name, _NO_USER_KEY)
-        if not key.has_signed(content, signature) or user is None or topic.startswith(RETRY_PREFIX):
+        if not self._has_signed(key, content, signature) or user is None or topic.startswith(RETRY_PREFIX):
             return None
         verdict = self._decide_send(code, user, topic, str(IPv4Address(address)))
         if len(topic) <= REMEMBERED_CHARACTERS_MAX:
-            self._remember(self._sends, (name, topic, address, code), _SendDecision(key, verdict))
+            self._remember(self._sends, (name, topic, address, code), SendDecision(key, verdict))
         return verdict
 
     def _decide_send(self, code: int, user: User, topic: str, address: str) -> SendVerdict:
@@ -272,10 +280,6 @@ class AccessControl:
             return None
         judged = self._judged_anew(code, send_rights(topic), user, address)
         return user.username if judged.refusal is None else judged.refusal
-
-    def note_refused(self, refusal: Refusal, now_ms: int) -> None:
-        """A send was answered with a refusal of `judge_send`."""
-        self._audit.denied(AUTHORIZATION, refusal.audit_rest, now_ms)
 
     def allows_pull(self, fields: Mapping[str, str], version: int, topic: str, group: str, address: str) -> User | None:
         """The user of a pull that is allowed beyond doubt; else None, as for sends."""
@@ -294,15 +298,30 @@ class AccessControl:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _authenticate(self, command: RemotingCommand, address: str) -> User | None:
-        user, answer, reason = self._find_signer(command.ext_fields or {}, command.body, command.version)
+        fields = command.ext_fields or {}
+        user, answer, reason = self._find_signer(fields, command.body, command.version)
         if user is not None or command.code in self._unsigned_codes:
             return user
-        claimed = (command.ext_fields or {}).get(ACCESS_KEY)
-        self._audit.denied(
-            AUTHENTICATION,
-            denial_rest(AUTHENTICATION, user=claimed, address=address, request=_name(command.code), reason=reason),
-        )
-        raise PermissionDeniedError(answer)
+        raise self._refused(self._unproved(command.code, fields.get(ACCESS_KEY), address, answer, reason))
+
+    def refuse_signature(
+        self, code: int, fields: Mapping[str, str], body: bytes, version: int, address: str
+    ) -> Refusal | None:
+        """The refusal of a request whose signature is not that of an enabled user; None if it is. It is not noted."""
+        user, answer, reason = self._find_signer(fields, body, version)
+        if user is not None or code in self._unsigned_codes:
+            return None
+        return self._unproved(code, fields.get(ACCESS_KEY), address, answer, reason)
+
+    def _unproved(self, code: int, claimed: str | None, address: str, answer: str, reason: str) -> Refusal:
+        key = (code, claimed, address, reason)
+        refusal = self._refusals.get(key)
+        if refusal is None:
+            rest = denial_rest(AUTHENTICATION, user=claimed, address=address, request=_name(code), reason=reason)
+            refusal = Refusal(self._audit, AUTHENTICATION, answer, rest)
+            if len(claimed or "") <= REMEMBERED_CHARACTERS_MAX:
+                self._remember(self._refusals, key, refusal)
+        return refusal
 
     def _find_signer(
         self, fields: Mapping[str, str], body: bytes | memoryview, version: int
@@ -325,9 +344,13 @@ class AccessControl:
             return None, text, text
         return user, "", ""
 
+    def remember_unsigned(self, key: SigningKey, content: bytes, signature: str) -> None:
+        """A key has not signed this; asked once more at once, it is not tried again."""
+        self._last_signed = (key, content, signature), False
+
     def _has_signed(self, key: SigningKey, content: bytes, signature: str) -> bool:
         """Whether a signature is that of a content. The last result is kept: a send that the message path does not
-        allow is checked once more by ordinary code, at once."""
+        allow is checked once more, at once."""
         asked = (key, content, signature)
         if self._last_signed is None or self._last_signed[0] != asked:
             self._last_signed = asked, key.has_signed(content, signature)
@@ -355,11 +378,12 @@ class AccessControl:
         self._last_signed = None
         self._verdicts.clear()
         self._judgements.clear()
+        self._refusals.clear()
         self._sends.clear()
         self._pulls.clear()
 
     def _refused(self, refusal: Refusal) -> PermissionDeniedError:
-        self._audit.denied(AUTHORIZATION, refusal.audit_rest)
+        refusal.note()
         return refusal.error()
 
     def _denial(
@@ -412,9 +436,11 @@ class AccessControl:
             )
 
 
-def _refusal(code: int, user: User, right: Right, verdict: Verdict, address: str) -> Refusal:
+def _refusal(audit: AuditLog, code: int, user: User, right: Right, verdict: Verdict, address: str) -> Refusal:
     resource = right.resource
     return Refusal(
+        audit,
+        AUTHORIZATION,
         denial_text(subject=user.subject, resource=resource, source_address=address, reason=verdict.reason),
         denial_rest(
             AUTHORIZATION,

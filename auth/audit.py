@@ -28,7 +28,6 @@ from typing import Protocol
 
 import msgspec
 
-
 AUTHENTICATION, AUTHORIZATION = "authentication", "authorization"
 """Stages of access control."""
 

@@ -5,8 +5,8 @@
 
 Bound: PENDING_BYTES_MAX of lines that are not written yet; beyond, lines are dropped and counted, and a line says how
 many. The same where the disk refuses.
-Owner: `write` belongs to the event loop, the file to the thread. A line costs the loop no lock: each side has counters that
-the other only reads, and the queue between them is a deque; the thread is woken only when it waits for a first line.
+Owner: `write` belongs to the event loop, the file to the thread. A line costs the loop no lock: each side has counters
+that the other only reads, and the queue between them is a deque; the thread is woken only when it waits for a line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Message guard: access control of the message path, on each common send and pull.
 
-A send whose signature is right is allowed or refused here. What is not certain is left to ordinary code, which checks it
-anew and says what is wrong, if anything is.
+A send whose signature is right is allowed or refused here. What is not certain is left to ordinary code, which checks
+it anew and says what is wrong, if anything is.
 The header of a send is read once: the values that are checked are those that are used. A pull's is read twice, by
 decoders for which the last of two equal members counts.
 Owner: the hot process's event loop.
@@ -9,6 +9,7 @@ Owner: the hot process's event loop.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import msgspec
@@ -21,13 +22,16 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import HeaderDecodeError
 from thermocline.remoting.header_codec import Int
 from thermocline.remoting.request_signature import ACCESS_KEY, SIGNATURE, signed_content
-from thermocline.store.sends import SendRequest, SignedSend
+from thermocline.store.sends import RefusedHeader, SendRequest, SignedSend
 
 ADDRESS_BYTES = 4
 
 
 class _Header(msgspec.Struct):
     ext_fields: dict[str, str] = msgspec.field(name="extFields")
+    code: Int = 0
+    flag: Int = 0
+    opaque: Int = 0
     version: Int = 0
 
 
@@ -39,7 +43,7 @@ class MessageGuard:
 
     def __init__(self, access: AccessControl, *, keep_pull: Callable[[Connection, User, str, str], None]) -> None:
         self._access = access
-        self._judge = access.judge_send
+        self._decided = access.decided_sends
         self._keep_pull = keep_pull
 
     def may_judge(self) -> bool:
@@ -47,8 +51,8 @@ class MessageGuard:
         return self._access.may_judge_sends
 
     def judge_send(self, request: SendRequest, body: bytes, born_host: bytes) -> str | Refusal | None:
-        """The name of the user that may send this; or the refusal; or None if neither is certain. `born_host`: four bytes
-        of address, then the port."""
+        """The name of the user that may send this; or the refusal; or None if neither is certain. `born_host`: four
+        bytes of address, then the port."""
         header = request.ext_fields
         if isinstance(header, SignedSend):
             name, signature = header.access_key, header.signature
@@ -59,11 +63,24 @@ class MessageGuard:
                 return None
             name, signature = fields.get(ACCESS_KEY, ""), fields.get(SIGNATURE, "")
             content = signed_content(fields, body, version=request.version)
-        return self._judge(request.code, name, signature, content, header.topic, born_host[:ADDRESS_BYTES])
+        code, topic, address = request.code, header.topic, born_host[:ADDRESS_BYTES]
+        decision = self._decided.get((name, topic, address, code))
+        if decision is None:
+            return self._access.judge_send(code, name, signature, content, topic, address)
+        if decision.key.has_signed(content, signature):
+            return decision.verdict
+        self._access.remember_unsigned(decision.key, content, signature)
+        return None
 
-    def note_refused(self, refusal: Refusal, now_ms: int) -> None:
-        """A send was answered with this refusal."""
-        self._access.note_refused(refusal, now_ms)
+    def refuse_unsigned(self, header: bytes, body: bytes, born_host: bytes, *, is_json: bool) -> RefusedHeader | None:
+        """The refusal of a send without a valid signature; None if it has one, or that is not certain."""
+        try:
+            decoded = _decode_json(header) if is_json else decode_binary_header(header)
+        except (msgspec.MsgspecError, UnicodeDecodeError, HeaderDecodeError):
+            return None
+        address = socket.inet_ntoa(born_host[:ADDRESS_BYTES])
+        refusal = self._access.refuse_signature(decoded.code, decoded.ext_fields or {}, body, decoded.version, address)
+        return None if refusal is None else RefusedHeader(refusal, decoded.opaque, decoded.flag)
 
     def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
         """Whether a pull is allowed beyond doubt."""

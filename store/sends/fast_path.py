@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from thermocline.remoting.command import FLAG_ONEWAY
 from thermocline.remoting.errors import MQError
@@ -75,6 +75,8 @@ logger = logging.getLogger(__name__)
 FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
 PROPERTIES_SIZE_BYTES = 2
+JSON_START = b"{"
+"""Of a header in JSON; one in binary starts with its code, which is below it."""
 PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 """The bits of a system flag that change nothing for the broker."""
 
@@ -107,9 +109,21 @@ class SendQuota(Protocol):
 class SendRefusal(Protocol):
     """The answer to sends that access control does not allow."""
 
-    def answer(self, opaque: int, is_binary: bool) -> bytes:
+    def answer(self, opaque: int, *, is_binary: bool) -> bytes:
         """The frame of the answer to a send with this opaque."""
         ...
+
+    def note(self, now_ms: int) -> None:
+        """Count a send that is refused so."""
+        ...
+
+
+class RefusedHeader(NamedTuple):
+    """What the answer to a send that is refused needs of its header."""
+
+    refusal: SendRefusal
+    opaque: int
+    flag: int
 
 
 class SendGuard(Protocol):
@@ -120,13 +134,16 @@ class SendGuard(Protocol):
         ...
 
     def judge_send(self, request: SendRequest, body: bytes, born_host: bytes) -> str | SendRefusal | None:
-        """The name of the user that may send this, or the refusal; None if ordinary code is to decide. `born_host` is the
-        peer's."""
+        """The name of the user that may send this, or the refusal; None if ordinary code is to decide. `born_host` is
+        the peer's."""
+        ...
+
+    def refuse_unsigned(self, header: bytes, body: bytes, born_host: bytes, *, is_json: bool) -> RefusedHeader | None:
+        """The refusal of a send without a valid signature; None if it has one, or ordinary code is to decide."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedSend:
+class RefusedSend(NamedTuple):
     """A send that was not allowed: the place of its frame in the call, and its answer, empty for a one-way send."""
 
     place: int
@@ -170,8 +187,8 @@ class FastPathSettings:
 class FeedResult:
     """The result of one call: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
     whole frames consumed, and the replies, whole frames in order. Of frames: the answer to each, empty for a one-way
-    send, None when it was not taken. Sends that were refused have their answers in `refused` alone: they do not wait for
-    the flush. The rest is for the fast path itself."""
+    send, None when it was not taken. Sends that were refused have their answers in `refused` alone: those do not wait
+    for the flush. The rest is for the fast path itself."""
 
     __slots__ = (
         "answers",
@@ -324,18 +341,16 @@ class FastPath:
             if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
                 break
             request = decode(data[header_start:header_end])
-            if request is None:
-                break
             if guard is not None:
-                verdict = guard.judge_send(request, data[header_end:frame_end], born_host)
-                if verdict is None:
-                    break
+                body = data[header_end:frame_end]
+                verdict = None if request is None else guard.judge_send(request, body, born_host)
                 if not isinstance(verdict, str):
-                    if request.flag & ~FLAG_ONEWAY:
+                    if not self._refuse(result, data[header_start:header_end], body, born_host, request, verdict):
                         break
-                    self._refuse(result, request, verdict)
                     position = frame_end
                     continue
+            if request is None:
+                break
             header = request.ext_fields
             text = header.properties or ""
             target = targets.get(header.topic)
@@ -369,9 +384,30 @@ class FastPath:
             position = frame_end
         return position
 
-    def _refuse(self, result: FeedResult, request: SendRequest, refusal: SendRefusal) -> None:
-        answer = b"" if request.flag & FLAG_ONEWAY else refusal.answer(request.opaque, request.is_binary)
+    def _refuse(
+        self,
+        result: FeedResult,
+        header: bytes,
+        body: bytes,
+        born_host: bytes,
+        request: SendRequest | None,
+        refusal: SendRefusal | None,
+    ) -> bool:
+        """Answer a send that is not allowed; False if that is for ordinary code."""
+        assert self._guard is not None
+        is_json = header[:1] == JSON_START
+        if request is not None and refusal is not None:
+            opaque, flag = request.opaque, request.flag
+        else:
+            refused = self._guard.refuse_unsigned(header, body, born_host, is_json=is_json)
+            if refused is None:
+                return False
+            refusal, opaque, flag = refused.refusal, refused.opaque, refused.flag
+        if flag & ~FLAG_ONEWAY:
+            return False
+        answer = b"" if flag & FLAG_ONEWAY else refusal.answer(opaque, is_binary=not is_json)
         result.refused.append(RefusedSend(len(result.answers), refusal, answer))
+        return True
 
     def _is_odd_key_plain(self, unique_key: str, text: str, request: SendRequest) -> bool:
         """Whether a key that is not made of letters and digits alone, or none, is nothing for ordinary code."""

@@ -15,6 +15,7 @@ of a `SignedSend` alone, and a binary one is decoded field by field.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -34,19 +35,55 @@ BINARY_BIT = SerializeType.ROCKETMQ << 24
 HEADER_BYTES_MASK = 0xFF_FFFF
 
 
-class SendRequest(msgspec.Struct):
+class SendRequest(Protocol):
     """A send's header."""
 
+    @property
+    def ext_fields(self) -> SendMessageRequestHeaderV2 | SendMessageRequestHeader:
+        """The fields."""
+
+    @property
+    def opaque(self) -> int:
+        """Of the request, and of its answer."""
+
+    @property
+    def flag(self) -> int:
+        """See remoting/command.py."""
+
+    @property
+    def is_binary(self) -> bool:
+        """How it is serialised."""
+
+    @property
+    def code(self) -> int:
+        """Where there is access control, as are the next ones."""
+
+    @property
+    def fields(self) -> dict[str, str] | None:
+        """All fields of a binary header."""
+
+    @property
+    def version(self) -> int:
+        """Beside them."""
+
+
+class _BinaryRequest(msgspec.Struct):
     ext_fields: SendMessageRequestHeaderV2 | SendMessageRequestHeader
     opaque: int
     flag: int
-    is_binary: bool
+    is_binary: bool = True
     code: int = 0
-    """Where there is access control, as are the next ones."""
     fields: dict[str, str] | None = None
-    """All fields of a binary header."""
     version: int = 0
-    """Beside them."""
+
+
+class _JsonRequest(msgspec.Struct):
+    """What a decoder gives as it is: an object for each send, and no other."""
+
+    is_binary: ClassVar[bool] = False
+    code: ClassVar[int] = 0
+    fields: ClassVar[dict[str, str] | None] = None
+    version: ClassVar[int] = 0
 
 
 class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields=True):
@@ -74,38 +111,41 @@ class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields
 _FLAGS = {True: "true", False: "false", None: ""}
 
 
-class _LettersRequest(msgspec.Struct):
+class _LettersRequest(_JsonRequest):
     ext_fields: SendMessageRequestHeaderV2 = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
-class _NamesRequest(msgspec.Struct):
+class _NamesRequest(_JsonRequest):
     ext_fields: SendMessageRequestHeader = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
-class _SignedRequest(msgspec.Struct):
+class _SignedRequest(_JsonRequest):
+    code = RequestCode.SEND_MESSAGE_V2.value
+
     ext_fields: SignedSend = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
+class _SignedBatchRequest(_SignedRequest):
+    code = RequestCode.SEND_BATCH_MESSAGE.value
+
+
 Decode = Callable[[bytes], SendRequest | None]
 
 
-def _json_decoder(
-    request_type: type[_LettersRequest] | type[_NamesRequest] | type[_SignedRequest], code: int
-) -> Decode:
+def _json_decoder(request_type: type[_LettersRequest | _NamesRequest | _SignedRequest]) -> Decode:
     decode_json = msgspec.json.Decoder(request_type, strict=False).decode
 
     def decode(header: bytes) -> SendRequest | None:
         try:
-            request = decode_json(header)
+            return decode_json(header)
         except msgspec.DecodeError:
             return None
-        return SendRequest(request.ext_fields, request.opaque, request.flag, False, code)
 
     return decode
 
@@ -115,21 +155,21 @@ def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMes
 
     def decode(header: bytes) -> SendRequest | None:
         decoded = decode_known(header)
-        return None if decoded is None else SendRequest(*decoded, True)
+        return None if decoded is None else _BinaryRequest(*decoded)
 
     return decode
 
 
 JSON_FORMS: dict[bytes, Decode] = {
-    b'{"code":310,': _json_decoder(_LettersRequest, RequestCode.SEND_MESSAGE_V2.value),
-    b'{"code":320,': _json_decoder(_LettersRequest, RequestCode.SEND_BATCH_MESSAGE.value),
-    b'{"code":10,"': _json_decoder(_NamesRequest, RequestCode.SEND_MESSAGE.value),
+    b'{"code":310,': _json_decoder(_LettersRequest),
+    b'{"code":320,': _json_decoder(_LettersRequest),
+    b'{"code":10,"': _json_decoder(_NamesRequest),
 }
 """First PREFIX_BYTES of a JSON header -> how to decode it."""
 
 SIGNED_JSON_FORMS: dict[bytes, Decode] = {
-    b'{"code":310,': _json_decoder(_SignedRequest, RequestCode.SEND_MESSAGE_V2.value),
-    b'{"code":320,': _json_decoder(_SignedRequest, RequestCode.SEND_BATCH_MESSAGE.value),
+    b'{"code":310,': _json_decoder(_SignedRequest),
+    b'{"code":320,': _json_decoder(_SignedBatchRequest),
 }
 """The same where there is access control."""
 
@@ -168,7 +208,7 @@ def _signed_binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[
         except (HeaderDecodeError, InvalidRequestError):
             return None
         fields = command.ext_fields or {}
-        return SendRequest(typed, command.opaque, command.flag, True, command.code, fields, command.version)
+        return _BinaryRequest(typed, command.opaque, command.flag, True, command.code, fields, command.version)
 
     return decode
 

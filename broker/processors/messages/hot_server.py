@@ -58,7 +58,6 @@ from thermocline.store.sends import (
     FastPathSettings,
     RefusedSend,
     SendGuard,
-    SendRefusal,
 )
 
 logger = logging.getLogger(__name__)
@@ -83,10 +82,6 @@ class MessageGuard(SendGuard, Protocol):
 
     def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
         """Whether a pull with this header is allowed beyond doubt."""
-        ...
-
-    def note_refused(self, refusal: SendRefusal, now_ms: int) -> None:
-        """A send was answered with this refusal."""
         ...
 
 
@@ -260,9 +255,8 @@ class HotServer:
         return result.consumed
 
     def _answer_refused(self, connection: Connection, refused: Sequence[RefusedSend], now_ms: int) -> None:
-        assert self._guard is not None
         for each in refused:
-            self._guard.note_refused(each.refusal, now_ms)
+            each.refusal.note(now_ms)
         if answers := b"".join([each.answer for each in refused]):
             connection.write(answers)
 
