@@ -66,6 +66,8 @@ class RemotingCommand(msgspec.Struct):
     ext_fields: dict[str, str] | None = None
     body: bytes | memoryview = b""
     serialize_type: SerializeType = SerializeType.JSON
+    user: str = ""
+    """Of a request that was received: who its signature proves to have sent it; set by access control, never sent."""
 
     @property
     def is_response(self) -> bool:

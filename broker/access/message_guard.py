@@ -82,8 +82,8 @@ class MessageGuard:
         refusal = self._access.refuse_signature(decoded.code, decoded.ext_fields or {}, body, decoded.version, address)
         return None if refusal is None else RefusedHeader(refusal, decoded.opaque, decoded.flag)
 
-    def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
-        """Whether a pull is allowed beyond doubt."""
+    def allow_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> str | None:
+        """The name of the user of a pull that is allowed beyond doubt; else None."""
         try:
             if is_json:
                 decoded = _decode_json(header)
@@ -92,12 +92,12 @@ class MessageGuard:
                 command = decode_binary_header(header)
                 fields, version = command.ext_fields or {}, command.version
         except (msgspec.MsgspecError, UnicodeDecodeError, HeaderDecodeError):
-            return False
+            return None
         topic, group = fields.get("topic"), fields.get("consumerGroup")
         if topic is None or group is None:
-            return False
+            return None
         user = self._access.allows_pull(fields, version, topic, group, connection.remote_host[0])
         if user is None:
-            return False
+            return None
         self._keep_pull(connection, user, topic, group)
-        return True
+        return user.username

@@ -9,7 +9,7 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
-from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, Quota, parse_quotas
+from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, USER, Quota, parse_quotas
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     SettingSource,
@@ -27,6 +27,7 @@ __all__ = [
     "PERM_WRITE",
     "SETTINGS",
     "TOPIC",
+    "USER",
     "BrokerConfig",
     "BrokerSettings",
     "CurrentConfig",

@@ -27,6 +27,7 @@ import msgspec
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
+from thermocline.broker.settings.quota_texts import USER, parse_quotas
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
@@ -295,9 +296,14 @@ class BrokerSettings:
         tls: TlsConfig | None = None,
         auth: AuthConfig | None = None,
     ) -> None:
+        """
+        Raises:
+            InvalidParameterError: They contradict each other.
+        """
         self.tls = tls or TlsConfig()
         self.broker = broker
         self.auth = auth or AuthConfig()
+        check_user_quotas(broker, self.auth)
         self.store = store
         self.tier = tier
         self.version = VersionCounter(clock)
@@ -355,6 +361,7 @@ class BrokerSettings:
             )
             for section in SECTIONS
         }
+        check_user_quotas(changed["broker"], self.auth)
         before, version_before = dict(self._changed), self.version.current
         self._changed.update(accepted)
         self.version.bump()
@@ -417,6 +424,19 @@ class BrokerSettings:
         self._changed = file.settings
         if file.data_version is not None:
             self.version.current = file.data_version
+
+
+def check_user_quotas(broker: BrokerConfig, auth: AuthConfig) -> None:
+    """Refuse quotas of users where no request proves its user.
+
+    Raises:
+        InvalidParameterError: There is one.
+    """
+    if not auth.authentication_enabled and any(kind == USER for kind, _ in parse_quotas(broker.quotas)):
+        raise InvalidParameterError(
+            "a quota of a user needs authenticationEnabled: without signatures it is not known who sends",
+            setting="quotas",
+        )
 
 
 def decode_changes(data: bytes) -> _SettingsFile:

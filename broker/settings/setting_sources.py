@@ -33,7 +33,7 @@ from typing import Any
 
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
-from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, parse_value
+from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, check_user_quotas, parse_value
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.remoting.errors import InvalidRequestError, SettingError
@@ -151,7 +151,7 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
     for name, text, source_place in places:
         check_place(name, text, root_path=sections["store"]["root_path"], source=source_place)
     try:
-        return LoadedSettings(
+        loaded = LoadedSettings(
             broker=BrokerConfig(**sections["broker"]),
             store=StoreConfig(**sections["store"]),
             tier=TierConfig(**sections["tier"]),
@@ -159,6 +159,8 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             auth=AuthConfig(**sections["auth"]),
             ignored=tuple(ignored),
         )
+        check_user_quotas(loaded.broker, loaded.auth)
+        return loaded
     except InvalidRequestError as error:
         raise SettingError(error.message, **error.context) from error
 

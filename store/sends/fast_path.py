@@ -97,11 +97,11 @@ class PutMeter(Protocol):
 class SendQuota(Protocol):
     """Bounds sends by their rate."""
 
-    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> bool:
-        """Count a send, if it may pass."""
+    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str) -> bool:
+        """Count a send, if it may pass. `user`: empty without access control."""
         ...
 
-    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
+    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str) -> None:
         """A send that was counted is left to ordinary code, which counts it again."""
         ...
 
@@ -326,6 +326,7 @@ class FastPath:
         body_bytes_max = self._body_bytes_max
         quota = self._quota
         run_target = result.run_target
+        user = ""
         position = 0
         while position + FRAME_HEAD_BYTES <= data_bytes:
             frame_bytes, header_word = unpack_frame_head(data, position)
@@ -349,6 +350,7 @@ class FastPath:
                         break
                     position = frame_end
                     continue
+                user = verdict
             if request is None:
                 break
             header = request.ext_fields
@@ -370,7 +372,7 @@ class FastPath:
             if queue is None or not (unique_key.isalnum() or self._is_odd_key_plain(unique_key, text, request)):
                 break
             if quota is not None and not quota.take_send(
-                header.topic, header.producer_group, born_host, frame_end - header_end
+                header.topic, header.producer_group, born_host, frame_end - header_end, user
             ):
                 break
             if target is not run_target:
@@ -379,7 +381,7 @@ class FastPath:
             put = self._take_batch if header.batch else self._take_send
             if not put(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
                 if quota is not None:
-                    quota.return_send(header.topic, header.producer_group, born_host, frame_end - header_end)
+                    quota.return_send(header.topic, header.producer_group, born_host, frame_end - header_end, user)
                 break
             position = frame_end
         return position

@@ -80,8 +80,8 @@ assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
 class MessageGuard(SendGuard, Protocol):
     """Access control of the message path: broker/access/message_guard.py."""
 
-    def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
-        """Whether a pull with this header is allowed beyond doubt."""
+    def allow_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> str | None:
+        """The name of the user of a pull with this header that is allowed beyond doubt; else None."""
         ...
 
 
@@ -268,14 +268,16 @@ class HotServer:
         if frame_end > len(buffer) or header_end != frame_end:
             return 0
         is_json = header_word <= HEADER_BYTES_MASK
-        if self._guard is not None and not self._guard.allows_pull(
-            connection, bytes(buffer[header_start:header_end]), is_json=is_json
-        ):
-            return 0
+        user = ""
+        if self._guard is not None:
+            allowed = self._guard.allow_pull(connection, bytes(buffer[header_start:header_end]), is_json=is_json)
+            if allowed is None:
+                return 0
+            user = allowed
         if is_json:
-            is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end])
+            is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end], user)
         else:
-            is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]))
+            is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]), user)
         return int(frame_end - position) if is_taken else 0
 
     # -- inside --------------------------------------------------------------------------------------------------------

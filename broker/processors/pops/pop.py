@@ -122,8 +122,8 @@ class PopProcessor:
         quotas = self._quotas.current()
         if quotas is not None:
             header, address = request.header, connection.remote_host_bytes
-            quotas.check_read(header.topic, header.consumer_group, address)
-            quotas.took(header.topic, header.consumer_group, address, requests=1, size_bytes=0)
+            quotas.check_read(header.topic, header.consumer_group, address, command.user)
+            quotas.took(header.topic, header.consumer_group, address, command.user, requests=1, size_bytes=0)
         try:
             wanted = self._admission.admit(request.header, remote_address=connection.remote_address)
         except CompileNeeded as needed:
@@ -256,7 +256,8 @@ class PopProcessor:
         if quotas is not None:
             size_bytes = sum(queue.answer.size_bytes for queue in harvest.found)
             address = request.connection.remote_host_bytes
-            quotas.took(header.topic, header.consumer_group, address, requests=0, size_bytes=size_bytes)
+            user = request.command.user
+            quotas.took(header.topic, header.consumer_group, address, user, requests=0, size_bytes=size_bytes)
         stats = self._stats
         for queue in harvest.found:
             stats.add_get(queue.topic, header.consumer_group, len(queue.offsets), queue.answer.size_bytes)

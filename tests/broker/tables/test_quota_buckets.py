@@ -66,7 +66,7 @@ def test_a_text_and_its_quotas() -> None:
     "text",
     [
         "topic A",
-        "user A sendBytes=1",
+        "client A sendBytes=1",
         "topic A sendBytes=0",
         "topic A sendBytes=-1",
         "topic A sendBytes=1.5",
