@@ -21,7 +21,7 @@ import msgspec
 
 from thermocline.remoting.command import SerializeType, decode_binary_header
 from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
-from thermocline.remoting.header_codec import Int, decode_header
+from thermocline.remoting.header_codec import Int, Long, decode_header
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from thermocline.remoting.known_headers import KnownHeaders
 from thermocline.remoting.request_code import RequestCode
@@ -87,8 +87,18 @@ class _JsonRequest(msgspec.Struct):
 
 
 class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields=True):
-    """The header of a signed send."""
+    """The header of a signed send.
 
+    Fields for which a send without access control may have a default must be there: a field that was taken away after
+    the request was signed is none that was signed. A number or flag may have been written anew in another way, with
+    the value that was signed.
+    """
+
+    default_topic: str = msgspec.field(name="c")
+    default_topic_queue_nums: Int = msgspec.field(name="d")
+    sys_flag: Int = msgspec.field(name="f")
+    born_timestamp: Long = msgspec.field(name="g")
+    flag: Int = msgspec.field(name="h")
     access_key: str = msgspec.field(name="AccessKey")
     signature: str = msgspec.field(name="Signature")
     security_token: str = msgspec.field(default="", name="SecurityToken")
