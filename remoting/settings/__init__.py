@@ -1,6 +1,7 @@
 """Settings: the text of a configuration file, and the official settings with their kinds."""
 
 from thermocline.remoting.settings.config_text import format_config_text, parse_config_text
+from thermocline.remoting.settings.exposed_secrets import warn_of_file, warn_of_flags
 from thermocline.remoting.settings.official_network_settings import (
     NETTY_CLIENT_CONFIG,
     NETTY_SERVER_CONFIG,
@@ -20,6 +21,7 @@ from thermocline.remoting.settings.official_settings import (
 )
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
+    TLS_SECRETS,
     TlsConfig,
     TlsMode,
     shown_tls,
@@ -31,6 +33,7 @@ __all__ = [
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
     "TLS_PROPERTIES",
+    "TLS_SECRETS",
     "OfficialSetting",
     "TlsConfig",
     "TlsMode",
@@ -44,5 +47,7 @@ __all__ = [
     "refused",
     "resolve",
     "shown_tls",
+    "warn_of_file",
+    "warn_of_flags",
     "without_effect",
 ]
