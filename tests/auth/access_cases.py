@@ -148,7 +148,7 @@ def _change_request(chance: random.Random, command: RemotingCommand) -> None:
     elif kind == 6:
         command.body = chance.choice((b"", bytes(command.body) + b"x", chance.randbytes(30)))
     elif kind == 7:
-        other = chance.choice(list(fields))
+        other = chance.choice([*fields, name])
         fields[name], fields[other] = fields.get(other, ""), fields.get(name, "")
     elif kind == 8:
         fields["_UNIQUE_KEY_QUERY"] = "true"
