@@ -110,8 +110,11 @@ class Wire:
 
 async def assert_serves(broker: BrokerWithUsers) -> None:
     """A client that does nothing wrong is served, and one that may not is refused."""
+    connection = await broker.connect()
     for user, code in ((ALICE, DONE), (BOB, DENIED)):
-        answer = await broker.ask(RequestCode.SEND_MESSAGE_V2, user=user, fields=dict(SEND), body=b"body")
+        answer = await broker.ask(
+            RequestCode.SEND_MESSAGE_V2, user=user, fields=dict(SEND), body=b"body", connection=connection
+        )
         assert answer.code == code, answer.remark
 
 
@@ -130,7 +133,7 @@ async def test_mutated_signatures(
     caplog.set_level(logging.WARNING)
     chance, count = random.Random(SEED), case_count(quick=3_000, soak=500_000)
     cases, memory, kinds = requests(chance), Memory(count), Counter[str]()
-    async with broker_with_users(tmp_path) as broker:
+    async with broker_with_users(tmp_path, fast_failure=False) as broker:
         await prepare(broker)
         wire = Wire(broker.address)
         await wire.open()
@@ -171,7 +174,7 @@ async def test_mutated_policies_at_a_broker(
     caplog.set_level(logging.WARNING)
     count = case_count(quick=600, soak=20_000)
     cases, memory, codes = changes(random.Random(SEED)), Memory(count), Counter[tuple[int, int]]()
-    async with broker_with_users(tmp_path) as broker:
+    async with broker_with_users(tmp_path, fast_failure=False) as broker:
         await prepare(broker)
         for subject in SUBJECTS:
             await broker.store.create_user(subject.removeprefix("User:"), "key", None, None)
@@ -186,7 +189,7 @@ async def test_mutated_policies_at_a_broker(
         wire.close()
         await assert_serves(broker)
         left = broker.store.encode()
-    async with broker_with_users(tmp_path) as broker:
+    async with broker_with_users(tmp_path, fast_failure=False) as broker:
         assert broker.store.encode() == left
         await assert_serves(broker)
     memory.check()

@@ -144,8 +144,10 @@ class PopProcessor:
                 self._finder.collect(request, wanted, harvest)
             except LaterNeeded:
                 is_last = True  # the client asks again at once, and then waits
-            if harvest.found:
+            if harvest.found and self._answers.has_room(request.connection):
                 response = self._claim(request, harvest)
+            elif harvest.found:
+                response = self._nothing(request, harvest, ResponseCode.POLLING_FULL)
             else:
                 self._step(request, harvest)
                 if not is_last:
@@ -181,8 +183,10 @@ class PopProcessor:
         return self._answer_or_park(request, harvest)
 
     def _answer_or_park(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
-        if harvest.found:
+        if harvest.found and self._answers.has_room(request.connection):
             return self._claim(request, harvest)
+        if harvest.found:
+            return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
         self._step(request, harvest)
         code = ResponseCode.POLLING_TIMEOUT
         if request.header.poll_time > 0:
