@@ -20,9 +20,14 @@ from thermocline.namesrv.name_server_settings import (
 )
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit, stop_signals
+from thermocline.remoting.connections import (
+    DescriptorWatch,
+    raise_descriptor_limit,
+    stop_signals,
+    warn_of_file,
+    warn_of_flags,
+)
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.settings import warn_of_file, warn_of_flags
 from thermocline.remoting.tls import read_tls_file
 
 logger = logging.getLogger(__name__)

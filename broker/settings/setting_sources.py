@@ -43,6 +43,7 @@ from thermocline.broker.settings.broker_settings import (
 )
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
+from thermocline.remoting.connections import warn_of_file, warn_of_flags
 from thermocline.remoting.errors import InvalidRequestError, SettingError
 from thermocline.remoting.settings import (
     TLS_SECRETS,
@@ -50,8 +51,6 @@ from thermocline.remoting.settings import (
     Treatment,
     parse_config_text,
     resolve,
-    warn_of_file,
-    warn_of_flags,
 )
 from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig

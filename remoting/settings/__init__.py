@@ -1,7 +1,6 @@
 """Settings: the text of a configuration file, and the official settings with their kinds."""
 
 from thermocline.remoting.settings.config_text import format_config_text, parse_config_text
-from thermocline.remoting.settings.exposed_secrets import warn_of_file, warn_of_flags
 from thermocline.remoting.settings.official_network_settings import (
     NETTY_CLIENT_CONFIG,
     NETTY_SERVER_CONFIG,
@@ -47,7 +46,5 @@ __all__ = [
     "refused",
     "resolve",
     "shown_tls",
-    "warn_of_file",
-    "warn_of_flags",
     "without_effect",
 ]

@@ -7,7 +7,6 @@ from thermocline.store.sends.fast_path import (
     RefusedHeader,
     RefusedSend,
     SendGuard,
-    SendRefusal,
     SendTarget,
 )
 from thermocline.store.sends.send_header import (
@@ -40,7 +39,6 @@ __all__ = [
     "RefusedHeader",
     "RefusedSend",
     "SendGuard",
-    "SendRefusal",
     "SendRequest",
     "SendTarget",
     "SignedSend",

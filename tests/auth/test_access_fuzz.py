@@ -126,12 +126,13 @@ async def prepare(broker: BrokerWithUsers) -> None:
     await assert_serves(broker)
 
 
+@pytest.mark.parametrize("seed", range(SEED, SEED + 5))
 async def test_mutated_signatures(
-    tmp_path: Path, case_count: Callable[..., int], caplog: pytest.LogCaptureFixture
+    seed: int, tmp_path: Path, case_count: Callable[..., int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What no user has signed is refused, whatever it is; what a user has signed gets what its rights give."""
     caplog.set_level(logging.WARNING)
-    chance, count = random.Random(SEED), case_count(quick=3_000, soak=500_000)
+    chance, count = random.Random(seed), case_count(quick=600, soak=100_000)
     cases, memory, kinds = requests(chance), Memory(count), Counter[str]()
     async with broker_with_users(tmp_path, fast_failure=False) as broker:
         await prepare(broker)
@@ -161,7 +162,7 @@ async def test_mutated_signatures(
             await asyncio.sleep(0)
         wire.close()
         await assert_serves(broker)
-        assert min(kinds["unsigned"], kinds["no right"], kinds["right"]) > count / 100, kinds
+        assert min(kinds["unsigned"], kinds["no right"], kinds["right"]) > count / 200, kinds
         assert "alice" in broker.store.now.users
     memory.check()
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
