@@ -134,7 +134,7 @@ async def test_mutated_signatures(
     caplog.set_level(logging.WARNING)
     chance, count = random.Random(seed), case_count(quick=600, soak=100_000)
     cases, memory, kinds = requests(chance), Memory(count), Counter[str]()
-    async with broker_with_users(tmp_path, fast_failure=False) as broker:
+    async with broker_with_users(tmp_path) as broker:
         await prepare(broker)
         wire = Wire(broker.address)
         await wire.open()
@@ -175,7 +175,7 @@ async def test_mutated_policies_at_a_broker(
     caplog.set_level(logging.WARNING)
     count = case_count(quick=600, soak=20_000)
     cases, memory, codes = changes(random.Random(SEED)), Memory(count), Counter[tuple[int, int]]()
-    async with broker_with_users(tmp_path, fast_failure=False) as broker:
+    async with broker_with_users(tmp_path) as broker:
         await prepare(broker)
         for subject in SUBJECTS:
             await broker.store.create_user(subject.removeprefix("User:"), "key", None, None)
@@ -190,7 +190,7 @@ async def test_mutated_policies_at_a_broker(
         wire.close()
         await assert_serves(broker)
         left = broker.store.encode()
-    async with broker_with_users(tmp_path, fast_failure=False) as broker:
+    async with broker_with_users(tmp_path) as broker:
         assert broker.store.encode() == left
         await assert_serves(broker)
     memory.check()

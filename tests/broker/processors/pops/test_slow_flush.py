@@ -65,7 +65,7 @@ async def test_answers_that_wait_for_the_flush_are_bounded(tmp_path: Path) -> No
         queue_file_bytes=20_000,
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
     )
-    settings = {"pop_answers_unflushed_bytes_max": 1 << 20, "fast_failure": False}
+    settings = {"pop_answers_unflushed_bytes_max": 1 << 20}
     async with broker_with_users(tmp_path, auth=AuthConfig(), store=store, **settings) as broker:
         connection = await broker.connect()
         await fill(broker, connection, 8)
