@@ -50,6 +50,8 @@ _V = TypeVar("_V")
 _NO_USER_KEY: tuple[None, SigningKey] = (None, SigningKey(b"the key of no user"))
 
 DECISIONS_MAX = 10_000
+REFUSALS_MAX = 1_000
+"""Of requests without a valid signature: strangers choose the names in them."""
 REMEMBERED_CHARACTERS_MAX = 1_000
 
 NO_USER = "username cannot be null."
@@ -320,7 +322,7 @@ class AccessControl:
             rest = denial_rest(AUTHENTICATION, user=claimed, address=address, request=_name(code), reason=reason)
             refusal = Refusal(self._audit, AUTHENTICATION, answer, rest)
             if len(claimed or "") <= REMEMBERED_CHARACTERS_MAX:
-                self._remember(self._refusals, key, refusal)
+                self._remember(self._refusals, key, refusal, most=REFUSALS_MAX)
         return refusal
 
     def _find_signer(
@@ -367,8 +369,8 @@ class AccessControl:
         return verdict
 
     @staticmethod
-    def _remember(memory: dict[_K, _V], key: _K, value: _V) -> _V:
-        if len(memory) >= DECISIONS_MAX:
+    def _remember(memory: dict[_K, _V], key: _K, value: _V, most: int = DECISIONS_MAX) -> _V:
+        if len(memory) >= most:
             memory.clear()
         memory[key] = value
         return value
