@@ -25,6 +25,7 @@ from thermocline.remoting.request_signature import ACCESS_KEY, SIGNATURE, signed
 from thermocline.store.sends import RefusedHeader, SendRequest, SignedSend
 
 ADDRESS_BYTES = 4
+SUSPECTS_MAX = 1_000
 
 
 class _Header(msgspec.Struct):
@@ -45,6 +46,8 @@ class MessageGuard:
         self._access = access
         self._decided = access.decided_sends
         self._keep_pull = keep_pull
+        self.suspects: set[bytes] = set()
+        """Peers whose last send had no valid signature."""
 
     def may_judge(self) -> bool:
         """Whether sends may be judged here; to be asked once a round."""
@@ -80,7 +83,13 @@ class MessageGuard:
             return None
         address = socket.inet_ntoa(born_host[:ADDRESS_BYTES])
         refusal = self._access.refuse_signature(decoded.code, decoded.ext_fields or {}, body, decoded.version, address)
-        return None if refusal is None else RefusedHeader(refusal, decoded.opaque, decoded.flag)
+        if refusal is None:
+            self.suspects.discard(born_host)
+            return None
+        if len(self.suspects) >= SUSPECTS_MAX:
+            self.suspects.clear()
+        self.suspects.add(born_host)
+        return RefusedHeader(refusal, decoded.opaque, decoded.flag)
 
     def allow_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> str | None:
         """The name of the user of a pull that is allowed beyond doubt; else None."""

@@ -30,7 +30,7 @@ Source: SendMessageProcessor.java, MessageExtEncoder.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -131,6 +131,11 @@ class SendGuard(Protocol):
 
     def may_judge(self) -> bool:
         """Whether sends may be judged now; else all are for ordinary code."""
+        ...
+
+    @property
+    def suspects(self) -> Collection[bytes]:
+        """Peers whose last send had no valid signature: it is asked first whether the next one has."""
         ...
 
     def judge_send(self, request: SendRequest, body: bytes, born_host: bytes) -> str | SendRefusal | None:
@@ -341,12 +346,20 @@ class FastPath:
                 decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES])
             if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
                 break
-            request = decode(data[header_start:header_end])
+            head = data[header_start:header_end]
+            if (
+                guard is not None
+                and born_host in guard.suspects
+                and self._refuse(result, head, data[header_end:frame_end], born_host, None, None)
+            ):
+                position = frame_end
+                continue
+            request = decode(head)
             if guard is not None:
                 body = data[header_end:frame_end]
                 verdict = None if request is None else guard.judge_send(request, body, born_host)
                 if not isinstance(verdict, str):
-                    if not self._refuse(result, data[header_start:header_end], body, born_host, request, verdict):
+                    if not self._refuse(result, head, body, born_host, request, verdict):
                         break
                     position = frame_end
                     continue
