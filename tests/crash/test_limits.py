@@ -391,6 +391,8 @@ async def test_quotas_by_command(target: Target, capsys: pytest.CaptureFixture[s
     status, shown = await command("list", broker)
     assert (status, "Limited" in shown, "127.0.0.99" in shown) == (0, True, True)
     assert (await command("set", broker, "topic", "Limited", "sendRequests=many"))[0] == 1
+    status, shown = await command("set", broker, "user", "alice", "sendRequests=1")
+    assert (status, "a quota of a user needs authenticationEnabled" in shown) == (1, True)
     assert (await command("remove", broker, "topic", "Other"))[0] == 0
     status, shown = await command("remove", broker, "topic", "Limited")
     assert (status, "Limited" in shown, "127.0.0.99" in shown) == (0, False, True)
