@@ -78,10 +78,15 @@ class GroupProcessor:
 
     def _check_room(self, connection: Connection, names: Iterable[str]) -> None:
         new = {name for name in names if name not in self._groups}
-        most, present = self._settings.broker.request_groups_max, len(self._groups)
-        if new and present + len(new) > most:
-            error = LimitReachedError("groups", limit="createGroupsMax", present=present, most=most)
-            self._limits.refused(error.limit, address=connection.remote_address, detail="groups not created")
+        if new:
+            self._refuse_above(connection, len(self._groups) + len(new), new=len(new), noun="groups")
+
+    def _refuse_above(self, connection: Connection, count: int, *, noun: str, new: int = 1) -> None:
+        """Refuse what would make so many, of which some are new."""
+        most = self._settings.broker.request_groups_max
+        if count > most:
+            error = LimitReachedError(noun, limit="createGroupsMax", present=count - new, most=most)
+            self._limits.refused(error.limit, address=connection.remote_address, detail=f"no more {noun}")
             raise error
 
     async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -132,6 +137,8 @@ class GroupProcessor:
         """353: keep a group from reading a topic, or let it again; without `readable` only tells."""
         groups = self._groups
         header = command.header(UpdateGroupForbiddenRequestHeader)
+        if header.readable is False and not groups.is_read_forbidden(header.group, header.topic):
+            self._refuse_above(connection, groups.forbidden_count + 1, noun="topics that groups are kept from")
         if header.readable is not None:
             await groups.forbid_read(header.group, header.topic, is_forbidden=not header.readable)
         body = GroupForbidden(

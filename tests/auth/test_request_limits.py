@@ -98,6 +98,14 @@ async def test_groups(broker: BrokerWithUsers) -> None:
     assert "Two" not in groups
     assert totals(broker) == {"createGroupsMax": 2}
 
+    async def forbid(topic: str, *, readable: bool) -> int:
+        fields = {"group": "One", "topic": topic, "readable": "true" if readable else "false"}
+        return (await ask(broker, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields)).code
+
+    await limit(broker, createGroupsMax=1)
+    assert [await forbid(topic, readable=False) for topic in ("A", "A", "B")] == [DONE, DONE, REFUSED]
+    assert [await forbid("A", readable=True), await forbid("B", readable=False)] == [DONE, DONE]
+
 
 def entries(user: str, count: int, *, first: int = 0, sources: int = 1) -> dict[str, object]:
     addresses = [f"10.0.{number // 256}.{number % 256}" for number in range(sources)]
