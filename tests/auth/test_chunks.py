@@ -238,6 +238,8 @@ async def test_the_message_path_refuses_as_ordinary_code_does(tmp_path: Path) ->
                 assert checked == sent
             else:
                 assert checked < sent / 4, "most are refused on the message path"
+            for memory in (control._sends, control._judgements, control._verdicts, control._refusals):
+                assert not [key for key in memory if "x" * 1_001 in str(key)], "long names are not remembered"
             client.close()
         text = broker.audit_text()
         events = [{**line, "time": ""} for line in map(json.loads, text.splitlines()) if line["event"] == "denied"]
