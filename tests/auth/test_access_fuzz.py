@@ -131,7 +131,7 @@ async def test_mutated_signatures(
     seed: int, tmp_path: Path, case_count: Callable[..., int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What no user has signed is refused, whatever it is; what a user has signed gets what its rights give."""
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.WARNING, logger="thermocline")
     chance, count = random.Random(seed), case_count(quick=600, soak=100_000)
     cases, memory, kinds = requests(chance), Memory(count), Counter[str]()
     async with broker_with_users(tmp_path) as broker:
@@ -172,7 +172,7 @@ async def test_mutated_policies_at_a_broker(
     tmp_path: Path, case_count: Callable[..., int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a port, with what is accepted written to the disk; the broker can be started with it again."""
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.WARNING, logger="thermocline")
     count = case_count(quick=600, soak=20_000)
     cases, memory, codes = changes(random.Random(SEED)), Memory(count), Counter[tuple[int, int]]()
     async with broker_with_users(tmp_path) as broker:
