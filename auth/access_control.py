@@ -9,7 +9,8 @@ Rules
   - An unknown user gets the answer of a wrong signature, after the same work: a stranger cannot find out which users
     exist. (RocketMQ answers "User:... is not found.".) The audit log has the reason.
   - Decisions are remembered by user, right and address until users or policies change: a change counts for the next
-    request. Bound: DECISIONS_MAX; then all are forgotten.
+    request. Bound: DECISIONS_MAX; then all are forgotten. Those on names of more than REMEMBERED_CHARACTERS_MAX
+    characters are not remembered.
 Owner: one event loop. No I/O.
 Source: auth/authentication/chain/DefaultAuthenticationHandler.java, auth/authorization/strategy/
 AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
@@ -22,10 +23,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import TypeVar
 
-from thermocline.auth.audit import AuditLog
+from thermocline.auth.audit import AUTHENTICATION, AUTHORIZATION, AuditLog, denial_rest
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.auth.auth_store import AuthSnapshot, AuthStore
 from thermocline.auth.authorization import Verdict, decide, denial_text
+from thermocline.auth.refusal import Refusal
 from thermocline.auth.resources import RETRY_PREFIX, Resource, ResourcePattern, ResourceType
 from thermocline.auth.rights import Right, Rule
 from thermocline.auth.rights_table import PUB, RULES, SUB
@@ -48,6 +50,9 @@ _V = TypeVar("_V")
 _NO_USER_KEY: tuple[None, SigningKey] = (None, SigningKey(b"the key of no user"))
 
 DECISIONS_MAX = 10_000
+REFUSALS_MAX = 1_000
+"""Of requests without a valid signature: strangers choose the names in them."""
+REMEMBERED_CHARACTERS_MAX = 1_000
 
 NO_USER = "username cannot be null."
 BAD_SIGNATURE = "check signature failed."
@@ -91,15 +96,29 @@ CHANGES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """The decision on a request; of a denial the answer to the client and the fields of the audit line."""
+    """The decision on a request, of which a denial has a refusal."""
 
     rights: tuple[Right, ...]
     verdicts: tuple[Verdict, ...]
-    denial: str | None = None
-    denial_reason: str = ""
-    denial_entry: str | None = None
-    denied_action: str | None = None
-    denied_resource: str | None = None
+    refusal: Refusal | None = None
+
+
+SendVerdict = str | Refusal | None
+"""On a send whose signature is right: the name of the user that may; or the refusal; or nothing that is certain."""
+
+
+SendKey = tuple[str, str, bytes, int]
+"""Name of the user, topic, address, request code."""
+
+
+class SendDecision:
+    """What is remembered of sends of one user to one topic from one address."""
+
+    __slots__ = ("key", "verdict")
+
+    def __init__(self, key: SigningKey, verdict: SendVerdict) -> None:
+        self.key = key
+        self.verdict = verdict
 
 
 class AccessControl:
@@ -116,8 +135,8 @@ class AccessControl:
         self._last_signed: tuple[tuple[SigningKey, bytes, str], bool] | None = None
         self._verdicts: dict[tuple[str, Right, str], Verdict] = {}
         self._judgements: dict[tuple[str, int, tuple[str | None, ...], str], _Judged] = {}
-        self._sends: dict[tuple[str, str, str], bool] = {}
-        self._signed_sends: dict[tuple[str, str, bytes], bool] = {}
+        self._refusals: dict[tuple[int, str | None, str, str], Refusal] = {}
+        self._sends: dict[SendKey, SendDecision] = {}
         self._pulls: dict[tuple[str, str, str, str], bool] = {}
         store.add_listener(self._forget)
         self._forget()
@@ -155,38 +174,32 @@ class AccessControl:
                 raise self._denial(command, None, address, UNCLEAR, "no user")
             return None, ()
         judged = self._judge(rule, command, user, address)
-        if judged.denial is not None:
-            raise self._denied(code, user, address, judged)
+        if judged.refusal is not None:
+            raise self._refused(judged.refusal)
         self._note(command, user, address, judged.rights, judged.verdicts)
         return user, judged.rights
 
     def _judge(self, rule: Rule, command: RemotingCommand, user: User, address: str) -> _Judged:
         """The decision on a request; remembered where its header alone says what it is about."""
+        code = command.code
         if rule.fields is None:
-            return self._judged_anew(self._rights(rule, command, user, address), user, address)
-        values = command.ext_fields or {}
-        key = (user.username, command.code, tuple(map(values.get, rule.fields)), address)
+            return self._judged_anew(code, self._rights(rule, command, user, address), user, address)
+        fields = command.ext_fields or {}
+        values = tuple(map(fields.get, rule.fields))
+        key = (user.username, code, values, address)
         judged = self._judgements.get(key)
         if judged is None:
-            rights = self._rights(rule, command, user, address)
-            judged = self._remember(self._judgements, key, self._judged_anew(rights, user, address))
+            judged = self._judged_anew(code, self._rights(rule, command, user, address), user, address)
+            if sum(len(value) for value in values if value) <= REMEMBERED_CHARACTERS_MAX:
+                self._remember(self._judgements, key, judged)
         return judged
 
-    def _judged_anew(self, rights: tuple[Right, ...], user: User, address: str) -> _Judged:
+    def _judged_anew(self, code: int, rights: tuple[Right, ...], user: User, address: str) -> _Judged:
         verdicts = tuple(self._verdict(user, right, address) for right in rights)
         for right, verdict in zip(rights, verdicts, strict=True):
             if not verdict.is_allowed:
-                return _Judged(
-                    rights=rights,
-                    verdicts=verdicts,
-                    denial=denial_text(
-                        subject=user.subject, resource=right.resource, source_address=address, reason=verdict.reason
-                    ),
-                    denial_reason=verdict.reason,
-                    denial_entry=verdict.maker if verdict.entry is not None else None,
-                    denied_action=_actions(right),
-                    denied_resource=right.resource.key,
-                )
+                refusal = _refusal(self._audit, code, user, right, verdict, address)
+                return _Judged(rights=rights, verdicts=verdicts, refusal=refusal)
         return _Judged(rights=rights, verdicts=verdicts)
 
     def _rights(self, rule: Rule, command: RemotingCommand, user: User | None, address: str) -> tuple[Right, ...]:
@@ -206,9 +219,9 @@ class AccessControl:
         user = self.proven_user(command)
         if user is None:
             raise self._denial(command, None, address, UNCLEAR, "no user")
-        judged = self._judged_anew((right,), user, address)
-        if judged.denial is not None:
-            raise self._denied(command.code, user, address, judged)
+        judged = self._judged_anew(command.code, (right,), user, address)
+        if judged.refusal is not None:
+            raise self._refused(judged.refusal)
 
     def proven_user(self, command: RemotingCommand) -> User | None:
         """The user whose signature the request has; None without a valid one."""
@@ -236,37 +249,39 @@ class AccessControl:
 
     # -- the message path ------------------------------------------------------------------------------------------
 
-    def allows_send(
-        self, fields: Mapping[str, str], body: bytes | memoryview, version: int, topic: str, address: str
-    ) -> bool:
-        """Whether a send is allowed beyond doubt; else `check` says what is wrong, if anything is."""
-        user = self._find_signer(fields, body, version)[0]
-        if user is None or topic.startswith(RETRY_PREFIX):
-            return False
-        key = (user.username, topic, address)
-        is_allowed = self._sends.get(key)
-        if is_allowed is None:
-            is_allowed = self._remember(self._sends, key, self._is_allowed(user, send_rights(topic), address))
-        return is_allowed and not self._audit.wants_accesses
+    @property
+    def may_judge_sends(self) -> bool:
+        """Whether the message path may decide at all: not while allowed accesses are to be written down."""
+        return not self._audit.wants_accesses
 
-    def allows_signed_send(self, access_key: str, signature: str, content: bytes, topic: str, address: bytes) -> bool:
-        """The same of a send whose signed bytes are known; `address`: the four bytes of an IPv4 address."""
-        found = self._keys.get(access_key)
-        if found is None:
-            return False
-        user, signing_key = found
-        if not self._has_signed(signing_key, content, signature):
-            return False
-        key = (access_key, topic, address)
-        is_allowed = self._signed_sends.get(key)
-        if is_allowed is None:
-            is_allowed = (
-                user.status is UserStatus.ENABLE
-                and not topic.startswith(RETRY_PREFIX)
-                and self._is_allowed(user, send_rights(topic), str(IPv4Address(address)))
-            )
-            self._remember(self._signed_sends, key, is_allowed)
-        return is_allowed and not self._audit.wants_accesses
+    @property
+    def decided_sends(self) -> Mapping[SendKey, SendDecision]:
+        """What is remembered of sends; emptied at each change. The key of a decision says whether a send is that of the
+        user; its verdict counts then."""
+        return self._sends
+
+    def judge_send(
+        self, code: int, name: str, signature: str, content: bytes, topic: str, address: bytes
+    ) -> SendVerdict:
+        """The decision on a send that is not among `decided_sends`; nothing is written to the audit log. None: `check`
+        says what is wrong, if anything is. `content`: what is signed; `address`: four bytes of IPv4."""
+        user, key = self._keys.get(name, _NO_USER_KEY)
+        if not self._has_signed(key, content, signature) or user is None or topic.startswith(RETRY_PREFIX):
+            return None
+        verdict = self._decide_send(code, user, topic, str(IPv4Address(address)))
+        if len(topic) <= REMEMBERED_CHARACTERS_MAX:
+            self._remember(self._sends, (name, topic, address, code), SendDecision(key, verdict))
+        return verdict
+
+    def _decide_send(self, code: int, user: User, topic: str, address: str) -> SendVerdict:
+        if user.status is UserStatus.DISABLE:
+            return None
+        if not self._is_authorizing or code in self._free_codes:
+            return user.username
+        if not topic.strip():
+            return None
+        judged = self._judged_anew(code, send_rights(topic), user, address)
+        return user.username if judged.refusal is None else judged.refusal
 
     def allows_pull(self, fields: Mapping[str, str], version: int, topic: str, group: str, address: str) -> User | None:
         """The user of a pull that is allowed beyond doubt; else None, as for sends."""
@@ -285,14 +300,30 @@ class AccessControl:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _authenticate(self, command: RemotingCommand, address: str) -> User | None:
-        user, answer, reason = self._find_signer(command.ext_fields or {}, command.body, command.version)
+        fields = command.ext_fields or {}
+        user, answer, reason = self._find_signer(fields, command.body, command.version)
         if user is not None or command.code in self._unsigned_codes:
             return user
-        claimed = (command.ext_fields or {}).get(ACCESS_KEY)
-        self._audit.denied(
-            stage="authentication", user=claimed, address=address, request=_name(command.code), reason=reason
-        )
-        raise PermissionDeniedError(answer)
+        raise self._refused(self._unproved(command.code, fields.get(ACCESS_KEY), address, answer, reason))
+
+    def refuse_signature(
+        self, code: int, fields: Mapping[str, str], body: bytes, version: int, address: str
+    ) -> Refusal | None:
+        """The refusal of a request whose signature is not that of an enabled user; None if it is. It is not noted."""
+        user, answer, reason = self._find_signer(fields, body, version)
+        if user is not None or code in self._unsigned_codes:
+            return None
+        return self._unproved(code, fields.get(ACCESS_KEY), address, answer, reason)
+
+    def _unproved(self, code: int, claimed: str | None, address: str, answer: str, reason: str) -> Refusal:
+        key = (code, claimed, address, reason)
+        refusal = self._refusals.get(key)
+        if refusal is None:
+            rest = denial_rest(AUTHENTICATION, user=claimed, address=address, request=_name(code), reason=reason)
+            refusal = Refusal(self._audit, AUTHENTICATION, answer, rest)
+            if len(claimed or "") <= REMEMBERED_CHARACTERS_MAX:
+                self._remember(self._refusals, key, refusal, most=REFUSALS_MAX)
+        return refusal
 
     def _find_signer(
         self, fields: Mapping[str, str], body: bytes | memoryview, version: int
@@ -315,9 +346,13 @@ class AccessControl:
             return None, text, text
         return user, "", ""
 
+    def remember_unsigned(self, key: SigningKey, content: bytes, signature: str) -> None:
+        """A key has not signed this; asked once more at once, it is not tried again."""
+        self._last_signed = (key, content, signature), False
+
     def _has_signed(self, key: SigningKey, content: bytes, signature: str) -> bool:
         """Whether a signature is that of a content. The last result is kept: a send that the message path does not
-        allow is checked once more by ordinary code, at once."""
+        allow is checked once more, at once."""
         asked = (key, content, signature)
         if self._last_signed is None or self._last_signed[0] != asked:
             self._last_signed = asked, key.has_signed(content, signature)
@@ -329,12 +364,13 @@ class AccessControl:
         if verdict is None:
             acl = self.snapshot.acls.get(user.subject)
             verdict = decide(user, acl, resource=right.resource, actions=right.actions, source_address=address)
-            self._remember(self._verdicts, key, verdict)
+            if len(right.resource.name or "") <= REMEMBERED_CHARACTERS_MAX:
+                self._remember(self._verdicts, key, verdict)
         return verdict
 
     @staticmethod
-    def _remember(memory: dict[_K, _V], key: _K, value: _V) -> _V:
-        if len(memory) >= DECISIONS_MAX:
+    def _remember(memory: dict[_K, _V], key: _K, value: _V, most: int = DECISIONS_MAX) -> _V:
+        if len(memory) >= most:
             memory.clear()
         memory[key] = value
         return value
@@ -344,23 +380,13 @@ class AccessControl:
         self._last_signed = None
         self._verdicts.clear()
         self._judgements.clear()
+        self._refusals.clear()
         self._sends.clear()
-        self._signed_sends.clear()
         self._pulls.clear()
 
-    def _denied(self, code: int, user: User, address: str, judged: _Judged) -> PermissionDeniedError:
-        assert judged.denial is not None
-        self._audit.denied(
-            stage="authorization",
-            user=user.username,
-            address=address,
-            request=_name(code),
-            action=judged.denied_action,
-            resource=judged.denied_resource,
-            reason=judged.denial_reason,
-            entry=judged.denial_entry,
-        )
-        return PermissionDeniedError(judged.denial)
+    def _refused(self, refusal: Refusal) -> PermissionDeniedError:
+        refusal.note()
+        return refusal.error()
 
     def _denial(
         self,
@@ -370,12 +396,10 @@ class AccessControl:
         answer: str,
         reason: str,
     ) -> PermissionDeniedError:
+        name = user.username if user is not None else None
         self._audit.denied(
-            stage="authorization",
-            user=user.username if user is not None else None,
-            address=address,
-            request=_name(command.code),
-            reason=reason,
+            AUTHORIZATION,
+            denial_rest(AUTHORIZATION, user=name, address=address, request=_name(command.code), reason=reason),
         )
         return PermissionDeniedError(answer)
 
@@ -412,6 +436,25 @@ class AccessControl:
                 resource=right.resource.key,
                 entry=verdict.maker,
             )
+
+
+def _refusal(audit: AuditLog, code: int, user: User, right: Right, verdict: Verdict, address: str) -> Refusal:
+    resource = right.resource
+    return Refusal(
+        audit,
+        AUTHORIZATION,
+        denial_text(subject=user.subject, resource=resource, source_address=address, reason=verdict.reason),
+        denial_rest(
+            AUTHORIZATION,
+            user=user.username,
+            address=address,
+            request=_name(code),
+            action=_actions(right),
+            resource=resource.key,
+            reason=verdict.reason,
+            entry=verdict.maker if verdict.entry is not None else None,
+        ),
+    )
 
 
 def send_rights(topic: str) -> tuple[Right, ...]:

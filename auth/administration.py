@@ -11,6 +11,7 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.5.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from thermocline.auth.access_control import AccessControl
 from thermocline.auth.actions import Action, parse_action
@@ -22,7 +23,7 @@ from thermocline.auth.rights import Right
 from thermocline.auth.users import User, UserType, parse_user_status, parse_user_type
 from thermocline.remoting.bodies.auth import AclInfo, UserInfo
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
+from thermocline.remoting.errors import InvalidParameterError, LimitReachedError, PermissionDeniedError
 from thermocline.remoting.headers.auth import (
     AclRequestHeader,
     DeleteAclRequestHeader,
@@ -42,13 +43,35 @@ Handler = Callable[[object, RemotingCommand], RemotingCommand | Awaitable[Remoti
 class Administration:
     """See the module. Owner: one event loop."""
 
-    def __init__(self, store: AuthStore, access: AccessControl) -> None:
+    def __init__(
+        self,
+        store: AuthStore,
+        access: AccessControl,
+        *,
+        on_limit: Callable[[Any, LimitReachedError], None] = lambda _connection, _error: None,
+    ) -> None:
+        """`on_limit`: called with the connection of a request that a limit has refused."""
         self._store = store
         self._access = access
+        self._on_limit = on_limit
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> what serves it, for a dispatcher: of its connection no request needs anything."""
-        return {code: _for_dispatcher(serve) for code, serve in self._methods().items()}
+        return {code: self._for_dispatcher(serve) for code, serve in self._methods().items()}
+
+    def _for_dispatcher(self, serve: Serve) -> Handler:
+        def handle(connection: object, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
+            answer = serve(command)
+            return answer if isinstance(answer, RemotingCommand) else self._counted(connection, answer)
+
+        return handle
+
+    async def _counted(self, connection: object, answer: Awaitable[RemotingCommand]) -> RemotingCommand:
+        try:
+            return await answer
+        except LimitReachedError as error:
+            self._on_limit(connection, error)
+            raise
 
     def _methods(self) -> Mapping[int, Serve]:
         return {
@@ -192,10 +215,6 @@ class Administration:
             entry=str(verdict.entry) if verdict.entry is not None else None,
         )
         return RemotingCommand.response(command, body=dumps(answer))
-
-
-def _for_dispatcher(serve: Serve) -> Handler:
-    return lambda _connection, command: serve(command)
 
 
 def _with_resources(acl: Acl, part: str) -> Acl:

@@ -11,7 +11,12 @@ One JSON object a line, members in this order, null ones left out:
     reason    of a refusal; never a secret
     entry     of a policy that decided
 
-Denials and changes are always written, accesses when `auditLogAccesses` says so.
+Denials and changes are always written, accesses when `auditLogAccesses` says so. A text of more than
+TEXT_CHARACTERS_MAX characters, which only a client that means harm sends, is cut there.
+
+A line is made in two parts, so that the second one can be kept for a denial that is given again and again:
+    {"time":"2026-11-26T03:41:00.007Z"          written by the thread of the file
+    ,"event":"denied", ...}                     `line_rest`
 """
 
 from __future__ import annotations
@@ -22,6 +27,9 @@ from functools import lru_cache
 from typing import Protocol
 
 import msgspec
+
+AUTHENTICATION, AUTHORIZATION = "authentication", "authorization"
+"""Stages of access control."""
 
 
 class AuditLine(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,11 +51,16 @@ class AuditLine(msgspec.Struct, kw_only=True, omit_defaults=True):
 class LineWriter(Protocol):
     """Where lines go."""
 
-    def write(self, line: bytes) -> None:
-        """Take a line with its end; returns at once."""
+    def write(self, time_ms: int, rest: bytes) -> None:
+        """Take what happened at a time, as `line_rest` gives it; returns at once."""
 
+
+TEXT_CHARACTERS_MAX = 1_000
+CUT = "..."
+"""Stands behind a text that was cut."""
 
 _encode = msgspec.json.Encoder().encode
+_HEAD = b'{"time":""'
 
 
 class AuditLog:
@@ -60,38 +73,17 @@ class AuditLog:
         self._writer = writer
         self._clock = clock
         self._is_access_wanted = is_access_wanted
-        self.denials = {"authentication": 0, "authorization": 0}
+        self.denials = {AUTHENTICATION: 0, AUTHORIZATION: 0}
 
     @property
     def wants_accesses(self) -> bool:
         """Whether allowed requests are written."""
         return self._writer is not None and self._is_access_wanted()
 
-    def denied(
-        self,
-        *,
-        stage: str,
-        user: str | None,
-        address: str,
-        request: str,
-        reason: str,
-        action: str | None = None,
-        resource: str | None = None,
-        entry: str | None = None,
-    ) -> None:
-        """A request was refused; `stage` is one of `denials`."""
+    def denied(self, stage: str, rest: bytes, now_ms: int | None = None) -> None:
+        """A request was refused; `stage` is one of `denials`, `rest` from `denial_rest`."""
         self.denials[stage] += 1
-        self._write(
-            "denied",
-            user=user,
-            unproved=stage == "authentication",
-            address=address,
-            request=request,
-            action=action,
-            resource=resource,
-            reason=reason,
-            entry=entry,
-        )
+        self._write(rest, now_ms)
 
     def accessed(
         self,
@@ -105,41 +97,80 @@ class AuditLog:
     ) -> None:
         """A request was allowed."""
         self._write(
-            "accessed", user=user, address=address, request=request, action=action, resource=resource, entry=entry
+            line_rest(
+                "accessed", user=user, address=address, request=request, action=action, resource=resource, entry=entry
+            )
         )
 
     def changed(self, *, user: str | None, address: str, request: str, resource: str | None, entry: str | None) -> None:
         """Users, policies or settings were changed."""
-        self._write("changed", user=user, address=address, request=request, resource=resource, entry=entry)
+        self._write(line_rest("changed", user=user, address=address, request=request, resource=resource, entry=entry))
 
-    def _write(
-        self,
-        event: str,
-        *,
-        user: str | None,
-        address: str,
-        request: str,
-        unproved: bool = False,
-        action: str | None = None,
-        resource: str | None = None,
-        reason: str | None = None,
-        entry: str | None = None,
-    ) -> None:
-        if self._writer is None:
-            return
-        line = AuditLine(
-            time=utc_text(self._clock()),
-            event=event,
-            user=user,
-            unproved=unproved,
-            address=address,
-            request=request,
-            action=action,
-            resource=resource,
-            reason=reason,
-            entry=entry,
-        )
-        self._writer.write(_encode(line) + b"\n")
+    def _write(self, rest: bytes, now_ms: int | None = None) -> None:
+        if self._writer is not None:
+            self._writer.write(self._clock() if now_ms is None else now_ms, rest)
+
+
+def denial_rest(
+    stage: str,
+    *,
+    user: str | None,
+    address: str,
+    request: str,
+    reason: str,
+    action: str | None = None,
+    resource: str | None = None,
+    entry: str | None = None,
+) -> bytes:
+    """The line of a refused request, without its time."""
+    return line_rest(
+        "denied",
+        user=user,
+        unproved=stage == AUTHENTICATION,
+        address=address,
+        request=request,
+        action=action,
+        resource=resource,
+        reason=reason,
+        entry=entry,
+    )
+
+
+def line_rest(
+    event: str,
+    *,
+    user: str | None,
+    address: str,
+    request: str,
+    unproved: bool = False,
+    action: str | None = None,
+    resource: str | None = None,
+    reason: str | None = None,
+    entry: str | None = None,
+) -> bytes:
+    """A line without its time."""
+    line = AuditLine(
+        time="",
+        event=event,
+        user=_cut(user),
+        unproved=unproved,
+        address=address,
+        request=request,
+        action=action,
+        resource=_cut(resource),
+        reason=_cut(reason),
+        entry=_cut(entry),
+    )
+    return _encode(line)[len(_HEAD) :] + b"\n"
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + CUT
+
+
+def whole_line(time_ms: int, rest: bytes) -> bytes:
+    """A line with its time."""
+    return b'{"time":"%b"%b' % (utc_text(time_ms).encode(), rest)
 
 
 def dropped_line(count: int, now_ms: int) -> bytes:
@@ -147,6 +178,7 @@ def dropped_line(count: int, now_ms: int) -> bytes:
     return _encode(AuditLine(time=utc_text(now_ms), event="dropped", count=count)) + b"\n"
 
 
+@lru_cache(maxsize=16)
 def utc_text(now_ms: int) -> str:
     """A time as lines have it."""
     seconds, milliseconds = divmod(now_ms, 1000)

@@ -5,7 +5,8 @@
 
 Bound: PENDING_BYTES_MAX of lines that are not written yet; beyond, lines are dropped and counted, and a line says how
 many. The same where the disk refuses.
-Owner: `write` belongs to the event loop, the file to the thread.
+Owner: `write` belongs to the event loop, the file to the thread. A line costs the loop no lock: each side has counters
+that the other only reads, and the queue between them is a deque; the thread is woken only when it waits for a line.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import contextlib
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 
-from thermocline.auth.audit import dropped_line
+from thermocline.auth.audit import dropped_line, whole_line
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,8 @@ PENDING_BYTES_MAX = 4 << 20
 GATHER_S = 0.05
 """How long lines wait for others, so that a flood of denials does not wake the thread for each."""
 FILE_MODE = 0o600
+TIME_BYTES = 34
+"""Of a line, in front of what `write` takes."""
 
 
 class AuditFile:
@@ -39,24 +43,31 @@ class AuditFile:
         self._file_bytes = file_bytes
         self._file_count = file_count
         self._clock = clock
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._pending: deque[tuple[int, bytes]] = deque()
+        self._taken_bytes = 0
+        self._ended_bytes = 0
+        """Of lines that were taken: those that the thread has written, or given up."""
         self._dropped = 0
+        self._noted = 0
+        """Of dropped lines: those that a line tells of."""
+        self._given_up = 0
+        self._is_idle = False
         self._is_closing = False
         self._changed = threading.Condition()
         self._file, self._size_bytes = self._open()
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
         self._thread.start()
 
-    def write(self, line: bytes) -> None:
+    def write(self, time_ms: int, rest: bytes) -> None:
         """Take a line; see the bound above."""
-        with self._changed:
-            if self._pending_bytes + len(line) > PENDING_BYTES_MAX or self._is_closing:
-                self._dropped += 1
-                return
-            self._pending.append(line)
-            self._pending_bytes += len(line)
-            if len(self._pending) == 1:
+        size_bytes = len(rest) + TIME_BYTES
+        if self._taken_bytes - self._ended_bytes + size_bytes > PENDING_BYTES_MAX or self._is_closing:
+            self._dropped += 1
+            return
+        self._taken_bytes += size_bytes
+        self._pending.append((time_ms, rest))
+        if self._is_idle:
+            with self._changed:
                 self._changed.notify()
 
     def close(self) -> None:
@@ -71,24 +82,36 @@ class AuditFile:
     def _run(self) -> None:
         while True:
             with self._changed:
+                # First idle, then a look: a line that comes in between finds the thread idle, and wakes it.
+                self._is_idle = True
                 while not (self._pending or self._is_closing):
                     self._changed.wait()
+                self._is_idle = False
                 self._changed.wait_for(lambda: self._is_closing, timeout=GATHER_S)
-                lines, self._pending, self._pending_bytes = self._pending, [], 0
-                dropped, self._dropped = self._dropped, 0
                 is_closing = self._is_closing
-            if dropped:
-                lines.append(dropped_line(dropped, self._clock()))
-            try:
-                self._write_all(lines)
-            except OSError as error:
-                logger.error("audit log not written path=%s lines=%d error=%s", self._path, len(lines), error)
-                with self._changed:
-                    self._dropped += len(lines)
+            self._write_pending()
             if is_closing:
                 with contextlib.suppress(OSError):
                     os.close(self._file)
                 return
+
+    def _write_pending(self) -> None:
+        count, size_bytes = len(self._pending), 0
+        lines = []
+        for _ in range(count):
+            time_ms, rest = self._pending.popleft()
+            size_bytes += len(rest) + TIME_BYTES
+            lines.append(whole_line(time_ms, rest))
+        dropped = self._dropped + self._given_up
+        if dropped > self._noted:
+            lines.append(dropped_line(dropped - self._noted, self._clock()))
+        try:
+            self._write_all(lines)
+            self._noted = dropped
+        except OSError as error:
+            logger.error("audit log not written path=%s lines=%d error=%s", self._path, len(lines), error)
+            self._given_up += count
+        self._ended_bytes += size_bytes
 
     def _write_all(self, lines: list[bytes]) -> None:
         start = 0

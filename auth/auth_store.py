@@ -25,13 +25,29 @@ from thermocline.auth.plain_acl import Account
 from thermocline.auth.policies import Acl, Policy, PolicyType
 from thermocline.auth.resources import Resource
 from thermocline.auth.users import User, UserStatus, UserType, subject_of, username_of
-from thermocline.auth.validation import check_new_user, check_policies
+from thermocline.auth.validation import check_lengths, check_new_user, check_policies
 from thermocline.remoting.bodies.auth import AuthState
-from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, PermissionDeniedError
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    LimitReachedError,
+    PermissionDeniedError,
+)
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "auth.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthLimits:
+    """How much administrators may make by requests; what a start finds or makes is not limited."""
+
+    users_max: int = 10_000
+    user_entries_max: int = 1_000
+    """Entries of all policies of a user."""
+    entries_max: int = 100_000
+    """The same of all users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +61,11 @@ class AuthSnapshot:
 class AuthStore:
     """See the module. Owner: one event loop."""
 
-    def __init__(self, save: Callable[[], Awaitable[None]]) -> None:
-        """`save` returns when `encode` of then, or of later, is durable; it may raise UnavailableError."""
+    def __init__(self, save: Callable[[], Awaitable[None]], *, limits: Callable[[], AuthLimits] = AuthLimits) -> None:
+        """`save` returns when `encode` of then, or of later, is durable; it may raise UnavailableError. `limits`: asked
+        again at each change."""
         self._save = save
+        self._limits = limits
         self._listeners: list[Callable[[], None]] = []
         self._changing = asyncio.Lock()
         self.now = AuthSnapshot()
@@ -59,18 +77,29 @@ class AuthStore:
     # -- users -----------------------------------------------------------------------------------------------------
 
     async def create_user(
-        self, username: str, password: str | None, kind: UserType | None, status: UserStatus | None
+        self,
+        username: str,
+        password: str | None,
+        kind: UserType | None,
+        status: UserStatus | None,
+        *,
+        is_limited: bool = True,
     ) -> None:
         """Make a user; durable on return.
 
         Raises:
             PermissionDeniedError: There is one of the name, or there is no password.
+            LimitReachedError: There are too many.
+            InvalidParameterError: Name or password is too long.
             UnavailableError: The change could not be written.
         """
         async with self._changing:
             user = check_new_user(username, password, kind, status)
             if username in self.now.users:
                 raise PermissionDeniedError("The user is existed")
+            if is_limited:
+                check_lengths(username=username, password=user.password)
+                _check(len(self.now.users), 1, self._limits().users_max, noun="users", limit="usersMax")
             await self._change(users={**self.now.users, username: user})
 
     async def update_user(
@@ -92,6 +121,7 @@ class AuthStore:
                 type=kind or old.type,
                 status=status or old.status,
             )
+            check_lengths(password=user.password)
             await self._change(users={**self.now.users, username: user})
 
     async def delete_user(self, username: str) -> None:
@@ -116,7 +146,7 @@ class AuthStore:
         """
         for username, password in users:
             if username not in self.now.users:
-                await self.create_user(username, password, UserType.SUPER, None)
+                await self.create_user(username, password, UserType.SUPER, None, is_limited=False)
                 logger.info("super user created username=%s", username)
 
     async def create_accounts(self, accounts: Iterable[Account]) -> None:
@@ -131,18 +161,21 @@ class AuthStore:
             if username in self.now.users:
                 continue
             policies = account.policies()
-            await self.create_user(username, password, UserType.SUPER if account.is_admin else None, None)
+            kind = UserType.SUPER if account.is_admin else None
+            await self.create_user(username, password, kind, None, is_limited=False)
             if policies:
-                await self.update_acl(subject_of(username), policies)
+                await self.update_acl(subject_of(username), policies, is_limited=False)
             logger.info("user of an older file created username=%s policies=%d", username, len(policies))
 
     # -- policies --------------------------------------------------------------------------------------------------
 
-    async def update_acl(self, subject: str | None, policies: tuple[Policy, ...]) -> None:
+    async def update_acl(self, subject: str | None, policies: tuple[Policy, ...], *, is_limited: bool = True) -> None:
         """Add policies to a subject's, or change them; durable on return.
 
         Raises:
             PermissionDeniedError: There is no such user, or a policy is not valid.
+            LimitReachedError: There are too many entries.
+            InvalidParameterError: A resource or an address is too long.
             UnavailableError: The change could not be written.
         """
         async with self._changing:
@@ -151,7 +184,20 @@ class AuthStore:
                 raise PermissionDeniedError(f"The subject of {checked} is not exist.")
             old = self.now.acls.get(checked)
             acl = Acl(subject=checked, policies=policies) if old is None else old.updated(policies)
+            if is_limited:
+                for entry in (entry for policy in policies for entry in policy.entries):
+                    check_lengths(resource=entry.resource.key, address=max(entry.sources, key=len, default=""))
+                self._check_entries(old, acl)
             await self._change(acls={**self.now.acls, checked: acl})
+
+    def _check_entries(self, old: Acl | None, new: Acl) -> None:
+        limits = self._limits()
+        before = 0 if old is None else old.entry_count
+        added = new.entry_count - before
+        noun = f"entries in the policies of {new.subject}"
+        _check(before, added, limits.user_entries_max, noun=noun, limit="aclEntriesPerUserMax")
+        total = sum(acl.entry_count for acl in self.now.acls.values())
+        _check(total, added, limits.entries_max, noun="entries in all policies", limit="aclEntriesMax")
 
     async def delete_acl(self, subject: str | None, kind: PolicyType | None, resource: Resource | None) -> None:
         """Delete the entry of a resource, or without one all policies of a subject; durable on return.
@@ -239,3 +285,8 @@ class AuthStore:
         self.now = snapshot
         for listener in self._listeners:
             listener()
+
+
+def _check(present: int, added: int, most: int, *, noun: str, limit: str) -> None:
+    if added > 0 and present + added > most:
+        raise LimitReachedError(noun, limit=limit, present=present, most=most)

@@ -100,12 +100,21 @@ class Policy:
         return replace(self, entries=tuple(entries))
 
 
+SOURCES_PER_ENTRY = 16
+"""For the limits on entries: a long list of addresses counts as several."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
     """All policies of a subject."""
 
     subject: str
     policies: tuple[Policy, ...]
+
+    @property
+    def entry_count(self) -> int:
+        """Entries of all policies; one counts once more for each SOURCES_PER_ENTRY addresses."""
+        return sum(1 + len(entry.sources) // SOURCES_PER_ENTRY for policy in self.policies for entry in policy.entries)
 
     def policy(self, kind: PolicyType) -> Policy | None:
         """The policy of a type."""

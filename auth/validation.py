@@ -12,7 +12,10 @@ from thermocline.auth.actions import Action
 from thermocline.auth.policies import Policy
 from thermocline.auth.source_addresses import is_valid_source
 from thermocline.auth.users import User, UserStatus, UserType, subject_of, username_of
-from thermocline.remoting.errors import PermissionDeniedError
+from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
+
+TEXT_CHARACTERS_MAX = 1_024
+"""Of a user's name, its password, a resource, an address: those that a request brings."""
 
 
 def check_new_user(username: str, password: str | None, kind: UserType | None, status: UserStatus | None) -> User:
@@ -26,6 +29,17 @@ def check_new_user(username: str, password: str | None, kind: UserType | None, s
     if password is None or not password.strip():
         raise PermissionDeniedError("password can not be blank")
     return User(username=username, password=password, type=kind or UserType.NORMAL, status=status or UserStatus.ENABLE)
+
+
+def check_lengths(**texts: str) -> None:
+    """Refuse texts that are too long to be kept, by what they are.
+
+    Raises:
+        InvalidParameterError: One is; it is not shown, as it may be a password.
+    """
+    for name, text in texts.items():
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise InvalidParameterError(f"the {name} is too long", characters=len(text), most=TEXT_CHARACTERS_MAX)
 
 
 def check_policies(subject: str | None, policies: Iterable[Policy]) -> str:

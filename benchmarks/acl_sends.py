@@ -9,7 +9,7 @@ time on each of 32 connections, `window` has 64 under way on each of 4.
 
 The ratio is with to without access control: messages a second, and messages a second of the broker's own CPU time,
 which other work on the machine does not falsify. `denied` is a send without the right, on the broker with access
-control, beside a send that is allowed there: a denial must not cost more.
+control, beside a send that is allowed there: a denial must not cost more. `forged` is one that another key has signed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from thermocline.remoting.socket_address import parse_address
 
 ROOT = Credentials(access_key="root", secret_key="the-key-of-root")
 USER = Credentials(access_key="app", secret_key="the-key-of-app")
-OFF, ON, DENIED = "off", "on", "denied"
+FORGER = Credentials(access_key="app", secret_key="not-the-key-of-app")
+OFF, ON, DENIED, FORGED = "off", "on", "denied", "forged"
+KINDS = (OFF, ON, DENIED, FORGED)
 TOPIC, OTHER_TOPIC = "BenchAcl", "BenchAclOther"
 BODY = b"x" * 100
 READ_BYTES_MAX = 1 << 18
@@ -70,7 +72,7 @@ class Run:
 def main() -> int:
     """Measure, print; 1 when a wanted ratio is missed."""
     options = _parse()
-    runs: dict[str, dict[str, list[Run]]] = {name: {kind: [] for kind in (OFF, ON, DENIED)} for name in SHAPES}
+    runs: dict[str, dict[str, list[Run]]] = {name: {kind: [] for kind in KINDS} for name in SHAPES}
     access = {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
@@ -88,7 +90,7 @@ def main() -> int:
             broker.pause()
         print(f"load at the start: {os.getloadavg()}", file=sys.stderr)
         for number in range(options.rounds + 1):
-            order = (OFF, ON, DENIED) if number % 2 == 0 else (DENIED, ON, OFF)
+            order = KINDS if number % 2 == 0 else KINDS[::-1]
             for shape_name, kind in itertools.product(SHAPES, order):
                 run = _measure(brokers[OFF if kind == OFF else ON], kind, SHAPES[shape_name], options.seconds)
                 if number:  # the first warms up
@@ -96,7 +98,7 @@ def main() -> int:
         print(f"load at the end: {os.getloadavg()}", file=sys.stderr)
     verdicts = []
     for shape_name, of_kind in runs.items():
-        for kind, base in ((ON, OFF), (DENIED, ON)):
+        for kind, base in ((ON, OFF), (DENIED, ON), (FORGED, ON)):
             for what in ("per_s", "per_cpu_s"):
                 ratios = [
                     getattr(mine, what) / getattr(other, what)
@@ -109,6 +111,9 @@ def main() -> int:
                 if shape_name == "single" and what == "per_s" and kind == ON:
                     clause = "single sends, access control on to off"
                     verdicts.append(Verdict(clause, statistics.median(ratios), WANTED_RATIO, at_least=True))
+                if what == "per_cpu_s" and kind == DENIED:
+                    clause = f"{shape_name} sends, denied to allowed, a second of the broker's CPU"
+                    verdicts.append(Verdict(clause, statistics.median(ratios), 1.0, at_least=True))
         for kind, found in of_kind.items():
             rate = statistics.median(run.per_s for run in found)
             print(f"{shape_name:7} {kind:7} {rate:,.0f} messages/s", file=sys.stderr)
@@ -152,7 +157,7 @@ def _frames(kind: str) -> Iterator[bytes]:
         }
         command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=BODY)
         if kind != OFF:
-            USER.sign(command)
+            (FORGER if kind == FORGED else USER).sign(command)
         frames.append(command.encode())
     return itertools.cycle(frames)
 
@@ -161,7 +166,8 @@ def _measure(broker: BrokerUnderTest, kind: str, shape: Shape, seconds: float) -
     broker.resume()
     try:
         cpu_s, started_s = broker.cpu_s(), time.monotonic()
-        answered = asyncio.run(_send_all(broker.address, _frames(kind), shape, seconds, is_denied=kind == DENIED))
+        is_denied = kind in (DENIED, FORGED)
+        answered = asyncio.run(_send_all(broker.address, _frames(kind), shape, seconds, is_denied=is_denied))
         elapsed_s = time.monotonic() - started_s
         return Run(answered / elapsed_s, answered / (broker.cpu_s() - cpu_s))
     finally:

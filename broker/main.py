@@ -17,6 +17,7 @@ from thermocline.broker.process import configure_logging, give_memory_back
 from thermocline.broker.process import run as run_loop
 from thermocline.broker.recovery import has_messages
 from thermocline.broker.settings import (
+    FLAGS,
     BrokerSettings,
     LoadedSettings,
     SettingSource,
@@ -25,6 +26,7 @@ from thermocline.broker.settings import (
     file_source,
     load_settings,
     settings_path,
+    warn_of_secrets,
 )
 from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -88,8 +90,12 @@ OnRecovered = Callable[[str], None]
 """Receives the report of a recovery, line by line."""
 
 
-def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:
+def load_broker_settings(
+    arguments: BrokerArguments, environment: Mapping[str, str], *, is_first: bool = True
+) -> BrokerSettings:
     """Put the sources of settings together: file, changes made while running, environment, flags.
+
+    The first time it warns of secrets that other users of the machine can read.
 
     The store's folder is, as RocketMQ's, ~/store when nothing says another.
 
@@ -109,7 +115,7 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
             raise SettingError(
                 f"the configuration file cannot be read: {error.strerror}", path=arguments.config_path
             ) from error
-    last = [environment_source(environment), SettingSource(place="flag", values=arguments.flags)]
+    last = [environment_source(environment), SettingSource(place=FLAGS, values=arguments.flags)]
     loaded = load_settings([*first, *last])
     first += _tls_file(loaded)
     changes = load_file(RealDisk(), settings_path(loaded.store))
@@ -117,6 +123,8 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
         place = settings_path(loaded.store)
         last.insert(0, SettingSource(place=place, values=decode_changes(changes).settings))
     loaded = load_settings([*first, *last])
+    if is_first:
+        warn_of_secrets([*first, *last], loaded)
     settings = _settings(loaded)
     if changes is not None:
         settings.take_over(changes)
@@ -132,7 +140,8 @@ def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecove
     if arguments.recover_from is not None:
         is_recovered = run_loop(_recover(settings, arguments.recover_from, on_recovered))
         give_memory_back()
-        settings = load_broker_settings(arguments, os.environ)  # settings changed on the lost broker count here too
+        # Settings changed on the lost broker count here too.
+        settings = load_broker_settings(arguments, os.environ, is_first=False)
     source = None
     if arguments.read_only_from is not None:
         source = run_loop(_follow(settings, arguments.read_only_from))

@@ -15,30 +15,42 @@ from thermocline.auth.access_control import AccessControl
 from thermocline.auth.administration import Administration
 from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
-from thermocline.auth.auth_store import AuthStore
+from thermocline.auth.auth_store import AuthLimits, AuthStore
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection
+from thermocline.remoting.connections import Connection, LimitCounts
 
 
 class NameServerAccess:
     """See the module."""
 
     def __init__(
-        self, config: NameServerConfig, *, clock: Callable[[], int], is_access_wanted: Callable[[], bool]
+        self,
+        config: NameServerConfig,
+        *,
+        clock: Callable[[], int],
+        current: Callable[[], NameServerConfig],
+        counts: LimitCounts,
     ) -> None:
+        """`current`: the settings as they are now, of which some can be changed."""
         self._config = auth = config.auth
         self._file = StateFile(config.auth_file_path)
-        self.store = AuthStore(self._save)
+        self.store = AuthStore(self._save, limits=lambda: _limits(current()))
         self._audit_file = (
             AuditFile(auth.audit_path, file_bytes=auth.audit_file_bytes, file_count=auth.audit_file_count, clock=clock)
             if auth.audit_path
             else None
         )
-        audit = AuditLog(self._audit_file, clock=clock, is_access_wanted=is_access_wanted)
+        audit = AuditLog(self._audit_file, clock=clock, is_access_wanted=lambda: current().audit_accesses)
         self._control = AccessControl(self.store, auth, audit=audit, cluster_name=config.cluster_name)
-        self.processor = Administration(self.store, self._control)
+        self.processor = Administration(
+            self.store,
+            self._control,
+            on_limit=lambda connection, error: counts.refused(
+                error.limit, address=connection.remote_address, detail=error.message
+            ),
+        )
 
     async def start(self) -> None:
         """Load the users and policies, and make the first users.
@@ -66,3 +78,9 @@ class NameServerAccess:
 
     async def _save(self) -> None:
         self._file.save(self.store.encode())
+
+
+def _limits(config: NameServerConfig) -> AuthLimits:
+    return AuthLimits(
+        users_max=config.users_max, user_entries_max=config.user_entries_max, entries_max=config.entries_max
+    )

@@ -11,14 +11,22 @@ from pathlib import Path
 
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import (
+    FLAGS,
     PropertySource,
     environment_properties,
     file_properties,
     load_name_server_config,
+    secret_names,
 )
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit, stop_signals
+from thermocline.remoting.connections import (
+    DescriptorWatch,
+    raise_descriptor_limit,
+    stop_signals,
+    warn_of_file,
+    warn_of_flags,
+)
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.tls import read_tls_file
 
@@ -39,7 +47,7 @@ def load_config(
             place.
         UnavailableError: The file of changed settings cannot be read.
     """
-    sources = [environment_properties(environment), PropertySource(place="flag", values=flags)]
+    sources = [environment_properties(environment), PropertySource(place=FLAGS, values=flags)]
     if config_path is not None:
         try:
             sources.insert(0, file_properties(str(config_path), config_path.read_bytes()))
@@ -58,6 +66,12 @@ def load_config(
         path = loaded.config.config_store_path
         sources.insert(len(sources) - 2, file_properties(path, changes))
         loaded = load_name_server_config(sources)
+    for source in sources:
+        names = secret_names(source)
+        if source.place == FLAGS:
+            warn_of_flags(names)
+        else:
+            warn_of_file(source.place, names)
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
     return loaded.config

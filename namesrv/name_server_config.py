@@ -88,6 +88,10 @@ class NameServerConfig:
     """Where users and policies are kept; empty: nowhere, then a start has those of the settings alone."""
     cluster_name: str = _setting("DefaultCluster", "clusterName", is_live=False)
     """The cluster that a right on the cluster is about, for requests that name none."""
+    users_max: int = _setting(10_000, "usersMax", least=0)
+    user_entries_max: int = _setting(1_000, "aclEntriesPerUserMax", least=0)
+    entries_max: int = _setting(100_000, "aclEntriesMax", least=0)
+    """Limits on what administrators make; as at a broker."""
     audit_path: str = _setting("", "auditLogPath", is_live=False)
     """The audit log; empty: none."""
     audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096, is_live=False)

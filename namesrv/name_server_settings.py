@@ -22,9 +22,12 @@ from typing import Any
 from thermocline.namesrv.name_server_config import OWN_FIELDS, NameServerConfig
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import TlsConfig, Treatment, parse_config_text, resolve, shown_tls
+from thermocline.remoting.settings import TLS_SECRETS, TlsConfig, Treatment, parse_config_text, resolve, shown_tls
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
+
+FLAGS = "flag"
+"""The place of settings that came by flags."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FIELDS = {item.metadata["name"]: item for item in OWN_FIELDS + fields(TlsConfig)}
@@ -102,6 +105,12 @@ def load_name_server_config(sources: Iterable[PropertySource]) -> LoadedNameServ
         return LoadedNameServerConfig(config=NameServerConfig(**own, tls=tls), ignored=tuple(ignored))
     except InvalidRequestError as error:
         raise SettingError(error.message, **error.context) from error
+
+
+def secret_names(source: PropertySource) -> list[str]:
+    """The settings of a source that have secrets in them."""
+    secrets = TLS_SECRETS | {item.metadata["name"] for item in OWN_FIELDS if item.metadata["is_secret"]}
+    return [name for name, text in source.values.items() if name in secrets and text.strip()]
 
 
 def _parse(name: str, text: str, *, default: object, place: str) -> object:

@@ -74,7 +74,7 @@ class NameServer:
         )
         self._gate = TlsGate(config.tls, self.limits)
         self._access = (
-            NameServerAccess(config, clock=clock, is_access_wanted=lambda: self.config.audit_accesses)
+            NameServerAccess(config, clock=clock, current=lambda: self.config, counts=self.limits)
             if config.authentication_enabled
             else None
         )

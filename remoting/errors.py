@@ -150,6 +150,15 @@ class NotLeaderForQueueError(InvalidRequestError):
 # -- retry the same later ------------------------------------------------------------------------------------------
 
 
+class LimitReachedError(InvalidRequestError):
+    """An administrator may not make more of this: a limit, which is a setting. Sent again, it is refused again."""
+
+    def __init__(self, noun: str = "", *, limit: str = "", present: int = 0, most: int = 0) -> None:
+        """`limit`: the setting; `present`: how many there are; `most`: how many it allows."""
+        super().__init__(f"there are {present} {noun}, and {limit} allows {most}")
+        self.limit = limit
+
+
 class UnavailableError(MQError):
     """Not now: the same request may be sent again."""
 

@@ -15,11 +15,11 @@ DefaultAuthenticationContextBuilder.java, Apache RocketMQ 5.5.
 
 from __future__ import annotations
 
-import binascii
 import hashlib
-import hmac
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from operator import itemgetter
 
 from thermocline.remoting.command import RemotingCommand
@@ -45,25 +45,31 @@ class SigningKey:
     Half of the time that `hmac.digest` takes for a small content (measured: 1.8 and 4.0 us for 350 bytes).
     """
 
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("_begin_inner", "_begin_outer")
 
     def __init__(self, secret_key: bytes) -> None:
         block = hashlib.sha1(secret_key).digest() if len(secret_key) > _BLOCK_BYTES else secret_key
         padded = block.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = hashlib.sha1(padded.translate(_INNER_PAD))
-        self._outer = hashlib.sha1(padded.translate(_OUTER_PAD))
+        self._begin_inner = hashlib.sha1(padded.translate(_INNER_PAD)).copy
+        self._begin_outer = hashlib.sha1(padded.translate(_OUTER_PAD)).copy
 
     def signature(self, content: bytes) -> bytes:
         """The signature of a content, as its text has it."""
-        inner = self._inner.copy()
+        inner = self._begin_inner()
         inner.update(content)
-        outer = self._outer.copy()
+        outer = self._begin_outer()
         outer.update(inner.digest())
-        return binascii.b2a_base64(outer.digest(), newline=False)
+        return b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, content: bytes, signature: str) -> bool:
         """Whether `signature` is that of the content; takes as long for a wrong one."""
-        return hmac.compare_digest(self.signature(content), signature.encode("utf-8", "replace"))
+        # As in `signature`: a call less on the path of each send.
+        inner = self._begin_inner()
+        inner.update(content)
+        outer = self._begin_outer()
+        outer.update(inner.digest())
+        made = b2a_base64(outer.digest(), newline=False)
+        return compare_digest(made, signature.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,8 @@ class RequestGuard:
             PermissionDeniedError: It is not.
         """
         user, rights = self._access.check(command, connection.remote_host[0])
+        if user is not None:
+            command.user = user.username
         if user is not None and command.code in WAITING_CODES:
             self._keep(connection, (user, rights))
 

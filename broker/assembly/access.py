@@ -16,7 +16,7 @@ from thermocline.auth.actions import Action
 from thermocline.auth.administration import Administration
 from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
-from thermocline.auth.auth_store import AuthStore
+from thermocline.auth.auth_store import AuthLimits, AuthStore
 from thermocline.auth.plain_acl import Account, read_accounts
 from thermocline.broker.access import MessageGuard, RequestGuard
 from thermocline.broker.assembly.base import Base
@@ -40,7 +40,14 @@ class AccessParts:
         """
         settings = base.settings
         path = f"{base.store.config.own_path}/{auth_store.FILE_NAME}"
-        self.store = AuthStore(partial(persister.save, auth_store.FILE_NAME))
+        self.store = AuthStore(
+            partial(persister.save, auth_store.FILE_NAME),
+            limits=lambda: AuthLimits(
+                users_max=settings.broker.users_max,
+                user_entries_max=settings.broker.user_entries_max,
+                entries_max=settings.broker.entries_max,
+            ),
+        )
         # Without a backup: it would keep passwords that were changed.
         persister.register(
             auth_store.FILE_NAME,
@@ -60,7 +67,15 @@ class AccessParts:
         self.control = AccessControl(self.store, config, audit=self.audit, cluster_name=settings.broker.cluster_name)
         self.guard = RequestGuard(self.control, self.store)
         self.message_guard = MessageGuard(self.control, keep_pull=self.guard.keep_pull)
-        self.processors: tuple[Processor, ...] = (Administration(self.store, self.control),)
+        self.processors: tuple[Processor, ...] = (
+            Administration(
+                self.store,
+                self.control,
+                on_limit=lambda connection, error: base.limits.refused(
+                    error.limit, address=connection.remote_address, detail=error.message
+                ),
+            ),
+        )
 
     async def boot(self) -> None:
         """Make the first users.

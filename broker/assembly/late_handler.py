@@ -1,7 +1,9 @@
 """Late handler: answers requests while the broker's parts are still being made.
 
 The port must be bound before the parts exist, because a free port's number is part of the address that they are made
-with. A request that arrives before they exist gets "busy", upon which every client tries again.
+with. A request that arrives before they exist gets "busy", upon which every client tries again. With authentication the
+answer says nothing of the broker: users are not loaded yet, so no request is known to come from one. Nothing of the
+request is looked at but its opaque.
 """
 
 from collections.abc import Awaitable
@@ -10,11 +12,16 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import ChunkHandler, Connection, RequestHandler
 from thermocline.remoting.errors import BrokerBusyError
 
+STARTING = "the broker is starting"
+BUSY = "system busy"
+
 
 class LateHandler:
     """RequestHandler and ChunkHandler that pass on to the real ones once they are there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_state: bool) -> None:
+        """`tells_state`: whether every client may know that the broker is starting."""
+        self._busy = STARTING if tells_state else BUSY
         self._handler: RequestHandler | None = None
         self._chunk_handler: ChunkHandler | None = None
 
@@ -31,7 +38,7 @@ class LateHandler:
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """See RequestHandler."""
         if self._handler is None:
-            raise BrokerBusyError("the broker is starting")
+            raise BrokerBusyError(self._busy)
         return self._handler.handle(connection, command)
 
     def connection_opened(self, connection: Connection) -> None:

@@ -32,7 +32,7 @@ class Listener:
             SettingError: One cannot be used.
         """
         self._settings = settings
-        self._late = LateHandler()
+        self._late = LateHandler(tells_state=not settings.auth.authentication_enabled)
         self._gate = TlsGate(settings.tls, limits)
         self._server = RemotingServer(
             self._late,

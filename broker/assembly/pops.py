@@ -118,7 +118,12 @@ class PopPath:
         self, base: Base, tables: Tables, reads: Reads, pops: Pops, *, near_bytes: int | None
     ) -> tuple[Processor, ...]:
         settings = base.settings
-        answers = FlushedAnswers(base.store, clock=base.clock)
+        answers = FlushedAnswers(
+            base.store,
+            clock=base.clock,
+            bytes_max=lambda: settings.broker.pop_answers_unflushed_bytes_max,
+            limits=base.limits,
+        )
         admission = _make_admission(base, tables)
         pulls = _make_pulls(base, tables, reads, near_bytes=near_bytes)
         finder = PopFinder(

@@ -99,8 +99,11 @@ def table_processors(parts: BrokerParts) -> tuple[Processor, ...]:
             offsets=tables.offsets,
             stats=base.stats,
             persister=tables.persister,
+            limits=base.limits,
         ),
-        GroupProcessor(settings=settings, groups=tables.groups, offsets=tables.offsets, stats=base.stats),
+        GroupProcessor(
+            settings=settings, groups=tables.groups, offsets=tables.offsets, stats=base.stats, limits=base.limits
+        ),
         ClientProcessor(
             settings=settings,
             topics=tables.topics,

@@ -16,8 +16,8 @@ from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, GroupTable
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import GroupNotFoundError
+from thermocline.remoting.connections import Connection, Handler, LimitCounts
+from thermocline.remoting.errors import GroupNotFoundError, LimitReachedError
 from thermocline.remoting.headers.group import (
     DeleteSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
@@ -34,12 +34,19 @@ class GroupProcessor:
     """Serves the consumer group requests."""
 
     def __init__(
-        self, *, settings: CurrentConfig, groups: GroupTable, offsets: ConsumerOffsets, stats: BrokerStats
+        self,
+        *,
+        settings: CurrentConfig,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        limits: LimitCounts,
     ) -> None:
         self._settings = settings
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
+        self._limits = limits
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -56,6 +63,7 @@ class GroupProcessor:
         """200: set a group up; durable before the answer."""
         if command.body:
             config = SubscriptionGroupConfig.decode(command.body)
+            self._check_room(connection, [config.group_name])
             await self._groups.update([config])
             logger.info("group set up group=%s by=%s", config.group_name, connection.remote_address)
         return RemotingCommand.response(command)
@@ -63,9 +71,23 @@ class GroupProcessor:
     async def update_groups(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """225: set several groups up; all or none."""
         configs = SubscriptionGroupListBody.decode(command.body).group_config_list
+        self._check_room(connection, [config.group_name for config in configs])
         await self._groups.update(configs)
         logger.info("groups set up count=%d by=%s", len(configs), connection.remote_address)
         return RemotingCommand.response(command)
+
+    def _check_room(self, connection: Connection, names: Iterable[str]) -> None:
+        new = {name for name in names if name not in self._groups}
+        if new:
+            self._refuse_above(connection, len(self._groups) + len(new), new=len(new), noun="groups")
+
+    def _refuse_above(self, connection: Connection, count: int, *, noun: str, new: int = 1) -> None:
+        """Refuse what would make so many, of which some are new."""
+        most = self._settings.broker.request_groups_max
+        if count > most:
+            error = LimitReachedError(noun, limit="createGroupsMax", present=count - new, most=most)
+            self._limits.refused(error.limit, address=connection.remote_address, detail=f"no more {noun}")
+            raise error
 
     async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """207: forget a group, and its offsets when asked to; durable before the answer."""
@@ -115,6 +137,8 @@ class GroupProcessor:
         """353: keep a group from reading a topic, or let it again; without `readable` only tells."""
         groups = self._groups
         header = command.header(UpdateGroupForbiddenRequestHeader)
+        if header.readable is False and not groups.is_read_forbidden(header.group, header.topic):
+            self._refuse_above(connection, groups.forbidden_count + 1, noun="topics that groups are kept from")
         if header.readable is not None:
             await groups.forbid_read(header.group, header.topic, is_forbidden=not header.readable)
         body = GroupForbidden(

@@ -34,8 +34,13 @@ from thermocline.remoting.bodies import (
     TopicQueueMappingDetail,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, TopicNotFoundError
+from thermocline.remoting.connections import Connection, Handler, LimitCounts
+from thermocline.remoting.errors import (
+    InvalidParameterError,
+    InvalidRequestError,
+    LimitReachedError,
+    TopicNotFoundError,
+)
 from thermocline.remoting.headers.broker import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -69,6 +74,7 @@ class TopicProcessor:
         offsets: ConsumerOffsets,
         stats: BrokerStats,
         persister: ConfigPersister,
+        limits: LimitCounts,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -76,6 +82,7 @@ class TopicProcessor:
         self._offsets = offsets
         self._stats = stats
         self._persister = persister
+        self._limits = limits
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -95,6 +102,7 @@ class TopicProcessor:
         config = _config_of(header)
         change = parse_change(header.attributes)
         self._check(config, change)
+        self._check_room(connection, [config])
         await self._topics.update(config, change)
         logger.info("topic set up topic=%s by=%s", header.topic, connection.remote_address)
         return RemotingCommand.response(command, remark=DEFAULT_REMARK)
@@ -104,6 +112,7 @@ class TopicProcessor:
         configs = TopicConfigListBody.decode(command.body).topic_config_list
         for config in configs:
             self._check(config, config.attributes)
+        self._check_room(connection, configs)
         results = await asyncio.gather(
             *(self._topics.update(config, config.attributes) for config in configs), return_exceptions=True
         )
@@ -145,6 +154,7 @@ class TopicProcessor:
             raise InvalidRequestError("the mapping is another topic's", topic=header.topic, mapping=mapping.topic)
         static_topics = self._static_topics
         static_topics.check(mapping, force=header.force)
+        self._check_room(connection, [config])
         if header.topic in self._topics:
             await self._topics.update(config, {})  # its queues first: the mapping may name new ones
             await static_topics.update(mapping, force=header.force)
@@ -211,6 +221,14 @@ class TopicProcessor:
             raise InvalidParameterError(f"topicFilterType = [{config.topic_filter_type}] value invalid")
         if change.get(f"+{MESSAGE_TYPE}") == MESSAGE_TYPE_MIXED and not self._settings.broker.mixed_message_type:
             raise InvalidParameterError("MIXED message type is not supported.")
+
+    def _check_room(self, connection: Connection, configs: Iterable[TopicConfig]) -> None:
+        new = {config.topic_name for config in configs if config.topic_name not in self._topics}
+        most, present = self._settings.broker.request_topics_max, len(self._topics)
+        if new and present + len(new) > most:
+            error = LimitReachedError("topics", limit="createTopicsMax", present=present, most=most)
+            self._limits.refused(error.limit, address=connection.remote_address, detail="topics not created")
+            raise error
 
     def _check_not_system(self, topic: str) -> None:
         if self._settings.broker.protect_system_topics and self._topics.is_system_topic(topic):

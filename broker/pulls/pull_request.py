@@ -13,7 +13,7 @@ class PullRequest:
     when the pull has waited: it neither waits nor commits again. `static`: the logic queue that it is for, when the
     header has been rewritten to a physical one."""
 
-    __slots__ = ("code", "connection", "header", "is_first", "offset", "opaque", "serialize_type", "static")
+    __slots__ = ("code", "connection", "header", "is_first", "offset", "opaque", "serialize_type", "static", "user")
 
     def __init__(
         self,
@@ -23,12 +23,15 @@ class PullRequest:
         code: int,
         opaque: int,
         serialize_type: SerializeType,
+        user: str = "",
     ) -> None:
+        """`user`: who is proved to have sent it, with access control."""
         self.connection = connection
         self.header = header
         self.code = code
         self.opaque = opaque
         self.serialize_type = serialize_type
+        self.user = user
         self.offset = header.queue_offset
         self.is_first = True
         self.static: StaticPull | None = None

@@ -9,24 +9,28 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
-from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, Quota, parse_quotas
+from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, USER, Quota, parse_quotas
 from thermocline.broker.settings.setting_sources import (
+    FLAGS,
     LoadedSettings,
     SettingSource,
     environment_source,
     file_source,
     load_settings,
+    warn_of_secrets,
 )
 
 __all__ = [
     "ADDRESS",
     "EACH",
+    "FLAGS",
     "GROUP",
     "INT_MAX",
     "PERM_READ",
     "PERM_WRITE",
     "SETTINGS",
     "TOPIC",
+    "USER",
     "BrokerConfig",
     "BrokerSettings",
     "CurrentConfig",
@@ -41,4 +45,5 @@ __all__ = [
     "load_settings",
     "parse_quotas",
     "settings_path",
+    "warn_of_secrets",
 ]

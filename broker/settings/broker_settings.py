@@ -27,6 +27,7 @@ import msgspec
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
+from thermocline.broker.settings.quota_texts import USER, parse_quotas
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
@@ -182,7 +183,7 @@ _STORE_LIVE = frozenset(
         "clean_forcibly",
     }
 )
-_COLD_URL = "coldUrl"
+COLD_URL = "coldUrl"
 """The one setting that may hold keys."""
 _TIER_LIVE = frozenset(
     {
@@ -249,7 +250,7 @@ _ACCESS_CONTROL = frozenset(
 )
 """Not to be changed over the wire either: access control is not to be switched off by a request. Tools that send back
 what they were shown change nothing."""
-_SECRETS = tuple(item.metadata["name"] for item in fields(AuthConfig) if item.metadata["is_secret"])
+ACCESS_SECRETS = tuple(item.metadata["name"] for item in fields(AuthConfig) if item.metadata["is_secret"])
 
 
 # -- values
@@ -295,9 +296,14 @@ class BrokerSettings:
         tls: TlsConfig | None = None,
         auth: AuthConfig | None = None,
     ) -> None:
+        """
+        Raises:
+            InvalidParameterError: They contradict each other.
+        """
         self.tls = tls or TlsConfig()
         self.broker = broker
         self.auth = auth or AuthConfig()
+        check_user_quotas(broker, self.auth)
         self.store = store
         self.tier = tier
         self.version = VersionCounter(clock)
@@ -318,9 +324,9 @@ class BrokerSettings:
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
-        shown[_COLD_URL] = masked_url(shown[_COLD_URL])
+        shown[COLD_URL] = masked_url(shown[COLD_URL])
         shown = {name: shown_tls(name, text) for name, text in shown.items()}
-        shown.update({name: MASK for name in _SECRETS if shown[name]})
+        shown.update({name: MASK for name in ACCESS_SECRETS if shown[name]})
         return shown
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
@@ -342,8 +348,8 @@ class BrokerSettings:
             check_place(name, properties[name], root_path=self.store.root_path, source="update")
         accepted = {name: text for name, text in resolved.items() if name in SETTINGS}
         self._drop_tls(accepted)
-        if _COLD_URL in accepted and is_masked(accepted[_COLD_URL]):
-            self._check_unchanged(accepted.pop(_COLD_URL))
+        if COLD_URL in accepted and is_masked(accepted[COLD_URL]):
+            self._check_unchanged(accepted.pop(COLD_URL))
         changed = {
             section: replace(
                 getattr(self, section),
@@ -355,6 +361,7 @@ class BrokerSettings:
             )
             for section in SECTIONS
         }
+        check_user_quotas(changed["broker"], self.auth)
         before, version_before = dict(self._changed), self.version.current
         self._changed.update(accepted)
         self.version.bump()
@@ -400,9 +407,9 @@ class BrokerSettings:
         Raises:
             InvalidParameterError: It is not what is shown now.
         """
-        shown = masked_url(self._changed.get(_COLD_URL, self.tier.cold_url))
+        shown = masked_url(self._changed.get(COLD_URL, self.tier.cold_url))
         if masked.strip() != shown:
-            raise InvalidParameterError(f"{_COLD_URL}: {MASK} stands for no key; give the whole URL", value=shown)
+            raise InvalidParameterError(f"{COLD_URL}: {MASK} stands for no key; give the whole URL", value=shown)
 
     def encode(self) -> bytes:
         """The file that keeps changes over a restart."""
@@ -417,6 +424,19 @@ class BrokerSettings:
         self._changed = file.settings
         if file.data_version is not None:
             self.version.current = file.data_version
+
+
+def check_user_quotas(broker: BrokerConfig, auth: AuthConfig) -> None:
+    """Refuse quotas of users where no request proves its user.
+
+    Raises:
+        InvalidParameterError: There is one.
+    """
+    if not auth.authentication_enabled and any(kind == USER for kind, _ in parse_quotas(broker.quotas)):
+        raise InvalidParameterError(
+            "a quota of a user needs authenticationEnabled: without signatures it is not known who sends",
+            setting="quotas",
+        )
 
 
 def decode_changes(data: bytes) -> _SettingsFile:

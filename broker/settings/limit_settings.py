@@ -53,17 +53,29 @@ class LimitSettings:
     stats_keys_max: int = _limit(100_000, "statsKeysMax", least=1, live=False)
     """Topics, or pairs of topic and group, of one statistic; the others are not counted by themselves."""
 
+    # -- what administrators make by requests --------------------------------------------------------------------------
+    request_topics_max: int = _limit(200_000, "createTopicsMax")
+    """With so many topics no request makes one; a NameServer takes as many of a broker (`topicsPerBrokerMax`)."""
+    request_groups_max: int = _limit(200_000, "createGroupsMax")
+    users_max: int = _limit(10_000, "usersMax")
+    user_entries_max: int = _limit(1_000, "aclEntriesPerUserMax")
+    """Entries of all policies of a user."""
+    entries_max: int = _limit(100_000, "aclEntriesMax")
+    """The same of all users."""
+
     # -- waiting requests, locks ---------------------------------------------------------------------------------------
     connection_polls_max: int = _limit(10_000, "longPollsPerConnectionMax", least=1)
     """Pulls, POPs and notifications that wait, each kind by itself."""
     polls_max: int = _limit(200_000, "longPollsMax", least=1)
     """Pulls that wait in all; for POPs: `maxPopPollingSize`."""
+    pop_answers_unflushed_bytes_max: int = _limit(256 << 20, "popAnswersUnflushedBytesMax", least=1 << 20)
+    """With SYNC_FLUSH: bytes of answers to POPs and acknowledgements that wait for the flush."""
     address_queue_locks_max: int = _limit(50_000, "queueLocksPerAddressMax", least=1)
     queue_locks_max: int = _limit(500_000, "queueLocksMax", least=1)
 
     # -- rates ---------------------------------------------------------------------------------------------------------
     quotas: str = field(default="", metadata={"name": "quotas", "least": None, "most": None, "live": True})
-    """Bytes and requests a second of topics, groups and addresses (quota_texts.py)."""
+    """Bytes and requests a second of topics, groups, addresses and users (quota_texts.py)."""
 
     @property
     def server_limits(self) -> ServerLimits:

@@ -4,7 +4,8 @@
 
     topic Orders sendBytes=1048576 burstSeconds=5; address * sendRequests=1000 readRequests=1000
 
-KIND    topic, group (producer or consumer group) or address (IPv4, or an IPv6 address or /64 network)
+KIND    topic, group (producer or consumer group), address (IPv4, or an IPv6 address or /64 network) or user, who a
+        request's signature proves to have sent it: with authentication alone
 NAME    `*`: each one of the kind that has no quota of its own, by itself
 LIMIT   sendRequests, sendBytes, readRequests, readBytes: whole numbers a second, at least 1; one of them at least
         burstSeconds: so many seconds' worth may come at once, 1 when it is missing
@@ -18,8 +19,8 @@ from dataclasses import dataclass, fields
 
 from thermocline.remoting.errors import InvalidParameterError
 
-TOPIC, GROUP, ADDRESS = "topic", "group", "address"
-KINDS = (TOPIC, GROUP, ADDRESS)
+TOPIC, GROUP, ADDRESS, USER = "topic", "group", "address", "user"
+KINDS = (TOPIC, GROUP, ADDRESS, USER)
 EACH = "*"
 QUOTAS_MAX = 10_000
 NAME_CHARACTERS_MAX = 255

@@ -33,13 +33,28 @@ from typing import Any
 
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
-from thermocline.broker.settings.broker_settings import SECTIONS, SETTINGS, parse_value
+from thermocline.broker.settings.broker_settings import (
+    ACCESS_SECRETS,
+    COLD_URL,
+    SECTIONS,
+    SETTINGS,
+    check_user_quotas,
+    parse_value,
+)
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
+from thermocline.remoting.connections import warn_of_file, warn_of_flags
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import TlsConfig, Treatment, parse_config_text, resolve
+from thermocline.remoting.settings import (
+    TLS_SECRETS,
+    TlsConfig,
+    Treatment,
+    parse_config_text,
+    resolve,
+)
 from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.objects import masked_url
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_"
 ENVIRONMENT_ALIASES: Mapping[str, str] = {
@@ -61,6 +76,9 @@ ENVIRONMENT_OTHERS = frozenset(
 """Variables of the prefix that are no settings."""
 ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_CLIENT_")
 """Settings of the NameServer, which may run beside the broker, and of clients."""
+
+FLAGS = "flag"
+"""The place of settings that came by flags."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -151,7 +169,7 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
     for name, text, source_place in places:
         check_place(name, text, root_path=sections["store"]["root_path"], source=source_place)
     try:
-        return LoadedSettings(
+        loaded = LoadedSettings(
             broker=BrokerConfig(**sections["broker"]),
             store=StoreConfig(**sections["store"]),
             tier=TierConfig(**sections["tier"]),
@@ -159,8 +177,33 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             auth=AuthConfig(**sections["auth"]),
             ignored=tuple(ignored),
         )
+        check_user_quotas(loaded.broker, loaded.auth)
+        return loaded
     except InvalidRequestError as error:
         raise SettingError(error.message, **error.context) from error
+
+
+def secret_names(source: SettingSource) -> list[str]:
+    """The settings of a source that have secrets in them."""
+    found = []
+    for given, text in source.values.items():
+        name = _property_name(given)
+        is_secret = name in ACCESS_SECRETS or name in TLS_SECRETS or (name == COLD_URL and masked_url(text) != text)
+        if is_secret and text.strip():
+            found.append(name)
+    return found
+
+
+def warn_of_secrets(sources: Iterable[SettingSource], loaded: LoadedSettings) -> None:
+    """Warn of secrets where other users of the machine can read them: in flags, and in files by their mode."""
+    for source in sources:
+        names = secret_names(source)
+        if source.place == FLAGS:
+            warn_of_flags(names)
+        else:
+            warn_of_file(source.place, names)
+    if loaded.auth.migrate_v1:
+        warn_of_file(loaded.auth.v1_file, ["secretKey"])
 
 
 def _property_name(given: str) -> str:

@@ -175,6 +175,11 @@ class GroupTable:
 
     # -- what a group may not do ---------------------------------------------------------------------------------------
 
+    @property
+    def forbidden_count(self) -> int:
+        """Pairs of a group and a topic that it is kept from reading."""
+        return sum(map(len, self._forbidden.values()))
+
     def is_read_forbidden(self, group: str, topic: str) -> bool:
         """Whether an operator keeps the group from reading the topic."""
         if not self._forbidden:

@@ -1,8 +1,8 @@
-"""Quota buckets: bytes and requests a second of topics, groups and client addresses, as the setting `quotas` has them.
+"""Quota buckets: bytes and requests a second of topics, groups, client addresses and users, as `quotas` has them.
 
-    send    take_send(topic, producer group, address, bytes)     taken when every bucket that counts has a token left
-    read    check_read(topic, consumer group, address)           the same, before a pull or POP is served
-            took(requests, bytes)                                what was given out is counted afterwards
+    send    take_send(topic, producer group, address, bytes, user)    taken when every bucket that counts has a token
+    read    check_read(topic, consumer group, address, user)          the same, before a pull or POP is served
+            took(requests, bytes)                                     what was given out is counted afterwards
 
 Rules
   - A bucket holds `burstSeconds` of its rate at most. A request passes while a token is left, whatever its size, and
@@ -14,6 +14,7 @@ Rules
   - Without quotas `current()` is None, and nothing else is asked. A change of the setting keeps the buckets of quotas
     that stay as they are.
   - Sends, pulls and POPs are counted; other requests are not. A send that fails otherwise has been counted.
+  - A user is one that the request's signature proved; empty without such a one, and then no user's quota counts.
 Owner: the hot process's event loop.
 """
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 
-from thermocline.broker.settings import ADDRESS, EACH, GROUP, TOPIC, BrokerConfig, Quota, parse_quotas
+from thermocline.broker.settings import ADDRESS, EACH, GROUP, TOPIC, USER, BrokerConfig, Quota, parse_quotas
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.records.record_layout import HOST_V4_BYTES
 
@@ -131,18 +132,18 @@ class QuotaBuckets:
     def __init__(
         self, kinds: Iterable[_Kind], *, clock: Callable[[], float], refusals: dict[tuple[str, str], int]
     ) -> None:
-        self._kinds = self._topics, self._groups, self._addresses = tuple(kinds)
+        self._kinds = self._topics, self._groups, self._addresses, self._users = tuple(kinds)
         self._clock = clock
         self._refusals = refusals
-        # What sends of a topic, a group and a peer take from: buckets of requests, and of bytes.
-        self._of_sends: dict[tuple[str, str, bytes], tuple[list[Bucket], list[Bucket]]] = {}
+        # What sends of a topic, a group, a peer and a user take from: buckets of requests, and of bytes.
+        self._of_sends: dict[tuple[str, str, bytes, str], tuple[list[Bucket], list[Bucket]]] = {}
 
-    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> bool:
+    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str = "") -> bool:
         """Count a send, if it may pass. On the fast path."""
         now_s = self._clock()
-        found = self._of_sends.get((topic, group, address))
+        found = self._of_sends.get((topic, group, address, user))
         if found is None:
-            found = self._find_buckets(topic, group, address, now_s)
+            found = self._find_buckets(topic, group, address, user, now_s)
         requests, bytes_ = found
         for bucket in requests:
             if bucket.full_s - bucket.ahead_s > now_s + _ROUNDING_S:
@@ -158,61 +159,65 @@ class QuotaBuckets:
             bucket.full_s = (full_s if full_s > now_s else now_s) + size_bytes * bucket.interval_s
         return True
 
-    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
+    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str = "") -> None:
         """A send that was counted is left to other code, which counts it again."""
         now_s = self._clock()
-        requests, bytes_ = self._find_buckets(topic, group, address, now_s)
+        requests, bytes_ = self._find_buckets(topic, group, address, user, now_s)
         for bucket in requests:
             bucket.take_tokens(-1, now_s)
         for bucket in bytes_:
             bucket.take_tokens(-size_bytes, now_s)
 
-    def check_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
+    def check_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str = "") -> None:
         """Count a send.
 
         Raises:
             BrokerBusyError: It may not pass now.
         """
-        if not self.take_send(topic, group, address, size_bytes):
-            accounts = self._find(topic, group, address, self._clock())
+        if not self.take_send(topic, group, address, size_bytes, user):
+            accounts = self._find(topic, group, address, user, self._clock())
             now_s = self._clock()
             # Without one a token has come in between; the producer's next attempt finds it.
             blocking = next((account for account in accounts if not account.may_send(now_s)), accounts[0])
             raise self._refused(blocking)
 
-    def check_read(self, topic: str, group: str, address: bytes) -> None:
+    def check_read(self, topic: str, group: str, address: bytes, user: str = "") -> None:
         """Pass a pull or a POP.
 
         Raises:
             BrokerBusyError: It may not pass now.
         """
         now_s = self._clock()
-        for account in self._find(topic, group, address, now_s):
+        for account in self._find(topic, group, address, user, now_s):
             if not account.may_read(now_s):
                 raise self._refused(account)
 
-    def took(self, topic: str, group: str, address: bytes, *, requests: int, size_bytes: int) -> None:
+    def took(self, topic: str, group: str, address: bytes, user: str = "", *, requests: int, size_bytes: int) -> None:
         """Count a pull or a POP that was answered with so many bytes."""
         now_s = self._clock()
-        for account in self._find(topic, group, address, now_s):
+        for account in self._find(topic, group, address, user, now_s):
             account.took(requests, size_bytes, now_s)
 
-    def _find_buckets(self, topic: str, group: str, address: bytes, now_s: float) -> tuple[list[Bucket], list[Bucket]]:
+    def _find_buckets(
+        self, topic: str, group: str, address: bytes, user: str, now_s: float
+    ) -> tuple[list[Bucket], list[Bucket]]:
         if len(self._of_sends) >= OTHERS_MAX:
             self._of_sends.clear()
-        accounts = self._find(topic, group, address, now_s)
+        accounts = self._find(topic, group, address, user, now_s)
         requests, bytes_ = ([bucket for each in accounts if (bucket := each.send[which])] for which in (0, 1))
         if not any(account in (kind.rest for kind in self._kinds) for account in accounts):
-            self._of_sends[topic, group, address] = requests, bytes_
+            self._of_sends[topic, group, address, user] = requests, bytes_
         return requests, bytes_
 
-    def _find(self, topic: str, group: str, address: bytes, now_s: float) -> list[Account]:
+    def _find(self, topic: str, group: str, address: bytes, user: str, now_s: float) -> list[Account]:
         network = address[:IPV4_BYTES] if len(address) == HOST_V4_BYTES else address[:IPV6_NETWORK_BYTES]
-        kinds: tuple[tuple[_Kind, Key], ...] = (
+        kinds: list[tuple[_Kind, Key]] = [
             (self._topics, topic),
             (self._groups, group),
             (self._addresses, network),
-        )
+        ]
+        if user:
+            kinds.append((self._users, user))
         accounts = []
         for kind, key in kinds:
             before = len(kind.accounts)
@@ -257,7 +262,7 @@ class QuotaTable:
     def _follow(self, text: str) -> None:
         quotas = parse_quotas(text)
         kinds: dict[str, _Kind] = {}
-        for kind in (TOPIC, GROUP, ADDRESS):
+        for kind in (TOPIC, GROUP, ADDRESS, USER):
             others_quota = quotas.get((kind, EACH))
             table = kinds[kind] = _Kind(kind, others_quota)
             before = self._kinds.get(kind)
@@ -273,7 +278,7 @@ class QuotaTable:
             is_same = present is not None and present.name == name and self._quotas.get((kind, name)) == quota
             kinds[kind].accounts[key] = present if is_same and present else Account(kind, name, quota)
         self._text, self._quotas, self._kinds = text, quotas, kinds
-        tables = (kinds[TOPIC], kinds[GROUP], kinds[ADDRESS])
+        tables = (kinds[TOPIC], kinds[GROUP], kinds[ADDRESS], kinds[USER])
         self._buckets = QuotaBuckets(tables, clock=self._clock, refusals=self.refusals) if quotas else None
 
 

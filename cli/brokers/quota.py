@@ -1,4 +1,4 @@
-"""`thermocline quota`: bytes and requests a second of topics, groups and client addresses at one broker.
+"""`thermocline quota`: bytes and requests a second of topics, groups, client addresses and users at one broker.
 
 They are the broker's setting `quotas`: a change reads it, changes one quota, and sets it again.
 """
@@ -14,12 +14,12 @@ from thermocline.cli.common.application import Application, uses_cluster
 __all__ = ["quota"]
 
 SETTING = "quotas"
-KINDS = ("topic", "group", "address")
+KINDS = ("topic", "group", "address", "user")
 
 
 @click.group(short_help="Limit bytes and requests a second.")
 def quota() -> None:
-    """Limit bytes and requests a second of topics, groups and client addresses at a broker.
+    """Limit bytes and requests a second of topics, groups, client addresses and users at a broker.
 
     \b
     Example:
@@ -34,11 +34,11 @@ def quota() -> None:
 @click.argument("limits", nargs=-1, required=True, metavar="LIMIT=NUMBER...")
 @uses_cluster
 def set_(app: Application, broker: str, kind: str, name: str, limits: tuple[str, ...]) -> None:
-    """Set the quota of one topic, producer or consumer group, or client address at BROKER (name or address).
+    """Set the quota of one topic, producer or consumer group, client address or user at BROKER (name or address).
 
-    NAME * is for each name of the kind that has no quota of its own. A LIMIT is sendRequests, sendBytes, readRequests
-    or readBytes, a second; burstSeconds=N lets N seconds' worth come at once. It replaces the quota that was there,
-    counts at once and is kept over restarts.
+    A quota of a user needs a broker with authentication. NAME * is for each name of the kind that has no quota of its
+    own. A LIMIT is sendRequests, sendBytes, readRequests or readBytes, a second; burstSeconds=N lets N seconds' worth
+    come at once. It replaces the quota that was there, counts at once and is kept over restarts.
 
     \b
     Example:

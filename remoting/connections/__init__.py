@@ -4,6 +4,7 @@ from thermocline.remoting.connections.closing import close_all
 from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
+from thermocline.remoting.connections.exposed_secrets import warn_of_file, warn_of_flags
 from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
@@ -34,4 +35,6 @@ __all__ = [
     "raise_descriptor_limit",
     "stop_signals",
     "warn_if_exposed",
+    "warn_of_file",
+    "warn_of_flags",
 ]

@@ -20,6 +20,7 @@ from thermocline.remoting.settings.official_settings import (
 )
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
+    TLS_SECRETS,
     TlsConfig,
     TlsMode,
     shown_tls,
@@ -31,6 +32,7 @@ __all__ = [
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
     "TLS_PROPERTIES",
+    "TLS_SECRETS",
     "OfficialSetting",
     "TlsConfig",
     "TlsMode",

@@ -16,11 +16,11 @@ from typing import Any
 
 from thermocline.remoting.errors import InvalidParameterError
 
-__all__ = ["CONFIG_FILE_DEFAULT", "TlsConfig", "TlsMode", "shown_tls"]
+__all__ = ["CONFIG_FILE_DEFAULT", "TLS_SECRETS", "TlsConfig", "TlsMode", "shown_tls"]
 
 CONFIG_FILE_DEFAULT = "/etc/rocketmq/tls.properties"
 """Read if it is there; a file that a setting names must be there."""
-_SECRETS = frozenset({"tls.server.keyPassword", "tls.client.keyPassword"})
+TLS_SECRETS = frozenset({"tls.server.keyPassword", "tls.client.keyPassword"})
 """Settings whose value is shown nowhere."""
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 CLIENT_CERTIFICATES = ("none", "optional", "require")
@@ -40,7 +40,7 @@ class TlsMode:
 
 def _setting(default: Any, name: str, *, least: int | None = None, most: int | None = None) -> Any:
     metadata = {"name": name, "least": least, "most": most, "live": False}
-    return field(default=default, repr=name not in _SECRETS, metadata=metadata)
+    return field(default=default, repr=name not in TLS_SECRETS, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class TlsConfig:
 
 def shown_tls(name: str, text: str) -> str:
     """The text of a setting as it may be shown."""
-    return _MASK if text and name in _SECRETS else text
+    return _MASK if text and name in TLS_SECRETS else text
 
 
 def _check_word(name: str, value: str, words: tuple[str, ...]) -> None:

@@ -1,6 +1,14 @@
 """Sends: the fast path of a send from its frame to its answer."""
 
-from thermocline.store.sends.fast_path import FRAME_HEAD_BYTES, FastPath, FastPathSettings, SendGuard, SendTarget
+from thermocline.store.sends.fast_path import (
+    FRAME_HEAD_BYTES,
+    FastPath,
+    FastPathSettings,
+    RefusedHeader,
+    RefusedSend,
+    SendGuard,
+    SendTarget,
+)
 from thermocline.store.sends.send_header import (
     BINARY_CODES,
     CODE_BYTES,
@@ -28,6 +36,8 @@ __all__ = [
     "PRIORITY",
     "FastPath",
     "FastPathSettings",
+    "RefusedHeader",
+    "RefusedSend",
     "SendGuard",
     "SendRequest",
     "SendTarget",

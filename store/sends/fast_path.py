@@ -30,9 +30,9 @@ Source: SendMessageProcessor.java, MessageExtEncoder.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from thermocline.remoting.command import FLAG_ONEWAY
 from thermocline.remoting.errors import MQError
@@ -75,6 +75,8 @@ logger = logging.getLogger(__name__)
 FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
 PROPERTIES_SIZE_BYTES = 2
+JSON_START = b"{"
+"""Of a header in JSON; one in binary starts with its code, which is below it."""
 PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 """The bits of a system flag that change nothing for the broker."""
 
@@ -95,21 +97,63 @@ class PutMeter(Protocol):
 class SendQuota(Protocol):
     """Bounds sends by their rate."""
 
-    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> bool:
-        """Count a send, if it may pass."""
+    def take_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str) -> bool:
+        """Count a send, if it may pass. `user`: empty without access control."""
         ...
 
-    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int) -> None:
+    def return_send(self, topic: str, group: str, address: bytes, size_bytes: int, user: str) -> None:
         """A send that was counted is left to ordinary code, which counts it again."""
         ...
+
+
+class SendRefusal(Protocol):
+    """The answer to sends that access control does not allow."""
+
+    def answer(self, opaque: int, *, is_binary: bool) -> bytes:
+        """The frame of the answer to a send with this opaque."""
+        ...
+
+    def note(self, now_ms: int) -> None:
+        """Count a send that is refused so."""
+        ...
+
+
+class RefusedHeader(NamedTuple):
+    """What the answer to a send that is refused needs of its header."""
+
+    refusal: SendRefusal
+    opaque: int
+    flag: int
 
 
 class SendGuard(Protocol):
     """Access control."""
 
-    def allows_send(self, request: SendRequest, body: bytes, born_host: bytes) -> bool:
-        """Whether a send of the peer at `born_host` is allowed beyond doubt; ordinary code decides on the others."""
+    def may_judge(self) -> bool:
+        """Whether sends may be judged now; else all are for ordinary code."""
         ...
+
+    @property
+    def suspects(self) -> Collection[bytes]:
+        """Peers whose last send had no valid signature: it is asked first whether the next one has."""
+        ...
+
+    def judge_send(self, request: SendRequest, body: bytes, born_host: bytes) -> str | SendRefusal | None:
+        """The name of the user that may send this, or the refusal; None if ordinary code is to decide. `born_host` is
+        the peer's."""
+        ...
+
+    def refuse_unsigned(self, header: bytes, body: bytes, born_host: bytes, *, is_json: bool) -> RefusedHeader | None:
+        """The refusal of a send without a valid signature; None if it has one, or ordinary code is to decide."""
+        ...
+
+
+class RefusedSend(NamedTuple):
+    """A send that was not allowed: the place of its frame in the call, and its answer, empty for a one-way send."""
+
+    place: int
+    refusal: SendRefusal
+    answer: bytes
 
 
 class SendTarget:
@@ -148,7 +192,8 @@ class FastPathSettings:
 class FeedResult:
     """The result of one call: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
     whole frames consumed, and the replies, whole frames in order. Of frames: the answer to each, empty for a one-way
-    send, None when it was not taken. The rest is for the fast path itself."""
+    send, None when it was not taken. Sends that were refused have their answers in `refused` alone: those do not wait
+    for the flush. The rest is for the fast path itself."""
 
     __slots__ = (
         "answers",
@@ -162,6 +207,7 @@ class FeedResult:
         "parts",
         "puts",
         "queues",
+        "refused",
         "replies",
         "run_append_start",
         "run_start",
@@ -176,6 +222,7 @@ class FeedResult:
         self.consumed = 0
         self.replies: list[bytes] = []
         self.answers: list[bytes | None] = []
+        self.refused: list[RefusedSend] = []
         self.queues: list[ConsumeQueue] = []
         self.parts: list[bytes] = []
         self.puts: list[tuple[SendTarget, int, int]] = []  # so many messages, record bytes in all
@@ -263,7 +310,7 @@ class FastPath:
     def _begin(self) -> FeedResult:
         log = self._log
         append_start = log.append_offset
-        is_open = self._is_enabled and log.refusal is None
+        is_open = self._is_enabled and log.refusal is None and (self._guard is None or self._guard.may_judge())
         return FeedResult(
             append_start=append_start,
             limit=append_start + log.room_bytes if is_open else append_start,
@@ -284,6 +331,7 @@ class FastPath:
         body_bytes_max = self._body_bytes_max
         quota = self._quota
         run_target = result.run_target
+        user = ""
         position = 0
         while position + FRAME_HEAD_BYTES <= data_bytes:
             frame_bytes, header_word = unpack_frame_head(data, position)
@@ -298,10 +346,25 @@ class FastPath:
                 decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES])
             if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
                 break
-            request = decode(data[header_start:header_end])
-            if request is None or (
-                guard is not None and not guard.allows_send(request, data[header_end:frame_end], born_host)
+            head = data[header_start:header_end]
+            if (
+                guard is not None
+                and born_host in guard.suspects
+                and self._refuse(result, head, data[header_end:frame_end], born_host, None, None)
             ):
+                position = frame_end
+                continue
+            request = decode(head)
+            if guard is not None:
+                body = data[header_end:frame_end]
+                verdict = None if request is None else guard.judge_send(request, body, born_host)
+                if not isinstance(verdict, str):
+                    if not self._refuse(result, head, body, born_host, request, verdict):
+                        break
+                    position = frame_end
+                    continue
+                user = verdict
+            if request is None:
                 break
             header = request.ext_fields
             text = header.properties or ""
@@ -322,7 +385,7 @@ class FastPath:
             if queue is None or not (unique_key.isalnum() or self._is_odd_key_plain(unique_key, text, request)):
                 break
             if quota is not None and not quota.take_send(
-                header.topic, header.producer_group, born_host, frame_end - header_end
+                header.topic, header.producer_group, born_host, frame_end - header_end, user
             ):
                 break
             if target is not run_target:
@@ -331,10 +394,35 @@ class FastPath:
             put = self._take_batch if header.batch else self._take_send
             if not put(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
                 if quota is not None:
-                    quota.return_send(header.topic, header.producer_group, born_host, frame_end - header_end)
+                    quota.return_send(header.topic, header.producer_group, born_host, frame_end - header_end, user)
                 break
             position = frame_end
         return position
+
+    def _refuse(
+        self,
+        result: FeedResult,
+        header: bytes,
+        body: bytes,
+        born_host: bytes,
+        request: SendRequest | None,
+        refusal: SendRefusal | None,
+    ) -> bool:
+        """Answer a send that is not allowed; False if that is for ordinary code."""
+        assert self._guard is not None
+        is_json = header[:1] == JSON_START
+        if request is not None and refusal is not None:
+            opaque, flag = request.opaque, request.flag
+        else:
+            refused = self._guard.refuse_unsigned(header, body, born_host, is_json=is_json)
+            if refused is None:
+                return False
+            refusal, opaque, flag = refused.refusal, refused.opaque, refused.flag
+        if flag & ~FLAG_ONEWAY:
+            return False
+        answer = b"" if flag & FLAG_ONEWAY else refusal.answer(opaque, is_binary=not is_json)
+        result.refused.append(RefusedSend(len(result.answers), refusal, answer))
+        return True
 
     def _is_odd_key_plain(self, unique_key: str, text: str, request: SendRequest) -> bool:
         """Whether a key that is not made of letters and digits alone, or none, is nothing for ordinary code."""
@@ -359,6 +447,7 @@ class FastPath:
             result.consumed = 0
             result.append_end = result.append_start
             result.replies.clear()
+            result.refused.clear()
             result.queues.clear()
             result.answers = [None] * len(result.answers)
             return

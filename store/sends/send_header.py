@@ -15,12 +15,13 @@ of a `SignedSend` alone, and a binary one is decoded field by field.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from thermocline.remoting.command import SerializeType, decode_binary_header
 from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
-from thermocline.remoting.header_codec import Int, decode_header
+from thermocline.remoting.header_codec import Int, Long, decode_header
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from thermocline.remoting.known_headers import KnownHeaders
 from thermocline.remoting.request_code import RequestCode
@@ -34,28 +35,77 @@ BINARY_BIT = SerializeType.ROCKETMQ << 24
 HEADER_BYTES_MASK = 0xFF_FFFF
 
 
-class SendRequest(msgspec.Struct):
+class SendRequest(Protocol):
     """A send's header."""
 
+    @property
+    def ext_fields(self) -> SendMessageRequestHeaderV2 | SendMessageRequestHeader:
+        """The fields."""
+
+    @property
+    def opaque(self) -> int:
+        """Of the request, and of its answer."""
+
+    @property
+    def flag(self) -> int:
+        """See remoting/command.py."""
+
+    @property
+    def is_binary(self) -> bool:
+        """How it is serialised."""
+
+    @property
+    def code(self) -> int:
+        """Where there is access control, as are the next ones."""
+
+    @property
+    def fields(self) -> dict[str, str] | None:
+        """All fields of a binary header."""
+
+    @property
+    def version(self) -> int:
+        """Beside them."""
+
+
+class _BinaryRequest(msgspec.Struct):
     ext_fields: SendMessageRequestHeaderV2 | SendMessageRequestHeader
     opaque: int
     flag: int
-    is_binary: bool
+    is_binary: bool = True
+    code: int = 0
     fields: dict[str, str] | None = None
-    """All fields of a binary header, where there is access control."""
     version: int = 0
-    """Beside them."""
+
+
+class _JsonRequest(msgspec.Struct):
+    """What a decoder gives as it is: an object for each send, and no other."""
+
+    is_binary: ClassVar[bool] = False
+    code: ClassVar[int] = 0
+    fields: ClassVar[dict[str, str] | None] = None
+    version: ClassVar[int] = 0
 
 
 class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields=True):
-    """The header of a signed send."""
+    """The header of a signed send.
 
+    Fields for which a send without access control may have a default must be there: a field that was taken away after
+    the request was signed is none that was signed. A number or flag may have been written anew in another way, with
+    the value that was signed.
+    """
+
+    default_topic: str = msgspec.field(name="c")
+    default_topic_queue_nums: Int = msgspec.field(name="d")
+    sys_flag: Int = msgspec.field(name="f")
+    born_timestamp: Long = msgspec.field(name="g")
+    flag: Int = msgspec.field(name="h")
     access_key: str = msgspec.field(name="AccessKey")
     signature: str = msgspec.field(name="Signature")
     security_token: str = msgspec.field(default="", name="SecurityToken")
 
-    def signed_text(self) -> str:
-        """The values of all fields but the signature, in the order of their names, as official clients write them.
+    def signed_content(self, body: bytes) -> bytes:
+        """What is signed: the values of all fields but the signature, in the order of their names, as official clients
+        write them, and the body.
 
         A number or flag that was written in another way gives another text: then ordinary code checks the signature.
         """
@@ -65,42 +115,47 @@ class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields
             f"{self.default_topic_queue_nums}{self.queue_id}{self.sys_flag}{self.born_timestamp}{self.flag}"
             f"{self.properties or ''}{'' if retries is None else retries}{_FLAGS[self.unit_mode]}"
             f"{'' if limit is None else limit}{_FLAGS[self.batch]}{self.broker_name or ''}"
-        )
+        ).encode() + body
 
 
 _FLAGS = {True: "true", False: "false", None: ""}
 
 
-class _LettersRequest(msgspec.Struct):
+class _LettersRequest(_JsonRequest):
     ext_fields: SendMessageRequestHeaderV2 = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
-class _NamesRequest(msgspec.Struct):
+class _NamesRequest(_JsonRequest):
     ext_fields: SendMessageRequestHeader = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
-class _SignedRequest(msgspec.Struct):
+class _SignedRequest(_JsonRequest):
+    code = RequestCode.SEND_MESSAGE_V2.value
+
     ext_fields: SignedSend = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
+class _SignedBatchRequest(_SignedRequest):
+    code = RequestCode.SEND_BATCH_MESSAGE.value
+
+
 Decode = Callable[[bytes], SendRequest | None]
 
 
-def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest] | type[_SignedRequest]) -> Decode:
+def _json_decoder(request_type: type[_LettersRequest | _NamesRequest | _SignedRequest]) -> Decode:
     decode_json = msgspec.json.Decoder(request_type, strict=False).decode
 
     def decode(header: bytes) -> SendRequest | None:
         try:
-            request = decode_json(header)
+            return decode_json(header)
         except msgspec.DecodeError:
             return None
-        return SendRequest(request.ext_fields, request.opaque, request.flag, False)
 
     return decode
 
@@ -110,7 +165,7 @@ def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMes
 
     def decode(header: bytes) -> SendRequest | None:
         decoded = decode_known(header)
-        return None if decoded is None else SendRequest(*decoded, True)
+        return None if decoded is None else _BinaryRequest(*decoded)
 
     return decode
 
@@ -123,7 +178,8 @@ JSON_FORMS: dict[bytes, Decode] = {
 """First PREFIX_BYTES of a JSON header -> how to decode it."""
 
 SIGNED_JSON_FORMS: dict[bytes, Decode] = {
-    prefix: _json_decoder(_SignedRequest) for prefix in (b'{"code":310,', b'{"code":320,')
+    b'{"code":310,': _json_decoder(_SignedRequest),
+    b'{"code":320,': _json_decoder(_SignedBatchRequest),
 }
 """The same where there is access control."""
 
@@ -162,7 +218,7 @@ def _signed_binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[
         except (HeaderDecodeError, InvalidRequestError):
             return None
         fields = command.ext_fields or {}
-        return SendRequest(typed, command.opaque, command.flag, True, fields=fields, version=command.version)
+        return _BinaryRequest(typed, command.opaque, command.flag, True, command.code, fields, command.version)
 
     return decode
 

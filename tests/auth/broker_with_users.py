@@ -125,12 +125,13 @@ class BrokerWithUsers:
 
 @asynccontextmanager
 async def broker_with_users(
-    folder: Path, *, auth: AuthConfig | None = None, **broker_settings: Any
+    folder: Path, *, auth: AuthConfig | None = None, store: StoreConfig | None = None, **broker_settings: Any
 ) -> AsyncIterator[BrokerWithUsers]:
     """Start it with a super user ROOT, and stop it cleanly."""
     settings = BrokerSettings(
-        broker=BrokerConfig(listen_host="127.0.0.1", listen_port=0, **broker_settings),
-        store=StoreConfig(root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20_000),
+        # On a busy machine no send is refused for having waited.
+        broker=BrokerConfig(**{"listen_host": "127.0.0.1", "listen_port": 0, "fast_failure": False, **broker_settings}),
+        store=store or StoreConfig(root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20_000),
         tier=TierConfig(),
         auth=auth or auth_config(),
         clock=lambda: time.time_ns() // 1_000_000,

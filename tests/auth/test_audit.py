@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from thermocline.auth import audit_file
-from thermocline.auth.audit import AuditLog
+from thermocline.auth.audit import AUTHENTICATION, AUTHORIZATION, TEXT_CHARACTERS_MAX, AuditLog, denial_rest, whole_line
 from thermocline.auth.audit_file import AuditFile
 
 NOW_MS = 1_764_128_460_007
@@ -25,7 +25,8 @@ class Lines:
     def __init__(self) -> None:
         self.lines: list[dict[str, object]] = []
 
-    def write(self, line: bytes) -> None:
+    def write(self, time_ms: int, rest: bytes) -> None:
+        line = whole_line(time_ms, rest)
         assert line.endswith(b"\n")
         self.lines.append(json.loads(line))
 
@@ -35,8 +36,8 @@ def audit_to(writer: Lines | AuditFile | None) -> AuditLog:
 
 
 def deny(audit: AuditLog, reason: str = "no matched policies.") -> None:
-    audit.denied(
-        stage="authorization",
+    rest = denial_rest(
+        AUTHORIZATION,
         user="alice",
         address="10.0.0.1",
         request="SEND_MESSAGE_V2",
@@ -44,13 +45,15 @@ def deny(audit: AuditLog, reason: str = "no matched policies.") -> None:
         resource="Topic:orders",
         reason=reason,
     )
+    audit.denied(AUTHORIZATION, rest)
 
 
 def test_a_line_has_what_is_known_and_nothing_else() -> None:
     writer = Lines()
     audit = audit_to(writer)
     deny(audit)
-    audit.denied(stage="authentication", user=None, address="10.0.0.1", request="PULL_MESSAGE", reason="r")
+    rest = denial_rest(AUTHENTICATION, user=None, address="10.0.0.1", request="PULL_MESSAGE", reason="r")
+    audit.denied(AUTHENTICATION, rest)
     assert writer.lines == [
         {
             "time": "2025-11-26T03:41:00.007Z",
@@ -72,6 +75,15 @@ def test_a_line_has_what_is_known_and_nothing_else() -> None:
         },
     ]
     assert audit.denials == {"authentication": 1, "authorization": 1}
+
+
+def test_a_long_name_is_cut() -> None:
+    """A client may claim any name, and a frame has 16 MiB."""
+    writer = Lines()
+    audit = audit_to(writer)
+    rest = denial_rest(AUTHENTICATION, user="x" * 5_000_000, address="10.0.0.1", request="PULL_MESSAGE", reason="r")
+    audit.denied(AUTHENTICATION, rest)
+    assert writer.lines[0]["user"] == "x" * TEXT_CHARACTERS_MAX + "..."
 
 
 def test_denials_are_counted_without_a_file() -> None:

@@ -6,12 +6,13 @@ Covers `broker/access/message_guard.py`, `broker/processors/messages/hot_server.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.auth.broker_with_users import ALICE, ROOT, BrokerWithUsers, broker_with_users, entry
+from tests.auth.broker_with_users import ALICE, BOB, ROOT, BrokerWithUsers, auth_config, broker_with_users, entry
 from tests.auth.test_effects import SEND
 from thermocline.auth.actions import Action
 from thermocline.remoting.command import RemotingCommand, SerializeType, decode_command
@@ -19,6 +20,8 @@ from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.config.store_config import FlushDiskType, StoreConfig
+from thermocline.store.log import PutStatus
 
 SEED = 19
 DENIED, DONE = ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS
@@ -77,8 +80,16 @@ class RawClient:
         return [await self._answer() for _ in range(count)]
 
     async def _answer(self) -> RemotingCommand:
+        return decode_command(await self._frame())
+
+    async def ask_bytes(self, data: bytes, count: int) -> list[bytes]:
+        """The same; the answers' frames."""
+        self._writer.write(data)
+        return [await self._frame() for _ in range(count)]
+
+    async def _frame(self) -> bytes:
         (size_bytes,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-        return decode_command(await self._reader.readexactly(size_bytes))
+        return await self._reader.readexactly(size_bytes)
 
     def close(self) -> None:
         self._writer.close()
@@ -151,6 +162,117 @@ async def test_a_chunk_that_ordinary_code_serves_is_checked_once_and_once_more(t
         answers = await client.ask(b"".join(frames), len(frames))
         assert {answer.code for answer in answers} == {DONE}
         assert checks <= 2 * len(frames) + 4
+        client.close()
+
+
+ODD = Credentials(access_key='no "such" user\n', secret_key="key")
+DENIALS = (
+    (ALICE, "TopicB", {}),
+    (ALICE, "2000000004", {}),
+    (ALICE, 'Topic "%d" \\ B', {}),
+    (ALICE, "x" * 3_000, {}),
+    (ALICE, "%RETRY%TopicB", {}),
+    (ALICE, " ", {}),
+    (WRONG, "TopicA", {}),
+    (ODD, "TopicA", {}),
+    (BOB, "TopicA", {}),
+    (None, "TopicA", {}),
+    (ALICE, "TopicA", {"Signature": ""}),
+    (ALICE, "TopicA", {"Signature": "\u00fc"}),
+    (ALICE, "TopicA", {"AccessKey": ""}),
+    (ALICE, "TopicA", {"d": "04"}),
+)
+"""Who sends to which topic, and fields that are changed after it has signed."""
+
+
+def denied_frames(serialize_type: SerializeType, code: int) -> list[bytes]:
+    frames = []
+    for opaque, (user, topic, changes) in enumerate(DENIALS):
+        command = RemotingCommand.request(
+            code, ext_fields={**SEND, "b": topic}, body=b"body", serialize_type=serialize_type
+        )
+        command.opaque = opaque
+        if user is not None:
+            user.sign(command)
+        command.ext_fields = {**(command.ext_fields or {}), **changes}
+        frames.append(command.encode())
+    return frames
+
+
+async def test_the_message_path_refuses_as_ordinary_code_does(tmp_path: Path) -> None:
+    """The same answers, byte by byte, and the same lines in the audit log; a one-way send has no answer."""
+    answers: list[list[bytes]] = []
+    lines: list[list[dict[str, object]]] = []
+    for is_ordinary in (False, True):  # allowed accesses are written down by ordinary code alone
+        folder = tmp_path / str(is_ordinary)
+        async with broker_with_users(folder, auth=auth_config(audit_accesses=is_ordinary)) as broker:
+            client = await prepared(broker)
+            await broker.add_user(BOB, entry("Topic:TopicA", Action.PUB))
+            await broker.disable(BOB)
+            control = broker.process._parts.access.control  # type: ignore[union-attr]
+            check, checked = control.check, 0
+
+            def counted(command: RemotingCommand, address: str, check: Any = check) -> Any:
+                nonlocal checked
+                checked += 1
+                return check(command, address)
+
+            control.check = counted  # type: ignore[method-assign]
+            found = []
+            for serialize_type in SerializeType:
+                for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+                    frames = denied_frames(serialize_type, code)
+                    found += sorted(await client.ask_bytes(b"".join(frames), len(frames)))  # many at once
+                    for frame in frames:  # and one at a time
+                        found += await client.ask_bytes(frame, 1)
+            oneway = RemotingCommand.request(
+                RequestCode.SEND_MESSAGE_V2, ext_fields={**SEND, "b": "TopicB"}, body=b"x", oneway=True
+            )
+            ALICE.sign(oneway)
+            opaque, last = send_frame(ALICE, "TopicA")
+            (answer,) = await client.ask(oneway.encode() + last, 1)
+            assert (answer.opaque, answer.code) == (opaque, DONE)
+            answers.append(found)
+            sent = len(found) + 2
+            if is_ordinary:
+                assert checked == sent
+            else:
+                assert checked < sent / 4, "most are refused on the message path"
+            for memory in (control._sends, control._judgements, control._verdicts, control._refusals):
+                assert not [key for key in memory if "x" * 1_001 in str(key)], "long names are not remembered"
+            client.close()
+        text = broker.audit_text()
+        events = [{**line, "time": ""} for line in map(json.loads, text.splitlines()) if line["event"] == "denied"]
+        assert len(events) == sent - 1
+        lines.append(events)
+    assert answers[0] == answers[1]
+    assert sorted(map(str, lines[0])) == sorted(map(str, lines[1]))
+
+
+async def test_a_refusal_does_not_wait_for_the_flush(tmp_path: Path) -> None:
+    """What is refused is not stored: its answer has nothing of the flush, and of a flush that fails."""
+    store = StoreConfig(
+        root_path=str(tmp_path / "store"),
+        log_file_bytes=1 << 20,
+        queue_file_bytes=20_000,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+    )
+    async with broker_with_users(tmp_path, store=store) as broker:
+        client = await prepared(broker)
+        assert (await client.ask(send_frame(ALICE, "TopicA")[1], 1))[0].code == DONE  # the queue's files are made
+        gate = broker.process._parts.base.store.flush
+        waits: list[Callable[[PutStatus], None]] = []
+        gate.wait = lambda _offset, callback, deadline_ms: waits.append(callback)  # type: ignore[method-assign]
+        frames = [send_frame(ALICE, "TopicA"), send_frame(ALICE, "TopicB"), send_frame(ALICE, "TopicA")]
+        (answer,) = await client.ask(b"".join(frame for _, frame in frames), 1)
+        assert (answer.opaque, answer.code) == (frames[1][0], DENIED)
+        for flushed in waits:
+            flushed(PutStatus.FLUSH_DISK_TIMEOUT)
+        late = [await client._answer() for _ in range(2)]
+        assert {answer.opaque: answer.code for answer in late} == {
+            frames[0][0]: ResponseCode.FLUSH_DISK_TIMEOUT,
+            frames[2][0]: ResponseCode.FLUSH_DISK_TIMEOUT,
+        }
         client.close()
 
 

@@ -34,7 +34,8 @@ NOT_COUNTED = {"statsKeysMax", "quotas"}
 """The first refuses nothing, the second has a count of its own."""
 COUNTED = re.compile(
     r'\.refused\(\s*"(\w+)"|_refuse\(\w+, "(\w+)"\)|_refused\("(\w+)"|_limit(?: =|=) "(\w+)"|^ +limit = "(\w+)"'
-    r'|\("(\w+Max)", config\.|^[A-Z_]+ = "(server\w+|tls\w+Max)"|  (?:address|minute|total)_limit="(\w+)"',
+    r'|\("(\w+Max)", config\.|^[A-Z_]+ = "(server\w+|tls\w+Max)"|  (?:address|minute|total)_limit="(\w+)"'
+    r'|[( ]limit="(\w+Max)"|^LIMIT = "(\w+Max)"',
     re.MULTILINE,
 )
 
@@ -64,7 +65,7 @@ def limit_rows() -> dict[str, TableRow]:
 
 def counted_in_code() -> set[str]:
     """The names under which code counts refusals."""
-    files = [path for top in ("broker", "namesrv", "remoting") for path in (ROOT / top).rglob("*.py")]
+    files = [path for top in ("auth", "broker", "namesrv", "remoting") for path in (ROOT / top).rglob("*.py")]
     found = (match.groups() for path in files for match in COUNTED.finditer(path.read_text()))
     return {name for groups in found for name in groups if name}
 

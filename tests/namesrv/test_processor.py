@@ -251,6 +251,9 @@ def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
         "topicsPerBrokerMax",
         "routesMax",
         "kvConfigBytesMax",
+        "usersMax",
+        "aclEntriesPerUserMax",
+        "aclEntriesMax",
     }
     ours_only |= {item.metadata["name"] for item in fields(TlsConfig)}  # of the official one they are JVM properties
     ours_only |= {item.metadata["name"] for item in fields(AuthConfig)} | {"authFilePath", "clusterName"}

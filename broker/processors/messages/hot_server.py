@@ -5,7 +5,8 @@
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
-With access control a guard checks each of these sends and pulls; what it does not allow is left to the dispatcher.
+With access control a guard checks each of these sends and pulls. It refuses sends of users that have no right to them;
+what else it does not allow is left to the dispatcher.
 
 `HotServer` is what the RemotingServer is given as chunk handler. `tick` is to be called every TICK_MS; `start` does so
 in a task of its own.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -55,6 +56,7 @@ from thermocline.store.sends import (
     PREFIX_BYTES,
     FastPath,
     FastPathSettings,
+    RefusedSend,
     SendGuard,
 )
 
@@ -78,8 +80,8 @@ assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
 class MessageGuard(SendGuard, Protocol):
     """Access control of the message path: broker/access/message_guard.py."""
 
-    def allows_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> bool:
-        """Whether a pull with this header is allowed beyond doubt."""
+    def allow_pull(self, connection: Connection, header: bytes, *, is_json: bool) -> str | None:
+        """The name of the user of a pull with this header that is allowed beyond doubt; else None."""
         ...
 
 
@@ -227,6 +229,10 @@ class HotServer:
         result = self._fast_path.feed_frames(
             [(frame, connection.remote_host_bytes) for connection, frame in waiting.items()]
         )
+        if result.refused:
+            connections = list(waiting)
+            for refused in result.refused:
+                self._answer_refused(connections[refused.place], [refused], result.now_ms)
         remaining: dict[Connection, bytes] = {}
         answers: list[tuple[Connection, bytes]] = []
         for connection, answer in zip(waiting, result.answers, strict=True):
@@ -242,9 +248,17 @@ class HotServer:
         if not self._is_ready():
             return 0
         result = self._fast_path.feed(buffer, connection.remote_host_bytes)
+        if result.refused:
+            self._answer_refused(connection, result.refused, result.now_ms)
         if result.queues:
             self._acknowledgements.answer_chunk(connection, result.replies, result.queues, append_end=result.append_end)
         return result.consumed
+
+    def _answer_refused(self, connection: Connection, refused: Sequence[RefusedSend], now_ms: int) -> None:
+        for each in refused:
+            each.refusal.note(now_ms)
+        if answers := b"".join([each.answer for each in refused]):
+            connection.write(answers)
 
     def _feed_pull(self, connection: Connection, buffer: memoryview, position: int) -> int:
         frame_bytes, header_word = FRAME_HEAD.unpack_from(buffer, position)
@@ -254,14 +268,16 @@ class HotServer:
         if frame_end > len(buffer) or header_end != frame_end:
             return 0
         is_json = header_word <= HEADER_BYTES_MASK
-        if self._guard is not None and not self._guard.allows_pull(
-            connection, bytes(buffer[header_start:header_end]), is_json=is_json
-        ):
-            return 0
+        user = ""
+        if self._guard is not None:
+            allowed = self._guard.allow_pull(connection, bytes(buffer[header_start:header_end]), is_json=is_json)
+            if allowed is None:
+                return 0
+            user = allowed
         if is_json:
-            is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end])
+            is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end], user)
         else:
-            is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]))
+            is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]), user)
         return int(frame_end - position) if is_taken else 0
 
     # -- inside --------------------------------------------------------------------------------------------------------

@@ -154,6 +154,7 @@ class PullProcessor:
             code=command.code,
             opaque=command.opaque,
             serialize_type=command.serialize_type,
+            user=command.user,
         )
         if command.is_oneway:
             return None
@@ -185,7 +186,7 @@ class PullProcessor:
         self._answer_or_park(request, admission, answer)
         return None
 
-    def pull_json(self, connection: Connection, header: bytes | memoryview) -> bool:
+    def pull_json(self, connection: Connection, header: bytes | memoryview, user: str = "") -> bool:
         """Serve a pull with this JSON header if that takes nothing but memory; False leaves it to `pull`."""
         try:
             decoded = decode_json_pull(header)
@@ -200,10 +201,11 @@ class PullProcessor:
                 code=decoded.code,
                 opaque=decoded.opaque,
                 serialize_type=SerializeType.JSON,
+                user=user,
             )
         )
 
-    def pull_binary(self, connection: Connection, header: bytes) -> bool:
+    def pull_binary(self, connection: Connection, header: bytes, user: str = "") -> bool:
         """The same with a binary header."""
         decoded = self._known_headers.decode(header)
         if decoded is None:
@@ -218,6 +220,7 @@ class PullProcessor:
                 code=BINARY_PULLS[header[:2]],
                 opaque=opaque,
                 serialize_type=SerializeType.ROCKETMQ,
+                user=user,
             )
         )
 
@@ -244,7 +247,7 @@ class PullProcessor:
         quotas = self._quotas.current()
         if quotas is not None:
             header = request.header
-            quotas.check_read(header.topic, header.consumer_group, request.connection.remote_host_bytes)
+            quotas.check_read(header.topic, header.consumer_group, request.connection.remote_host_bytes, request.user)
 
     def connection_closed(self, connection: Connection) -> None:
         """The client has disconnected: cancel its waiting pulls and its fetches."""
@@ -400,7 +403,9 @@ class PullProcessor:
         quotas = self._quotas.current()
         if quotas is not None:
             address = request.connection.remote_host_bytes
-            quotas.took(header.topic, header.consumer_group, address, requests=1, size_bytes=answer.size_bytes)
+            quotas.took(
+                header.topic, header.consumer_group, address, request.user, requests=1, size_bytes=answer.size_bytes
+            )
         self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
         if answer.message_count:
             self._stats.add_get(header.topic, header.consumer_group, answer.message_count, answer.size_bytes)

@@ -150,7 +150,8 @@ class SendProcessor:
             self.check(header)
             quotas = self._quotas.current()
             if quotas is not None:
-                quotas.check_send(header.topic, header.producer_group, connection.remote_host_bytes, len(command.body))
+                address, size_bytes = connection.remote_host_bytes, len(command.body)
+                quotas.check_send(header.topic, header.producer_group, address, size_bytes, command.user)
             config = self._topics.get(header.topic)
             target = self._retry_target(connection, command, header)
             if config is None or (target != header.topic and target not in self._topics):

@@ -84,6 +84,7 @@ class AckProcessor:
 
     def ack(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """200051: one message was consumed."""
+        self._answers.check_room(connection)
         header = command.header(AckMessageRequestHeader)
         self._check_queue(header.topic, header.queue_id, connection)
         least, end = self._range(header.topic, header.queue_id)
@@ -106,6 +107,7 @@ class AckProcessor:
 
     def ack_batch(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """200151: several messages were consumed, also of several check points."""
+        self._answers.check_room(connection)
         acks = BatchAckMessageRequestBody.decode(command.body).acks if command.body else []
         if not acks:
             return RemotingCommand.response(command, ResponseCode.NO_MESSAGE)
@@ -133,6 +135,7 @@ class AckProcessor:
 
     def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """200053: a message is to come back at another time; the answer says what makes the new receipt."""
+        self._answers.check_room(connection)
         header = command.header(ChangeInvisibleTimeRequestHeader)
         self._check_queue(header.topic, header.queue_id, connection)
         least, end = self._range(header.topic, header.queue_id)

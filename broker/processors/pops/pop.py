@@ -122,8 +122,8 @@ class PopProcessor:
         quotas = self._quotas.current()
         if quotas is not None:
             header, address = request.header, connection.remote_host_bytes
-            quotas.check_read(header.topic, header.consumer_group, address)
-            quotas.took(header.topic, header.consumer_group, address, requests=1, size_bytes=0)
+            quotas.check_read(header.topic, header.consumer_group, address, command.user)
+            quotas.took(header.topic, header.consumer_group, address, command.user, requests=1, size_bytes=0)
         try:
             wanted = self._admission.admit(request.header, remote_address=connection.remote_address)
         except CompileNeeded as needed:
@@ -144,8 +144,10 @@ class PopProcessor:
                 self._finder.collect(request, wanted, harvest)
             except LaterNeeded:
                 is_last = True  # the client asks again at once, and then waits
-            if harvest.found:
+            if harvest.found and self._answers.has_room(request.connection):
                 response = self._claim(request, harvest)
+            elif harvest.found:
+                response = self._nothing(request, harvest, ResponseCode.POLLING_FULL)
             else:
                 self._step(request, harvest)
                 if not is_last:
@@ -181,8 +183,10 @@ class PopProcessor:
         return self._answer_or_park(request, harvest)
 
     def _answer_or_park(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
-        if harvest.found:
+        if harvest.found and self._answers.has_room(request.connection):
             return self._claim(request, harvest)
+        if harvest.found:
+            return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
         self._step(request, harvest)
         code = ResponseCode.POLLING_TIMEOUT
         if request.header.poll_time > 0:
@@ -256,7 +260,8 @@ class PopProcessor:
         if quotas is not None:
             size_bytes = sum(queue.answer.size_bytes for queue in harvest.found)
             address = request.connection.remote_host_bytes
-            quotas.took(header.topic, header.consumer_group, address, requests=0, size_bytes=size_bytes)
+            user = request.command.user
+            quotas.took(header.topic, header.consumer_group, address, user, requests=0, size_bytes=size_bytes)
         stats = self._stats
         for queue in harvest.found:
             stats.add_get(queue.topic, header.consumer_group, len(queue.offsets), queue.answer.size_bytes)

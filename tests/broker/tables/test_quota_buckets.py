@@ -66,7 +66,7 @@ def test_a_text_and_its_quotas() -> None:
     "text",
     [
         "topic A",
-        "user A sendBytes=1",
+        "client A sendBytes=1",
         "topic A sendBytes=0",
         "topic A sendBytes=-1",
         "topic A sendBytes=1.5",
@@ -175,7 +175,9 @@ def test_reads_are_counted_when_they_are_answered() -> None:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
+    """Its quotas see no time pass: on a slow machine, too, a bucket that is empty stays so."""
     async with data_broker(tmp_path, topics=["T"]) as broker:
+        broker.parts.tables.quotas._clock = lambda: 50.0
         yield broker
 
 
@@ -217,9 +219,7 @@ async def test_sends_beyond_a_quota_are_busy(broker: DataBroker) -> None:
     connection = await broker.connect()
     answers = await asyncio.gather(*(broker.ask(send(number), connection) for number in range(20)))
     codes = [answer.code for answer in answers]
-    assert codes[:5] == [0] * 5
-    assert ResponseCode.SYSTEM_BUSY in codes
-    assert set(codes) <= {0, ResponseCode.SYSTEM_BUSY}
+    assert codes == [0] * 5 + [ResponseCode.SYSTEM_BUSY] * 15
     busy = next(answer for answer in answers if answer.code)
     assert busy.remark is not None
     assert busy.remark.startswith("[QUOTA]system busy, the quota of topic T is used up")
