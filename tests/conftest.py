@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.interop.fixtures_cluster",
     "tests.interop.fixtures_foreign",
     "tests.interop.fixtures_go",
+    "tests.interop.fixtures_secured",
 ]
 
 # How full the disk of the machine that runs the tests is decides nothing: else a broker on a disk three quarters full

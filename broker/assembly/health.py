@@ -8,10 +8,13 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
+from thermocline.auth.actions import Action
+from thermocline.auth.resources import cluster_resource
+from thermocline.auth.rights import Right
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.stats import HealthServer, MetricsPage
+from thermocline.broker.stats import HealthServer, MetricsPage, ReaderCheck
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +51,25 @@ async def start_health(
         quotas=parts.tables.quotas,
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
-    health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
+    health = HealthServer(
+        lambda: probe(parts, tier, is_closing=is_closing()), metrics.text, may_read=reader_check(parts)
+    )
     port = await health.start(config.health_host, config.health_port)
     resources.push_async_callback(health.close)
     logger.info("health endpoint port=%d", port)
+
+
+def reader_check(parts: BrokerParts) -> ReaderCheck | None:
+    """Who may read the port: a user that may read the cluster's state; None without access control."""
+    if parts.access is None:
+        return None
+    control = parts.access.control
+    needed = Right(cluster_resource(parts.base.settings.broker.cluster_name), (Action.GET,))
+
+    def may_read(username: str, key: str, address: str, request: str) -> bool:
+        return control.allows_reader(username, key, needed, address=address, request=request)
+
+    return may_read
 
 
 def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool, Mapping[str, object]]:

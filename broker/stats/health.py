@@ -4,14 +4,21 @@
                    the cold tier is (cold_state.py), on which taking messages does not depend
     GET /metrics   200 and figures as Prometheus reads them
 
-The request line is all that is read; every answer closes the connection. A request that is not whole within
-REQUEST_TIMEOUT_S, or longer than REQUEST_BYTES_MAX, is dropped.
+With access control both need the name and key of a user (`Authorization: Basic ...`, as Prometheus' `basic_auth` sends
+them) that may read the cluster's state. Without them /health tells 200 or 503 and nothing else, for load balancers, and
+any other path is answered 401.
+
+Of a request the first line and this header are read; every answer closes the connection. A request that is not whole
+within REQUEST_TIMEOUT_S, or longer than REQUEST_BYTES_MAX, is dropped.
 """
 
 import asyncio
+import base64
+import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 from thermocline.broker.metrics import CONTENT_TYPE
 
@@ -19,6 +26,14 @@ logger = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_TIMEOUT_S = 5.0
+UNAUTHORIZED = (
+    b"HTTP/1.1 401 Unauthorized\r\n"
+    b'WWW-Authenticate: Basic realm="broker", charset="UTF-8"\r\n'
+    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+ReaderCheck: TypeAlias = Callable[[str, str, str, str], bool]
+"""Whether a user may read: name, key, client address, what is read. Name and key are empty when none are given."""
 
 
 class HealthServer:
@@ -28,7 +43,11 @@ class HealthServer:
         self,
         probe: Callable[[], tuple[bool, Mapping[str, object]]],
         metrics: Callable[[], Awaitable[bytes]] | None = None,
+        *,
+        may_read: ReaderCheck | None = None,
     ) -> None:
+        """`may_read`: access control; without it every client may."""
+        self._may_read = may_read
         self._probe = probe
         self._metrics = metrics
         self._server: asyncio.Server | None = None
@@ -51,24 +70,53 @@ class HealthServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self._answer(head))
+                peer = writer.get_extra_info("peername")
+                writer.write(await self._answer(head, peer[0] if peer else ""))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             logger.debug("health request dropped error=%s", type(error).__name__)
         finally:
             writer.close()
 
-    async def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes, address: str) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
+        if self._may_read is not None:
+            keys = basic_keys(head)
+            is_probe = method == b"GET" and path == b"/health"
+            if is_probe and keys is None:
+                return _bare(self._probe()[0])
+            if not self._may_read(*(keys or ("", "")), address, f"GET {path.decode('latin-1')}"):
+                return UNAUTHORIZED
         if method == b"GET" and path == b"/metrics" and self._metrics is not None:
             return _response(b"200 OK", CONTENT_TYPE.encode(), await self._metrics())
         if method != b"GET" or path != b"/health":
             return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         healthy, details = self._probe()
         body = json.dumps({"status": "ok" if healthy else "unavailable", **details}).encode()
-        status = b"200 OK" if healthy else b"503 Service Unavailable"
-        return _response(status, b"application/json", body)
+        return _response(_status(healthy), b"application/json", body)
+
+
+def basic_keys(head: bytes) -> tuple[str, str] | None:
+    """Name and key of a request's Authorization header; None without one that can be read."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, encoded = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and scheme.lower() == b"basic":
+            try:
+                user, separator, key = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+            except (binascii.Error, UnicodeDecodeError):
+                return None
+            return (user, key) if separator else None
+    return None
+
+
+def _status(healthy: bool) -> bytes:
+    return b"200 OK" if healthy else b"503 Service Unavailable"
+
+
+def _bare(healthy: bool) -> bytes:
+    return b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % _status(healthy)
 
 
 def _response(status: bytes, content_type: bytes, body: bytes) -> bytes:
