@@ -106,6 +106,11 @@ class Secured:
         certificate, key = self.files.client
         return TlsOptions(ca_file=str(self.files.authority.path), cert_file=str(certificate), key_file=str(key))
 
+    @property
+    def root(self) -> Credentials:
+        """The super user."""
+        return ROOT
+
     def admin(self, credentials: Credentials = ROOT) -> AdminClient:
         return AdminClient(namesrv=self.namesrv, credentials=credentials, tls=self.tls)
 
