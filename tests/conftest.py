@@ -17,6 +17,7 @@ from thermocline.store.files.disk import RealDisk
 pytest_plugins = [
     "tests.fixtures_tools",
     "tests.fixtures_s3",
+    "tests.interop.fixtures_access_pair",
     "tests.interop.fixtures_cluster",
     "tests.interop.fixtures_foreign",
     "tests.interop.fixtures_go",

@@ -29,7 +29,7 @@ SOURCE, WRITTEN, STREAMED = "orders", "copies", "streamed"
 
 def plans(frame: DataFrame) -> str:
     """All of a query's plans."""
-    return str(frame._jdf.queryExecution().toString()) + str(frame._jdf.queryExecution().explainString("formatted"))
+    return str(frame._jdf.queryExecution().toString())
 
 
 class Job:

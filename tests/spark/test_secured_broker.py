@@ -111,6 +111,7 @@ class Application:
         self.command_lines: set[str] = set()
         output = folder / "output.txt"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT_FOLDER / "src"), str(ROOT_FOLDER)])
         with output.open("wb") as file:
             process = subprocess.Popen(
                 [
@@ -171,11 +172,11 @@ def test_an_application_reads_and_writes_and_shows_no_key(
     before = {topic: len(site.bodies(topic)) for topic in (WRITTEN, STREAMED)}
     environment = keys_by_file(site, tmp_path / "keys", SPARK) if by_file else site.secured.environment(SPARK)
     job = Application(site, tmp_path / "job", environment, master)
+    for step, result in job.results.items():
+        assert not isinstance(result, dict), f"{step}: {result['error']}"
     assert job.results["batch read"] == list(COLD)
-    assert job.results["batch write"] is None, job.results
     assert job.results["streams"] == sorted(str(index) for index in (*COLD, *LIVE))
-    assert job.results["pages"] is None, job.results
-    assert site.bodies(WRITTEN)[before[WRITTEN] :] == [b"%d" % index for index in range(20)] or before[WRITTEN]
+    assert set(site.bodies(WRITTEN)) == {b"%d" % index for index in range(20)}
     assert len(site.bodies(WRITTEN)) == before[WRITTEN] + 20
     assert len(site.bodies(STREAMED)) == before[STREAMED] + len(COLD) + len(LIVE)
     assert any("org.apache.spark" in line for line in job.command_lines)
