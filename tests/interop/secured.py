@@ -154,11 +154,13 @@ def java_tls_options(authority: Authority, certificate: tuple[Path, Path] | None
 
 
 @contextlib.contextmanager
-def secured_daemons(folder: Path, *, files: Files | None = None, routes_for_all: bool = False) -> Iterator[Secured]:
+def secured_daemons(
+    folder: Path, *, files: Files | None = None, routes_for_all: bool = False, more: Mapping[str, str] | None = None
+) -> Iterator[Secured]:
     """Both with TLS and access control, and a user `app` with rights to all topics and groups.
 
     `routes_for_all`: the NameServer gives routes to all, so that the broker is the one to refuse. `files`: those of
-    other daemons.
+    other daemons. `more`: settings.
     """
     free = {f"nameServer{kind}Whitelist": ROUTE_CODE for kind in ("Authentication", "Authorization")}
     settings = {
@@ -169,6 +171,7 @@ def secured_daemons(folder: Path, *, files: Files | None = None, routes_for_all:
         "nameServerAuditLogPath": str(folder / NAME_SERVER_AUDIT),
         **fixtures_go.SETTINGS,
         **test_java_transactions.SETTINGS,
+        **(more or {}),
     }
     files = files or certificate_files(folder / "certificates")
     with tls_daemons(folder, files, client_certificates="optional", settings=settings) as daemons:

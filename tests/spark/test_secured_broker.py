@@ -35,7 +35,8 @@ COLD, LIVE = range(40), range(40, 60)
 RIGHTS = (
     (["Topic:orders"], ["Sub"]),
     (["Topic:copies", "Topic:streamed"], ["Pub", "Sub", "Get"]),
-    (["Group:TOOLS_CONSUMER", "Group:thermocline-spark*"], ["Sub"]),
+    (["Group:TOOLS_CONSUMER"], ["Sub"]),
+    (["Cluster:*"], ["Get"]),
 )
 """What docs/spark.md says that an application needs on a broker."""
 NAME_SERVER_RIGHTS = (
@@ -74,7 +75,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(module_folder: Path) -> Iterator[Site]:
     have(lambda: find_java_home(with_compiler=False))
-    with secured_daemons(module_folder) as secured:
+    with secured_daemons(module_folder, more={"coldSealAgeMs": "3600000"}) as secured:
         site = Site(secured=secured)
         with secured.admin() as admin:
             for name_servers, rights in ((False, RIGHTS), (True, NAME_SERVER_RIGHTS)):
