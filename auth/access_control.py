@@ -213,22 +213,35 @@ class AccessControl:
     def allows_reader(self, username: str, key: str, right: Right, address: str, request: str) -> bool:
         """Whether a user that gives its key itself, as over HTTP, has a right; `request` is for the audit log."""
         user, signing_key = self._keys.get(username, _NO_USER_KEY)
-        stage, reason, entry = "authentication", "", None
+        verdict: Verdict | None = None
         if not username:
             reason = NO_USER
         elif not signing_key.has_signed(b"", SigningKey(key.encode()).signature(b"").decode()) or user is None:
             reason = "the name or the key is wrong"
         elif user.status is UserStatus.DISABLE:
             reason = f"User:{username} is disabled."
-        elif self._is_authorizing:
-            verdict = self._verdict(user, right, address)
-            stage, entry = "authorization", verdict.maker
-            reason = "" if verdict.is_allowed else verdict.reason
-        shown = {"address": address, "request": request, "entry": entry}
+        else:
+            verdict = self._verdict(user, right, address) if self._is_authorizing else None
+            reason = verdict.reason if verdict is not None and not verdict.is_allowed else ""
+        entry = verdict.maker if verdict is not None else None
         if reason:
-            self._audit.denied(stage=stage, user=username or None, reason=reason, **shown)
+            self._audit.denied(
+                stage="authentication" if verdict is None else "authorization",
+                user=username or None,
+                address=address,
+                request=request,
+                reason=reason,
+                entry=entry,
+            )
         elif self._audit.wants_accesses:
-            self._audit.accessed(user=username, action=_actions(right), resource=right.resource.key, **shown)
+            self._audit.accessed(
+                user=username,
+                address=address,
+                request=request,
+                action=_actions(right),
+                resource=right.resource.key,
+                entry=entry,
+            )
         return not reason
 
     def proven_user(self, command: RemotingCommand) -> User | None:

@@ -34,7 +34,8 @@ WRONG = Credentials(access_key="spark", secret_key="planted-wrong-key")
 COLD, LIVE = range(40), range(40, 60)
 RIGHTS = (
     (["Topic:orders"], ["Sub"]),
-    (["Topic:copies", "Topic:streamed"], ["Pub", "Sub", "Get"]),
+    (["Topic:copies"], ["Pub", "Sub", "Get"]),
+    (["Topic:streamed"], ["Pub"]),
     (["Group:TOOLS_CONSUMER"], ["Sub"]),
     (["Cluster:*"], ["Get"]),
 )
