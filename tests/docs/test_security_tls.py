@@ -89,6 +89,7 @@ def test_plain_connections_are_refused_then(addresses: dict[str, str], directory
     )
     assert finished.returncode == 1
     assert "no NameServer answers" in finished.stderr
+    assert "a port that takes TLS alone closes plain connections" in finished.stderr
 
 
 def test_the_python_example_sends(addresses: dict[str, str], directory: Path) -> None:
