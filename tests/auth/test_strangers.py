@@ -197,8 +197,8 @@ def connect_as_nobody(path: Path) -> str:
             os._exit(0)
     os.waitpid(child, 0)
     os.close(writer)
-    with os.fdopen(reader, "rb") as told:
-        return told.read().decode()
+    with os.fdopen(reader, "rb") as pipe:
+        return pipe.read().decode()
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_what_is_no_frame_gets_no_byte(site: Site, daemon: str, fault: str) -> N
 
 @pytest.mark.parametrize("daemon", ["broker", "NameServer"])
 def test_what_asks_for_no_answer_gets_none(site: Site, daemon: str) -> None:
-    """Answers that were not asked for, one-way requests, half a frame; then a request, whose answer comes first."""
+    """Unexpected answers, one-way requests, half a frame; then a request, whose answer comes first."""
     with connection(site.ports[daemon]) as silent, connection(site.ports[daemon]) as half:
         request = RemotingCommand.request(RequestCode.HEART_BEAT, body=b"{}")
         half.sendall(request.encode()[:-1])

@@ -84,10 +84,10 @@ class SdkUser:
             **options,  # type: ignore[arg-type]
         )
         consumer.subscribe(self.topic)
-        consumer.register_listener(self._take)
+        consumer.register_listener(self._add)
         self.stack.enter_context(consumer)
 
-    def _take(self, messages: Sequence[ReceivedMessage], context: object) -> None:
+    def _add(self, messages: Sequence[ReceivedMessage], context: object) -> None:
         self.got += [message.body for message in messages]
 
     @property
@@ -219,7 +219,7 @@ def begin(pair: Pair) -> set[int]:
 def test_a_change_counts_for_the_next_request(pair: Pair, change: str) -> None:
     begin(pair)
     changed, admin = pair.changed, pair.admin
-    # Which of the ports are whose is told by what stays when the other's clients have gone.
+    # The ports of both users: the port of the other user's waiting reads may close.
     before = ports(pair.stays.process_id, pair.address)
     if change == "policy":
         admin.set_acl(f"User:{changed.user}", ["Topic:*"], ["Pub", "Sub"], decision="Deny")

@@ -119,7 +119,7 @@ def test_sdk_transactions(cluster: Cluster, name: str) -> None:
     decides = Decides()
     received: list[bytes] = []
 
-    def take(messages: Sequence[ReceivedMessage], context: object) -> None:
+    def listener(messages: Sequence[ReceivedMessage], context: object) -> None:
         received.extend(message.body for message in messages)
 
     consumer = PushConsumer(
@@ -128,7 +128,7 @@ def test_sdk_transactions(cluster: Cluster, name: str) -> None:
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     )
     consumer.subscribe(topic)
-    consumer.register_listener(take)
+    consumer.register_listener(listener)
     producer = TransactionProducer(namesrv=cluster.namesrv, group=f"{name}-producers")
     producer.register_transaction_listener(decides)
     with producer, consumer:
