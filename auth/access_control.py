@@ -210,40 +210,6 @@ class AccessControl:
         if judged.denial is not None:
             raise self._denied(command.code, user, address, judged)
 
-    def allows_reader(self, username: str, key: str, right: Right, address: str, request: str) -> bool:
-        """Whether a user that gives its key itself, as over HTTP, has a right; `request` is for the audit log."""
-        user, signing_key = self._keys.get(username, _NO_USER_KEY)
-        verdict: Verdict | None = None
-        if not username:
-            reason = NO_USER
-        elif not signing_key.has_signed(b"", SigningKey(key.encode()).signature(b"").decode()) or user is None:
-            reason = "the name or the key is wrong"
-        elif user.status is UserStatus.DISABLE:
-            reason = f"User:{username} is disabled."
-        else:
-            verdict = self._verdict(user, right, address) if self._is_authorizing else None
-            reason = verdict.reason if verdict is not None and not verdict.is_allowed else ""
-        entry = verdict.maker if verdict is not None else None
-        if reason:
-            self._audit.denied(
-                stage="authentication" if verdict is None else "authorization",
-                user=username or None,
-                address=address,
-                request=request,
-                reason=reason,
-                entry=entry,
-            )
-        elif self._audit.wants_accesses:
-            self._audit.accessed(
-                user=username,
-                address=address,
-                request=request,
-                action=_actions(right),
-                resource=right.resource.key,
-                entry=entry,
-            )
-        return not reason
-
     def proven_user(self, command: RemotingCommand) -> User | None:
         """The user whose signature the request has; None without a valid one."""
         return self._find_signer(command.ext_fields or {}, command.body, command.version)[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from thermocline.auth.actions import Action
+from thermocline.auth.readers import is_reader
 from thermocline.auth.resources import cluster_resource
 from thermocline.auth.rights import Right
 from thermocline.broker.assembly.cold_tier import ColdTier
@@ -17,6 +18,9 @@ from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.stats import HealthServer, MetricsPage, ReaderCheck
 
 logger = logging.getLogger(__name__)
+
+REQUEST_CHARACTERS_MAX = 64
+"""Of a request, in the audit log."""
 
 
 async def start_health(
@@ -64,10 +68,19 @@ def reader_check(parts: BrokerParts) -> ReaderCheck | None:
     if parts.access is None:
         return None
     control = parts.access.control
+    authorizes = parts.base.settings.auth.authorization_enabled
     needed = Right(cluster_resource(parts.base.settings.broker.cluster_name), (Action.GET,))
 
     def may_read(username: str, key: str, address: str, request: str) -> bool:
-        return control.allows_reader(username, key, needed, address=address, request=request)
+        return is_reader(
+            control,
+            username=username,
+            key=key,
+            right=needed,
+            address=address,
+            request=request[:REQUEST_CHARACTERS_MAX],
+            authorizes=authorizes,
+        )
 
     return may_read
 
