@@ -16,6 +16,7 @@ from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.stats import HealthServer, MetricsPage, ReaderCheck
+from thermocline.remoting.connections import Gate
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +29,11 @@ async def start_health(
     helpers: HelperLinks,
     tier: ColdTier,
     *,
+    gate: Gate,
     is_closing: Callable[[], bool],
     resources: AsyncExitStack,
 ) -> None:
-    """Answer until `resources` close; does nothing when no port is configured.
+    """Answer until `resources` close; does nothing when no port is configured. `gate`: of the broker's port.
 
     Raises:
         OSError: The port is taken.
@@ -56,7 +58,7 @@ async def start_health(
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(
-        lambda: probe(parts, tier, is_closing=is_closing()), metrics.text, may_read=reader_check(parts)
+        lambda: probe(parts, tier, is_closing=is_closing()), metrics.text, may_read=reader_check(parts), gate=gate
     )
     port = await health.start(config.health_host, config.health_port)
     resources.push_async_callback(health.close)

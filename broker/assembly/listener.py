@@ -33,13 +33,14 @@ class Listener:
         """
         self._settings = settings
         self._late = LateHandler()
-        self._gate = TlsGate(settings.tls, limits)
+        self.gate = TlsGate(settings.tls, limits)
+        """What decides about TLS; the health port has it, too."""
         self._server = RemotingServer(
             self._late,
             chunk_handler=self._late,
             idle_timeout_ms=settings.broker.server_idle_ms,
             connections_max=connections_max,
-            gate=self._gate,
+            gate=self.gate,
             server_limits=settings.broker.server_limits,
             counts=limits,
         )
@@ -52,10 +53,10 @@ class Listener:
             OSError: The port is taken.
         """
         config = self._settings.broker
-        resources.callback(self._gate.close)
+        resources.callback(self.gate.close)
         self.port = port = await self._server.start(config.bound_host, config.listen_port)
         self.close_with(resources)
-        self._gate.open()
+        self.gate.open()
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
         host = advertised_host(listen_host=config.bound_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port

@@ -8,9 +8,14 @@ With access control both need the name and key of a user (`Authorization: Basic 
 them) that may read the cluster's state. Without them /health tells 200 or 503 and nothing else, for load balancers, and
 any other path is answered 401.
 
-Of a request the first line and this header are read; every answer closes the connection. A request that is not whole
-within REQUEST_TIMEOUT_S, or longer than REQUEST_BYTES_MAX, is dropped.
+The port takes TLS as the broker's own port does, by the same gate.
+
+Of a request the first line and this header are read; every answer closes the connection. Dropped is a request that is
+not whole, or whose answer is not taken, within REQUEST_TIMEOUT_S, or that is longer than REQUEST_BYTES_MAX, and a
+connection beyond CONNECTIONS_MAX.
 """
+
+from __future__ import annotations
 
 import asyncio
 import base64
@@ -18,14 +23,21 @@ import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from thermocline.broker.metrics import CONTENT_TYPE
+from thermocline.remoting.connections import FirstByte, Gate
+from thermocline.remoting.socket_address import peer_address
 
 logger = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_TIMEOUT_S = 5.0
+CONNECTIONS_MAX = 256
+RECEIVE_BYTES = 32 * 1024
+"""Of the buffer that connections share: room for records of TLS."""
+
+END_OF_HEAD = b"\r\n\r\n"
 UNAUTHORIZED = (
     b"HTTP/1.1 401 Unauthorized\r\n"
     b'WWW-Authenticate: Basic realm="broker", charset="UTF-8"\r\n'
@@ -45,9 +57,13 @@ class HealthServer:
         metrics: Callable[[], Awaitable[bytes]] | None = None,
         *,
         may_read: ReaderCheck | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        """`may_read`: access control; without it every client may."""
+        """`may_read`: access control; without it every client may. `gate`: of TLS; without it the port takes none."""
         self._may_read = may_read
+        self._gate = gate
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._connections: set[HealthConnection] = set()
         self._probe = probe
         self._metrics = metrics
         self._server: asyncio.Server | None = None
@@ -55,28 +71,22 @@ class HealthServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the bound port."""
         assert self._server is None
-        self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+        self._server = await asyncio.get_running_loop().create_server(self._accept, host, port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
-        """Stop listening; idempotent."""
+        """Stop listening, and drop what is not answered yet; idempotent."""
         if self._server is not None:
             self._server.close()
+            for connection in tuple(self._connections):
+                connection.abort()
             await self._server.wait_closed()
             self._server = None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                peer = writer.get_extra_info("peername")
-                writer.write(await self._answer(head, peer[0] if peer else ""))
-                await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
-            logger.debug("health request dropped error=%s", type(error).__name__)
-        finally:
-            writer.close()
+    def _accept(self) -> asyncio.BufferedProtocol:
+        connection = HealthConnection(self._answer, self._buffer, self._connections)
+        return connection if self._gate is None else FirstByte(connection, self._gate)
 
     async def _answer(self, head: bytes, address: str) -> bytes:
         method, _, rest = head.partition(b" ")
@@ -95,6 +105,102 @@ class HealthServer:
         healthy, details = self._probe()
         body = json.dumps({"status": "ok" if healthy else "unavailable", **details}).encode()
         return _response(_status(healthy), b"application/json", body)
+
+
+class HealthConnection(asyncio.BufferedProtocol):
+    """One connection of the port, for one request. A `GatedConnection`."""
+
+    def __init__(
+        self,
+        answer: Callable[[bytes, str], Awaitable[bytes]],
+        buffer: memoryview,
+        connections: set[HealthConnection],
+    ) -> None:
+        """`answer`: to the head of a request and the client's address. `buffer`: shared by all connections."""
+        self.loop = asyncio.get_running_loop()
+        self.remote_address, self._host = "", ""
+        self._answer = answer
+        self._buffer = buffer
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._head = bytearray()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._transport is None or self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        self.remote_address, (self._host, _) = peer_address(transport.get_extra_info("peername"))
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self.abort()
+            return
+        self._connections.add(self)
+        self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.abort)
+
+    def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
+        """Go on over TLS."""
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        if self.is_closed or self._task is not None:
+            return
+        self._head += self._buffer[:nbytes]
+        end = self._head.find(END_OF_HEAD)
+        if len(self._head if end < 0 else self._head[:end]) > REQUEST_BYTES_MAX:
+            logger.debug("health request dropped, it is too long remote=%s", self.remote_address)
+            self.abort()
+        elif end >= 0:
+            self._task = self.loop.create_task(self._serve(bytes(self._head[: end + len(END_OF_HEAD)])))
+
+    async def _serve(self, head: bytes) -> None:
+        try:
+            response = await self._answer(head, self._host)
+        except Exception:  # the end of a task
+            logger.exception("health request failed, a bug of ours remote=%s", self.remote_address)
+            self.abort()
+            return
+        if not self.is_closed:
+            assert self._transport is not None
+            self._transport.write(response)
+            self._transport.close()
+
+    def eof_received(self) -> bool:
+        """A client that has asked and closed its half still gets its answer."""
+        return self._task is not None
+
+    def pause_writing(self) -> None:
+        """The answer is written at once; who takes none is dropped in time."""
+
+    def resume_writing(self) -> None:
+        """See `pause_writing`."""
+
+    def close(self) -> None:
+        """Close after what was written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._connections.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 def basic_keys(head: bytes) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import traceback
@@ -184,12 +185,14 @@ class Run:
 
     def page(self, path: str, keys: Credentials | None) -> str:
         """A page of the health port, or the error that it is answered with."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.health_port}{path}")
+        request = urllib.request.Request(f"https://127.0.0.1:{self.health_port}{path}")
+        context = ssl.create_default_context(cafile=str(self._authority))
+        context.load_cert_chain(self._certificate, self._key, PLANTED["password-of-client"])
         if keys is not None:
             pair = base64.b64encode(f"{keys.access_key}:{keys.secret_key}".encode()).decode()
             request.add_header("Authorization", f"Basic {pair}")
         try:
-            with urllib.request.urlopen(request, timeout=60) as page:
+            with urllib.request.urlopen(request, timeout=60, context=context) as page:
                 self.outputs.append(page.read().decode())
         except urllib.error.HTTPError as error:
             with error:
