@@ -336,7 +336,7 @@ def test_what_asks_for_no_answer_gets_none(site: Site, daemon: str) -> None:
         assert check_answer(site, frame, is_json=True) == NO_USER
 
 
-@pytest.mark.parametrize("daemon", ["broker", "NameServer"])
+@pytest.mark.parametrize("daemon", ["broker", "NameServer", "health"])
 def test_a_certificate_names_no_machine(site: Site, daemon: str) -> None:
     """The one that a daemon signs itself; behind it the answers are those of a plain connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -353,9 +353,13 @@ def test_a_certificate_names_no_machine(site: Site, daemon: str) -> None:
         assert {str(name.value) for name in names} == {"localhost", "127.0.0.1", "::1"}
         assert len(certificate.extensions) == 1
         assert stream.selected_alpn_protocol() is None
-        stream.sendall(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO).encode())
-        (frame,) = read_frames(stream, 1)
-        assert check_answer(site, frame, is_json=True) == NO_USER
+        if daemon == "health":
+            stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"".join(iter(lambda: stream.recv(1 << 16), b"")) == UNAUTHORIZED
+        else:
+            stream.sendall(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO).encode())
+            (frame,) = read_frames(stream, 1)
+            assert check_answer(site, frame, is_json=True) == NO_USER
 
 
 # -- HTTP --------------------------------------------------------------------------------------------------------------
