@@ -33,18 +33,22 @@ class Listener:
         """
         self._settings = settings
         self._late = LateHandler()
-        self.gate = TlsGate(settings.tls, limits)
-        """What decides about TLS; the health port has it, too."""
+        self._gate = TlsGate(settings.tls, limits)
         self._server = RemotingServer(
             self._late,
             chunk_handler=self._late,
             idle_timeout_ms=settings.broker.server_idle_ms,
             connections_max=connections_max,
-            gate=self.gate,
+            gate=self._gate,
             server_limits=settings.broker.server_limits,
             counts=limits,
         )
         self.port = 0
+
+    @property
+    def gate(self) -> TlsGate:
+        """What decides about TLS; the health port has it, too."""
+        return self._gate
 
     async def start(self, resources: AsyncExitStack) -> None:
         """Take the port, until `resources` close.
@@ -53,10 +57,10 @@ class Listener:
             OSError: The port is taken.
         """
         config = self._settings.broker
-        resources.callback(self.gate.close)
+        resources.callback(self._gate.close)
         self.port = port = await self._server.start(config.bound_host, config.listen_port)
         self.close_with(resources)
-        self.gate.open()
+        self._gate.open()
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
         host = advertised_host(listen_host=config.bound_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port
