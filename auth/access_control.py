@@ -465,8 +465,8 @@ def send_rights(topic: str) -> tuple[Right, ...]:
 def pull_rights(topic: str, group: str) -> tuple[Right, ...]:
     """What a pull of an ordinary topic needs, as the table says."""
     return (
-        Right(Resource(ResourceType.GROUP, group.removeprefix(RETRY_PREFIX), ResourcePattern.LITERAL), (SUB,)),
         Right(Resource(ResourceType.TOPIC, topic, ResourcePattern.LITERAL), (SUB,)),
+        Right(Resource(ResourceType.GROUP, group.removeprefix(RETRY_PREFIX), ResourcePattern.LITERAL), (SUB,)),
     )
 
 

@@ -137,8 +137,10 @@ def _handed_off_topics(command: RemotingCommand) -> Iterable[str]:
 
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 _ANY_USER = Rule(())
-_CONSUME = _rule(_group(SUB), _topic(SUB))
-_POP = _rule(_group(SUB), Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup"))
+# Needs are in RocketMQ's order: the first one that a user lacks is in the answer.
+_PULL = _rule(_topic(SUB), _group(SUB))
+_POPPED_TOPIC = Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup")
+_POP = _rule(_group(SUB), _POPPED_TOPIC)
 
 MESSAGES: Mapping[int, Rule] = {
     RequestCode.SEND_MESSAGE: _rule(_topic(PUB)),
@@ -150,10 +152,10 @@ MESSAGES: Mapping[int, Rule] = {
     RequestCode.END_TRANSACTION: _rule(_topic(PUB, missing=Missing.NOTHING)),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: _rule(_topic(UPDATE)),
     RequestCode.CONSUMER_SEND_MSG_BACK: _rule(_group(SUB, field="group")),
-    RequestCode.PULL_MESSAGE: _CONSUME,
-    RequestCode.LITE_PULL_MESSAGE: _CONSUME,
+    RequestCode.PULL_MESSAGE: _PULL,
+    RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.POP_MESSAGE: _POP,
-    RequestCode.PEEK_MESSAGE: _POP,
+    RequestCode.PEEK_MESSAGE: _rule(_POPPED_TOPIC, _group(SUB)),
     RequestCode.NOTIFICATION: _POP,
     RequestCode.ACK_MESSAGE: _POP,
     RequestCode.BATCH_ACK_MESSAGE: _rule(
@@ -193,14 +195,14 @@ CLIENTS: Mapping[int, Rule] = {
         _in_body(_GROUP, SUB, what="consumerGroup", names=_assigned_group),
         _in_body(_TOPIC, SUB, what="topic", names=_assigned_topic),
     ),
-    RequestCode.QUERY_CONSUMER_OFFSET: _rule(_group(SUB, GET), _topic(SUB, GET)),
-    RequestCode.UPDATE_CONSUMER_OFFSET: _rule(_group(SUB, UPDATE), _topic(SUB, UPDATE)),
+    RequestCode.QUERY_CONSUMER_OFFSET: _rule(_topic(SUB, GET), _group(SUB, GET)),
+    RequestCode.UPDATE_CONSUMER_OFFSET: _rule(_topic(SUB, UPDATE), _group(SUB, UPDATE)),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _rule(_group(GET)),
     RequestCode.GET_PRODUCER_CONNECTION_LIST: _cluster(GET),
     RequestCode.GET_ALL_PRODUCER_INFO: _cluster(GET),
     RequestCode.GET_CONSUMER_RUNNING_INFO: _rule(_group(GET)),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _CONSUME,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _rule(_group(GET, field="group"), _topic(GET)),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _rule(_group(SUB), _topic(SUB)),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _rule(_topic(GET), _group(GET, field="group")),
 }
 
 TOPICS_AND_GROUPS: Mapping[int, Rule] = {
@@ -243,8 +245,8 @@ TOPICS_AND_GROUPS: Mapping[int, Rule] = {
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _rule(_topic(GET)),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: _rule(_group(GET, field="group")),
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _rule(_group(GET, field="group"), _topic(GET)),
-    RequestCode.QUERY_CONSUME_TIME_SPAN: _rule(_group(GET, field="group"), _topic(GET)),
-    RequestCode.QUERY_CONSUME_QUEUE: _rule(_group(GET, missing=Missing.NOTHING), _topic(GET)),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: _rule(_topic(GET), _group(GET, field="group")),
+    RequestCode.QUERY_CONSUME_QUEUE: _rule(_topic(GET), _group(GET, missing=Missing.NOTHING)),
 }
 
 BROKERS: Mapping[int, Rule] = {

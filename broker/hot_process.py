@@ -157,7 +157,14 @@ class HotProcess:
         settings.add_listener(self._settings_changed)
         self._serve(long_polling)
         start_recurring_work(housekeeping, resources)
-        await start_health(parts, helpers, tier, is_closing=lambda: self._is_closing, resources=resources)
+        await start_health(
+            parts,
+            helpers,
+            tier,
+            gate=listener.gate,
+            is_closing=lambda: self._is_closing,
+            resources=resources,
+        )
         helpers.start()
         parts.cluster.start(resources)
         # First of all at a stop: clients are sent elsewhere, and what is in flight is still answered.

@@ -20,7 +20,7 @@ from thermocline.client.fan_out import Answers, ask_each
 from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.errors import ConnectionLostError, UnavailableError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import GetRouteInfoRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -122,6 +122,8 @@ class NameServers:
         assert failure is not None
         addresses, reason = ";".join(self._addresses), failure.context.get("reason")
         why = f"{failure.message}: {reason}" if reason else failure.message
+        if failure.message == ConnectionLostError.LOST and not self._connections.speaks_tls:
+            why += " (a port that takes TLS alone closes plain connections)"
         raise UnavailableError("no NameServer answers", addresses=addresses, reason=why) from failure
 
     def _move_on(self, failed: str) -> None:

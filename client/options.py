@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thermocline.client.credentials import Credentials, environment_credentials
+from thermocline.client.tls_environment import environment_tls
 from thermocline.remoting.clients import NameServerSource, split_addresses
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.tls import TlsOptions
@@ -44,8 +45,8 @@ class ClientOptions:
     """How often the routes of the topics in use are fetched again, and the NameServers' addresses."""
     heartbeat_broker_interval_ms: int = 30_000
     """How often every broker hears from this client."""
-    tls: TlsOptions | None = None
-    """How connections to NameServers and brokers are encrypted; None: not at all."""
+    tls: TlsOptions | None = field(default_factory=environment_tls)
+    """How connections are encrypted; without it as the environment says, None: not at all."""
     credentials: Credentials | None = field(default_factory=environment_credentials)
     """What signs every request, for a cluster with access control; without it the environment's, if it has any."""
 

@@ -103,15 +103,20 @@ class ClientSession:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Fetch the watched routes, announce this client, and keep doing both.
+        """Fetch the watched routes, announce this client, and keep doing both. A start that fails closes the session.
 
         Raises:
             UnavailableError: Where the NameServers are to be looked up, none was found.
+            PermissionDeniedError: A NameServer refuses this client.
         """
-        if not self.name_servers.is_fixed:
-            await self.name_servers.refresh()
-        await self.routes.refresh_all()
-        await self.send_heartbeats()
+        try:
+            if not self.name_servers.is_fixed:
+                await self.name_servers.refresh()
+            await self.routes.refresh_all()
+            await self.send_heartbeats()
+        except BaseException:
+            await self.close()
+            raise
         self.start_task(self._keep_routes_fresh())
         self.start_task(self._keep_heartbeats_going())
 

@@ -1,4 +1,4 @@
-"""TLS options of the environment, for programs whose clients are made far from a command line: Spark's tasks.
+"""TLS options of the environment: what a client has that was given none, as with its keys (`credentials.py`).
 
 THERMOCLINE_CLIENT_TLS                     true: connections are TLS
 THERMOCLINE_CLIENT_TLS_CA                  file with the authorities that are trusted; else the system's
@@ -11,13 +11,14 @@ THERMOCLINE_CLIENT_TLS_VERIFY              false: certificates of servers are no
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.tls import TlsOptions
 
-__all__ = ["TLS_VARIABLE", "tls_of_environment"]
+__all__ = ["TLS_VARIABLE", "environment_tls", "tls_of_environment"]
 
 TLS_VARIABLE = "THERMOCLINE_CLIENT_TLS"
 _DETAILS = ("CA", "CERT", "KEY", "KEY_PASSWORD", "KEY_PASSWORD_FILE", "SERVER_NAME", "VERIFY")
@@ -46,6 +47,11 @@ def tls_of_environment(environment: Mapping[str, str]) -> TlsOptions | None:
         server_name=details.get("SERVER_NAME"),
         verify=_is_true(environment, f"{TLS_VARIABLE}_VERIFY", default="true"),
     )
+
+
+def environment_tls() -> TlsOptions | None:
+    """The options that the environment of this process says. Raises as `tls_of_environment` does."""
+    return tls_of_environment(os.environ)
 
 
 def _is_true(environment: Mapping[str, str], variable: str, *, default: str) -> bool:

@@ -194,6 +194,9 @@ class ReplyTimeoutError(RequestTimeoutError):
 class ConnectionLostError(UnavailableError):
     """The connection broke, or could not be made; whether a pending request was carried out is unknown."""
 
+    LOST = "the connection was lost"
+    """Its message where the connection had been made."""
+
 
 # -- open a new instance -------------------------------------------------------------------------------------------
 

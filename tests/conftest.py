@@ -17,9 +17,11 @@ from thermocline.store.files.disk import RealDisk
 pytest_plugins = [
     "tests.fixtures_tools",
     "tests.fixtures_s3",
+    "tests.interop.fixtures_access_pair",
     "tests.interop.fixtures_cluster",
     "tests.interop.fixtures_foreign",
     "tests.interop.fixtures_go",
+    "tests.interop.fixtures_secured",
 ]
 
 # How full the disk of the machine that runs the tests is decides nothing: else a broker on a disk three quarters full

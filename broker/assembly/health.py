@@ -8,12 +8,20 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
+from thermocline.auth.actions import Action
+from thermocline.auth.readers import is_reader
+from thermocline.auth.resources import cluster_resource
+from thermocline.auth.rights import Right
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.stats import HealthServer, MetricsPage
+from thermocline.broker.stats import HealthServer, MetricsPage, ReaderCheck
+from thermocline.remoting.connections import Gate
 
 logger = logging.getLogger(__name__)
+
+REQUEST_CHARACTERS_MAX = 64
+"""Of a request, in the audit log."""
 
 
 async def start_health(
@@ -21,10 +29,11 @@ async def start_health(
     helpers: HelperLinks,
     tier: ColdTier,
     *,
+    gate: Gate,
     is_closing: Callable[[], bool],
     resources: AsyncExitStack,
 ) -> None:
-    """Answer until `resources` close; does nothing when no port is configured.
+    """Answer until `resources` close; does nothing when no port is configured. `gate`: of the broker's port.
 
     Raises:
         OSError: The port is taken.
@@ -48,10 +57,34 @@ async def start_health(
         quotas=parts.tables.quotas,
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
-    health = HealthServer(lambda: probe(parts, tier, is_closing=is_closing()), metrics.text)
+    health = HealthServer(
+        lambda: probe(parts, tier, is_closing=is_closing()), metrics.text, may_read=reader_check(parts), gate=gate
+    )
     port = await health.start(config.health_host, config.health_port)
     resources.push_async_callback(health.close)
     logger.info("health endpoint port=%d", port)
+
+
+def reader_check(parts: BrokerParts) -> ReaderCheck | None:
+    """Who may read the port: a user that may read the cluster's state; None without access control."""
+    if parts.access is None:
+        return None
+    control = parts.access.control
+    authorizes = parts.base.settings.auth.authorization_enabled
+    needed = Right(cluster_resource(parts.base.settings.broker.cluster_name), (Action.GET,))
+
+    def may_read(username: str, key: str, address: str, request: str) -> bool:
+        return is_reader(
+            control,
+            username=username,
+            key=key,
+            right=needed,
+            address=address,
+            request=request[:REQUEST_CHARACTERS_MAX],
+            authorizes=authorizes,
+        )
+
+    return may_read
 
 
 def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool, Mapping[str, object]]:

@@ -45,6 +45,11 @@ class Listener:
         )
         self.port = 0
 
+    @property
+    def gate(self) -> TlsGate:
+        """What decides about TLS; the health port has it, too."""
+        return self._gate
+
     async def start(self, resources: AsyncExitStack) -> None:
         """Take the port, until `resources` close.
 

@@ -2,6 +2,8 @@
 
 Rules
   - Helpers are executed, never forked: `python -m MODULE ARGUMENTS`, no inherited descriptors but the standard ones.
+  - Variables of the broker's settings, among which may be keys, are not in a helper's environment: it is told what it
+    needs over its socket.
   - A helper dies with its parent: it binds itself with `bind_to_parent` before anything else, so that `kill -9` of
     the hot process leaves no process behind that writes to the store. (Doing it between fork and exec would make Python
     fork the hot process, page tables and all, instead of using vfork.)
@@ -19,13 +21,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
 EXIT_REFUSED = 78
+SETTING_PREFIX = "THERMOCLINE_"
 PR_SET_PDEATHSIG = 1
+
+
+def helper_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of the broker's environment its helpers get."""
+    return {name: value for name, value in environment.items() if not name.startswith(SETTING_PREFIX)}
 
 
 def bind_to_parent(parent_pid: int) -> None:
@@ -152,7 +160,7 @@ class SupervisedHelper:
             f"--parent-pid={os.getpid()}",
             *self._spec.arguments,
             stdin=asyncio.subprocess.DEVNULL,
-            env=self._environment,
+            env=helper_environment(os.environ) if self._environment is None else self._environment,
         )
 
 

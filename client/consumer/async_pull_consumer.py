@@ -117,12 +117,12 @@ class AsyncPullConsumer(PullConsumerOptions):
         self._start_timestamp_ms = wall_clock_ms()
         for topic in {*self._subscriptions, *(queue.topic for queue in self._assigned)}:
             session.routes.watch(topic)
-        await session.start()
         try:
+            await session.start()
             assigned = {one.topic: one for one in self._assigned.values()}
             for subscription in (*self._subscriptions.values(), *assigned.values()):
                 await calls.check_subscription(subscription)
-        except MQError:
+        except BaseException:
             await self.close_after(has_consumed=False)
             raise
         parts.tasks.append(session.start_task(self._keep_assigned()))

@@ -47,7 +47,7 @@ from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.remoting.bodies import CONSUME_PASSIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, UnsupportedRequestError
 from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.topic_validation import check_topic, retry_topic
 
@@ -212,11 +212,11 @@ class AsyncPushConsumer(PushConsumerOptions):
         self._parts = parts = self._assemble(runner, self._listener)
         for topic in self._subscriptions:
             parts.session.routes.watch(topic)
-        await parts.session.start()
         try:
+            await parts.session.start()
             for subscription in self._subscriptions.values():
                 await parts.calls.check_subscription(subscription)
-        except MQError:
+        except BaseException:
             await self.close()
             raise
         parts.tasks += [

@@ -114,11 +114,15 @@ class AsyncProducer(ProducerOptions):
         self._session, self._pipeline = session, pipeline
         for topic in self.watched_topics():
             session.routes.watch(topic)
-        await session.start()
-        if self.enable_trace:
-            self._traces = TraceDispatcher(trace_producer(self, self.group, kind="PRODUCE"), topic=self.trace_topic)
-            self._tracer = PublishTracer(self._traces, group=self.group)
-            await self._traces.start()
+        try:
+            await session.start()
+            if self.enable_trace:
+                self._traces = TraceDispatcher(trace_producer(self, self.group, kind="PRODUCE"), topic=self.trace_topic)
+                self._tracer = PublishTracer(self._traces, group=self.group)
+                await self._traces.start()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent."""

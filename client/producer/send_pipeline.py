@@ -300,7 +300,7 @@ class SendPipeline:
         for opaque in lost:
             sending = self._pending.pop(opaque)
             self._refresh_later(sending.topic)
-            error = ConnectionLostError("the connection was lost", address=connection.remote_address)
+            error = ConnectionLostError(ConnectionLostError.LOST, address=connection.remote_address)
             self._retry_or_fail(sending, error, is_retryable=sending.may_repeat)
 
     def _retry_or_fail(self, sending: Sending, error: MQError, *, is_retryable: bool) -> None:
@@ -405,7 +405,7 @@ class SendPipeline:
             assert sending.lane is not None
             if connection is None or connection.is_closed:
                 self._refresh_later(sending.topic)
-                lost = error or ConnectionLostError("the connection was lost", address=address)
+                lost = error or ConnectionLostError(ConnectionLostError.LOST, address=address)
                 self._retry_or_fail(sending, lost, is_retryable=True)
             else:
                 self._write(sending, sending.lane, connection)

@@ -208,6 +208,11 @@ class RemotingClient:
         return self._connections.get(address)
 
     @property
+    def speaks_tls(self) -> bool:
+        """Whether its connections are TLS."""
+        return self._tls is not None
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses that a connection is open to."""
         return tuple(self._connections)

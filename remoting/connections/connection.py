@@ -654,4 +654,4 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set()
             self._writable = None
-        self._calls.fail(ConnectionLostError("the connection was lost", address=self.remote_address, reason=reason))
+        self._calls.fail(ConnectionLostError(ConnectionLostError.LOST, address=self.remote_address, reason=reason))

@@ -6,18 +6,56 @@ After that the transport talks to the connection itself: a connection that is se
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-if TYPE_CHECKING:
-    from thermocline.remoting.connections.connection import Connection
+__all__ = ["FirstByte", "Gate", "GatedConnection"]
 
-__all__ = ["FirstByte", "Gate"]
+
+class GatedConnection(Protocol):
+    """What a gate needs of a connection, of whatever protocol; the callbacks are those of asyncio.BufferedProtocol."""
+
+    loop: asyncio.AbstractEventLoop
+    remote_address: str
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+
+    def close(self) -> None:
+        """Close after what was written is sent."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
+        """Go on over a transport that encrypts, before anything was read or written."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go; room for a record of TLS, 16 KiB, at least."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+
+    def eof_received(self) -> bool:
+        """The client closed its half."""
+
+    def pause_writing(self) -> None:
+        """The client is slow."""
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
 
 
 class Gate(Protocol):
     """Decides about new connections."""
 
-    def admit(self, connection: Connection, transport: asyncio.Transport, chunk: memoryview) -> bool:
+    def admit(self, connection: GatedConnection, transport: asyncio.Transport, chunk: memoryview) -> bool:
         """Whether a connection that begins with these bytes is served as it is; otherwise the gate deals with it."""
 
 
@@ -26,7 +64,7 @@ class FirstByte(asyncio.BufferedProtocol):
 
     __slots__ = ("_connection", "_gate", "_transport")
 
-    def __init__(self, connection: Connection, gate: Gate) -> None:
+    def __init__(self, connection: GatedConnection, gate: Gate) -> None:
         self._connection = connection
         self._gate = gate
         self._transport: asyncio.Transport | None = None
@@ -47,7 +85,7 @@ class FirstByte(asyncio.BufferedProtocol):
         if connection.is_closed:
             return
         if self._gate.admit(connection, transport, connection.get_buffer(-1)[:nbytes]):
-            transport.set_protocol(connection)
+            transport.set_protocol(cast(asyncio.BufferedProtocol, connection))
             connection.buffer_updated(nbytes)
 
     def eof_received(self) -> bool:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from thermocline.remoting.connections import RECEIVE_BYTES, Connection, LimitCounts
+from thermocline.remoting.connections import RECEIVE_BYTES, GatedConnection, LimitCounts
 from thermocline.remoting.settings import TlsConfig, TlsMode
 from thermocline.remoting.tls.server_context import CHECK_INTERVAL_S, ReloadedContext
 from thermocline.remoting.tls.tls_layer import TlsLayer
@@ -29,7 +29,7 @@ TLS_HANDSHAKES_MAX = "tlsHandshakesMax"
 
 
 class TlsGate:
-    """See the module. A `Gate` of a RemotingServer."""
+    """See the module. A `Gate` of the ports of one daemon."""
 
     def __init__(self, config: TlsConfig, counts: LimitCounts) -> None:
         """Read the files. `counts`: where refused handshakes are counted.
@@ -72,7 +72,7 @@ class TlsGate:
         if thread is not None:
             thread.shutdown(wait=False, cancel_futures=True)
 
-    def admit(self, connection: Connection, transport: asyncio.Transport, chunk: memoryview) -> bool:
+    def admit(self, connection: GatedConnection, transport: asyncio.Transport, chunk: memoryview) -> bool:
         """Whether a new connection is served as it is; otherwise it was dealt with."""
         config, remote = self._config, connection.remote_address
         if chunk[0] != HANDSHAKE_BYTE:
@@ -91,7 +91,7 @@ class TlsGate:
             self._shake(connection, transport, chunk)
         return False
 
-    def _shake(self, connection: Connection, transport: asyncio.Transport, hello: memoryview) -> None:
+    def _shake(self, connection: GatedConnection, transport: asyncio.Transport, hello: memoryview) -> None:
         if self._received is None:
             self._received = memoryview(bytearray(RECEIVE_BYTES))
         layer = TlsLayer(

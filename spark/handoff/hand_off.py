@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.tls import TlsOptions
 from thermocline.spark.access.store_options import is_store_option, store_options
@@ -48,6 +46,7 @@ def hand_off(
     """
     from thermocline.client.admin.admin_client import AdminClient
     from thermocline.client.credentials import environment_credentials
+    from thermocline.client.tls_environment import environment_tls
 
     if isinstance(receipt, str):
         given = dict(options or {})
@@ -59,7 +58,7 @@ def hand_off(
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
-    tls, keys = tls or tls_of_environment(os.environ), credentials or environment_credentials()
+    tls, keys = tls or environment_tls(), credentials or environment_credentials()
     with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms, tls=tls, credentials=keys) as admin:
         return admin.hand_off(
             group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.bodies.hand_off import BEGINNING, NO_OFFSET
 from thermocline.remoting.errors import InvalidRequestError, TopicChangedError
 from thermocline.remoting.offsets import QueueOffset
@@ -286,7 +284,7 @@ def _ask_brokers(
 
     places: dict[Place, GroupPlace] = {}
     stores: dict[str, str] = {}
-    with AdminClient(namesrv=namesrv, tls=tls_of_environment(os.environ)) as admin:
+    with AdminClient(namesrv=namesrv) as admin:
         for topic in topics:
             if group is not None:
                 found = admin.group_places(group, topic)

@@ -8,14 +8,12 @@ of each queue are read (OLDEST_WINDOW, more where all of these have expired): an
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.errors import (
     GroupNotFoundError,
     IllegalOperationError,
@@ -272,7 +270,7 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
     ranges: dict[QueuePlace, tuple[QueueOffset, QueueOffset]] = {}
     stores: dict[str, str] = {}
     now_ms = time.time_ns() // 1_000_000
-    with AdminClient(namesrv=namesrv, tls=tls_of_environment(os.environ)) as admin:
+    with AdminClient(namesrv=namesrv) as admin:
         for topic in topics:
             try:
                 places = admin.group_places(group, topic)
@@ -331,7 +329,7 @@ def _oldest_at_brokers(
     from thermocline.client.admin.admin_client import AdminClient
 
     filled = []
-    with AdminClient(namesrv=namesrv, tls=tls_of_environment(os.environ)) as admin:
+    with AdminClient(namesrv=namesrv) as admin:
         for queue in queues:
             oldest_ms = queue.oldest_timestamp_ms
             if oldest_ms is None and queue.behind_count:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,6 @@ from thermocline.client.message import RESERVED_NAMES, Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.producer.queue_selector import select_by_hash
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.errors import InvalidRequestError, OffsetOutOfRangeError, UnavailableError
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.spark.jobs.chunked_job import Outcome, begin, run_chunks
@@ -173,13 +171,11 @@ class _ChunkSender:
         """Send every message that the target does not hold yet; the chunk is done. Raises as `republish` does."""
         ordered = table.sort_by([(name, "ascending") for name in ("topic", "brokerName", "queueId", "queueOffset")])
         begun = self._record.step(BEGUN, self._number)
-        tls = tls_of_environment(os.environ)
         async with (
-            AsyncAdminClient(namesrv=self._namesrv, tls=tls) as admin,
+            AsyncAdminClient(namesrv=self._namesrv) as admin,
             AsyncProducer(
                 group=GROUP,
                 namesrv=self._namesrv,
-                tls=tls,
                 send_timeout_ms=SEND_TIMEOUT_MS,
                 retry_times_when_send_failed=0,
             ) as producer,
@@ -327,7 +323,7 @@ def _target_queues(record: JobRecord, namesrv: str, target: str) -> list[Message
 
 
 async def _publish_queues(namesrv: str, target: str) -> list[MessageQueue]:
-    async with AsyncAdminClient(namesrv=namesrv, tls=tls_of_environment(os.environ)) as admin:
+    async with AsyncAdminClient(namesrv=namesrv) as admin:
         route = await admin.topic_route(target)
     return list(route.publish_queues)
 

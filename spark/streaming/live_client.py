@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.blocking import BackgroundLoop
 from thermocline.client.session import ClientSession
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.client.topic_route import MASTER_ID
 from thermocline.remoting.command import RemotingCommand
 
@@ -30,9 +29,7 @@ class LiveClient:
     def __init__(self, name_servers: tuple[str, ...]) -> None:
         self._loop = BackgroundLoop(name="live-brokers")
         self._loop.start()
-        self._brokers = _Brokers(
-            namesrv=name_servers, request_timeout_ms=REQUEST_TIMEOUT_MS, tls=tls_of_environment(os.environ)
-        )
+        self._brokers = _Brokers(namesrv=name_servers, request_timeout_ms=REQUEST_TIMEOUT_MS)
         self._loop.run(self._brokers.start())
 
     def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from thermocline.client.admin.async_admin_client import AsyncAdminClient
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.spark.writing.task_writer import TaskReport, WriteTask, writable_queues, write_task
 from thermocline.spark.writing.write_columns import WriteColumns
@@ -73,7 +71,7 @@ class BatchMessageWriter(DataSourceArrowWriter):
         asyncio.run(self._end())
 
     async def _begin(self) -> None:
-        async with AsyncAdminClient(namesrv=self._options.namesrv, tls=tls_of_environment(os.environ)) as admin:
+        async with AsyncAdminClient(namesrv=self._options.namesrv) as admin:
             for topic in self._options.topics:
                 await writable_queues(admin, topic)
             if self._options.deduplicate:
@@ -119,7 +117,7 @@ class StreamMessageWriter(DataSourceStreamArrowWriter):
         _log_reports(logging.WARNING, f"micro-batch {batchId} aborted, what was sent stays", "", messages)
 
     async def _check_topics(self) -> None:
-        async with AsyncAdminClient(namesrv=self._options.namesrv, tls=tls_of_environment(os.environ)) as admin:
+        async with AsyncAdminClient(namesrv=self._options.namesrv) as admin:
             for topic in self._options.topics:
                 await writable_queues(admin, topic)
 
@@ -130,7 +128,7 @@ async def _remove_notes(options: WriteOptions, write_id: str | None) -> None:
     If no NameServer answers, a later write removes them; the write has succeeded all the same.
     """
     try:
-        async with AsyncAdminClient(namesrv=options.namesrv, tls=tls_of_environment(os.environ)) as admin:
+        async with AsyncAdminClient(namesrv=options.namesrv) as admin:
             if write_id is not None:
                 await WriteNotes(admin, write_id).end()
             await WriteNotes(admin, "").remove_forgotten(before_ms=_now_ms() - options.note_retention_ms)

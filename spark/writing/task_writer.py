@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +35,6 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.producer.async_sole_producer import AnotherProducerError, AsyncSoleProducer
 from thermocline.client.producer.queue_selector import select_by_hash
-from thermocline.client.tls_environment import tls_of_environment
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, TopicNotFoundError, UnavailableError
 from thermocline.spark.writing.queue_sender import QueueReport, QueueSender
 from thermocline.spark.writing.row_keys import ROW_NUMBER_BITS, RowKeys
@@ -137,7 +135,6 @@ class TaskWriter:
             self._producer = AsyncProducer(
                 group=self._options.producer_group,
                 namesrv=self._options.namesrv,
-                tls=tls_of_environment(os.environ),
                 send_timeout_ms=self._options.send_timeout_ms,
                 max_message_bytes=self._options.message_bytes_max + (1 << 20),  # the headroom of a full batch
             )
@@ -242,7 +239,7 @@ class TaskWriter:
         return select_by_hash(queues, row.message, row.key) if row.key else None
 
     async def _queues_of_new(self, topic: str) -> tuple[MessageQueue, ...]:
-        async with AsyncAdminClient(namesrv=self._options.namesrv, tls=tls_of_environment(os.environ)) as admin:
+        async with AsyncAdminClient(namesrv=self._options.namesrv) as admin:
             return await writable_queues(admin, topic)
 
     async def _failed(self, error: MQError) -> WriteTaskError:
@@ -269,7 +266,6 @@ class TaskWriter:
             producer = AsyncSoleProducer(
                 group=f"thermocline-spark-{self._task.write_id}-{self._task.partition}",
                 namesrv=self._options.namesrv,
-                tls=tls_of_environment(os.environ),
                 topics=self._options.topics,
                 send_timeout_ms=self._options.send_timeout_ms,
                 max_message_bytes=self._options.message_bytes_max + (1 << 20),
@@ -290,7 +286,7 @@ class TaskWriter:
 
     async def _find_out_what_is_stored(self, producer: AsyncSoleProducer) -> None:
         task = self._task
-        async with AsyncAdminClient(namesrv=self._options.namesrv, tls=tls_of_environment(os.environ)) as admin:
+        async with AsyncAdminClient(namesrv=self._options.namesrv) as admin:
             notes = WriteNotes(admin, task.write_id)
             note = await notes.task(task.partition)
             if note is not None and note.batch_id > task.batch_id:

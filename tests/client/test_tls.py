@@ -184,6 +184,17 @@ def test_a_live_read_of_spark(site: Site, monkeypatch: pytest.MonkeyPatch) -> No
         client.close()
 
 
+def test_a_client_that_is_given_no_options_has_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Producer(group="p").tls is None
+    monkeypatch.setenv(TLS_VARIABLE, "true")
+    monkeypatch.setenv(f"{TLS_VARIABLE}_CA", "/ca.pem")
+    assert Producer(group="p").tls == TlsOptions(ca_file="/ca.pem")
+    assert Producer(group="p", tls=None).tls is None
+    monkeypatch.setenv(TLS_VARIABLE, "perhaps")
+    with pytest.raises(InvalidRequestError, match=TLS_VARIABLE):
+        Producer(group="p")
+
+
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 

@@ -89,10 +89,11 @@ def test_plain_connections_are_refused_then(addresses: dict[str, str], directory
     )
     assert finished.returncode == 1
     assert "no NameServer answers" in finished.stderr
+    assert "a port that takes TLS alone closes plain connections" in finished.stderr
 
 
 def test_the_python_example_sends(addresses: dict[str, str], directory: Path) -> None:
-    (block,) = code_blocks(PAGE, "python")
+    (block,) = (block for block in code_blocks(PAGE, "python") if "TLS" in block.headings)
     text = block.text.replace(NAME_SERVER, addresses[NAME_SERVER])
     finished = subprocess.run(
         [sys.executable, "-c", text], cwd=directory, capture_output=True, text=True, timeout=60, check=False

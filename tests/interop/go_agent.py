@@ -6,11 +6,12 @@ It speaks the Java agent's protocol, so it has the same methods, as far as the G
 from __future__ import annotations
 
 import contextlib
+import enum
 import fcntl
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,22 @@ class GoAgent(JavaAgent):
         return [ReceivedMessage.read(fields) for fields in answer]
 
 
-def built_agent() -> Path:
+class GoClients(enum.Enum):
+    """Which of the official clients; the value is what `go build` is told."""
+
+    RELEASE = ()
+    """The last release, 2.1.2."""
+    WITH_TLS = ("-modfile=tls.mod", "-tags=tls")
+    """As it is after that release, which has no TLS: the commit is in `go/tls.mod`."""
+
+
+def built_agent(clients: GoClients = GoClients.RELEASE) -> Path:
     """The agent's program; built again only when its sources have changed.
 
     Raises:
         ToolMissingError: It has to be built, and there is no Go.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(" ".join(clients.value).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())
     target = default_cache_directory() / "bin" / f"go-agent-{digest.hexdigest()[:16]}"
@@ -75,7 +85,7 @@ def built_agent() -> Path:
             go = find_go(default_cache_directory())
             partial = target.with_suffix(".partial")
             built = subprocess.run(
-                [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(partial), "."],
+                [str(go), "build", "-trimpath", "-mod=readonly", *clients.value, "-o", str(partial), "."],
                 cwd=SOURCES,
                 env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"},
                 capture_output=True,
@@ -88,11 +98,16 @@ def built_agent() -> Path:
 
 
 @contextlib.contextmanager
-def go_agent(directory: Path) -> Iterator[GoAgent]:
+def go_agent(
+    directory: Path, *, clients: GoClients = GoClients.RELEASE, environment: Mapping[str, str] | None = None
+) -> Iterator[GoAgent]:
     """Run an agent; it writes its log to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     log_path = directory / "agent.log"
     with agent_process(
-        [str(built_agent())], directory, log_path=log_path, environment={"HOME": str(directory)}
+        [str(built_agent(clients))],
+        directory,
+        log_path=log_path,
+        environment={"HOME": str(directory), **(environment or {})},
     ) as process:
         yield GoAgent(process, log_path)

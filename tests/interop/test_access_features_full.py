@@ -13,7 +13,7 @@ from tests.interop import (
     test_trace,
 )
 
-pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("access-features")]
+pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("secured")]
 
 java_agent_process = test_access_features.java_agent_process
 cluster = test_access_features.cluster
@@ -21,8 +21,7 @@ name = test_access_features.name
 asking_cluster = test_access_features.asking_cluster
 
 test_retry = test_java_client.test_a_refused_message_comes_again_by_the_retry_topic
-test_lite_pull = test_java_client.test_the_lite_pull_consumer_reads_everything
-test_request_and_reply = test_java_consumption.test_a_request_gets_its_reply
+test_large_bodies = test_java_client.test_large_bodies_are_compressed_by_the_client_and_come_back_whole
 test_dead_letters = test_java_consumption.test_a_message_that_always_fails_ends_as_a_dead_letter
 
 start_pop = test_java_pop.start_pop

@@ -1,12 +1,13 @@
-"""Official clients and our SDK on a broker with access control: kind of client by kind of refusal, and what is allowed.
+"""Official clients and our SDK on daemons with TLS and access control: kind of client by kind of refusal, and what is
+allowed.
 
-Each is refused with the official answer, code 16 and its sentence, where its key, right or address is wrong; each
-produces and consumes where they are right.
+Each is refused with the official answer, code 16 and its sentence, where its key, right or address is wrong, and gets
+no connection where its certificate, or the server's, is. Each produces and consumes where they are right, over TLS.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,29 +15,19 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures_tools import have
-from tests.interop.cluster import Daemons, thermocline_daemons
 from tests.interop.go_agent import GoAgent
-from tests.interop.java_agent import JavaAgent, JavaAgentError, JavaClients, java_agent
+from tests.interop.java_agent import JavaAgent, JavaAgentError
+from tests.interop.secured import APP, Secured, secured_daemons
 from tests.waiting import wait_until
-from thermocline.client import AdminClient, Credentials, Message, MQError, Producer, PushConsumer
-from tooling.java_libraries import find_jars
-from tooling.official_rocketmq import OfficialSoftware
+from thermocline.client import Credentials, Message, MQError, Producer, PushConsumer, TlsOptions, UnavailableError
 
-pytestmark = [pytest.mark.java, pytest.mark.go, pytest.mark.xdist_group("access-matrix")]
+pytestmark = [pytest.mark.java, pytest.mark.go, pytest.mark.xdist_group("secured")]
 
-ROOT = Credentials(access_key="root", secret_key="the-key-of-root")
-INNER = {"accessKey": "inner", "secretKey": "the-key-of-brokers"}
-SETTINGS = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": ROOT.access_key, "password": ROOT.secret_key}),
-    "innerClientAuthenticationCredentials": json.dumps(INNER),
-}
 TOPIC, GROUP = "Guarded", "GuardedGroup"
 CLIENTS = ("java5", "java4", "go", "sdk")
+UNSIGNED = {"access_key": "", "secret_key": ""}
 KEYS: dict[str, tuple[dict[str, str], str]] = {
-    "no user": ({}, "username cannot be null."),
+    "no user": (UNSIGNED, "username cannot be null."),
     "wrong signature": ({"access_key": "may", "secret_key": "not-the-key"}, "check signature failed."),
     "no right": (
         {"access_key": "may-not", "secret_key": "key-of-may-not"},
@@ -48,26 +39,25 @@ KEYS: dict[str, tuple[dict[str, str], str]] = {
     ),
 }
 ALLOWED = {"access_key": "may", "secret_key": "key-of-may", "security_token": "a-token"}
+FAULTS = ("plain", "foreign certificate", "foreign server")
+"""Of certificates: no TLS at all; the client's is of another authority; the client trusts another authority only."""
+
+UNCHECKED = {("go", "foreign certificate"), ("go", "foreign server")}
+"""The Go client has no certificate to show, and checks none."""
+
 COUNT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """A broker with users, and the clients."""
+    """The daemons with users, and the clients."""
 
-    daemons: Daemons
-    directory: Path
+    secured: Secured
     agents: dict[str, JavaAgent]
 
     @property
     def namesrv(self) -> str:
-        return self.daemons.namesrv
-
-    def denials(self, user: str | None) -> list[dict[str, Any]]:
-        """The denials of a user in the audit log, which is written a little after the answers."""
-        (path,) = self.directory.rglob("audit.log")
-        lines = path.read_text().splitlines()
-        return [line for line in map(json.loads, lines) if line["event"] == "denied" and line.get("user") == user]
+        return self.secured.namesrv
 
     def produce(self, client: str, keys: dict[str, str], name: str, count: int = 1) -> None:
         """Send; JavaAgentError or MQError when it is refused."""
@@ -77,6 +67,7 @@ class Guarded:
                 group=f"{name}-producers",
                 credentials=credentials(keys),
                 retry_times_when_send_failed=0,
+                tls=self.secured.tls,
             ) as producer:
                 for index in range(count):
                     producer.send(Message(TOPIC, b"%d" % index))
@@ -101,30 +92,46 @@ class Guarded:
             if isinstance(answer, str):
                 raise JavaAgentError(answer)
 
+    @contextlib.contextmanager
+    def consumer(self, client: str, keys: dict[str, str], name: str) -> Iterator[list[Any]]:
+        """A push consumer; what it has received is in the list, when it has stopped."""
+        received: list[Any] = []
+        if client == "sdk":
+            consumer = PushConsumer(
+                namesrv=self.namesrv, group=name, credentials=credentials(keys), tls=self.secured.tls
+            )
+            consumer.subscribe(TOPIC)
+            consumer.register_listener(lambda messages, context: received.extend(messages))
+            with consumer:
+                yield received
+            return
+        agent = self.agents[client]
+        agent.call("start_push_consumer", name=name, namesrv=self.namesrv, group=name, topics={TOPIC: "*"}, **keys)
+        yield received
+        received += agent.stop_consumer(name)
+
 
 def credentials(keys: dict[str, str]) -> Credentials | None:
-    return Credentials(**keys) if keys else None
+    return Credentials(**keys) if keys["access_key"] else None
 
 
 @pytest.fixture(scope="module")
-def guarded(
-    official_software: OfficialSoftware, java_agent_process: JavaAgent, go_agent_process: GoAgent, module_folder: Path
-) -> Iterator[Guarded]:
-    software_4 = replace(official_software, jars=have(lambda: find_jars(JavaClients.V4.jars_name)))
-    directory = module_folder / "broker"
-    with (
-        thermocline_daemons(directory, settings=SETTINGS) as daemons,
-        java_agent(software_4, module_folder / "java-4", clients=JavaClients.V4) as java_4,
-    ):
-        with AdminClient(namesrv=daemons.namesrv, credentials=ROOT) as admin:
+def agents(secured_java: JavaAgent, secured_java_4: JavaAgent, secured_go: GoAgent) -> dict[str, JavaAgent]:
+    return {"java5": secured_java, "java4": secured_java_4, "go": secured_go}
+
+
+@pytest.fixture(scope="module")
+def guarded(secured: Secured, agents: dict[str, JavaAgent], module_folder: Path) -> Iterator[Guarded]:
+    """The broker refuses: the NameServer gives routes to all."""
+    with secured_daemons(module_folder, files=secured.files, routes_for_all=True) as running:
+        with running.admin() as admin:
             admin.create_topic(TOPIC, queue_nums=2)
             for name in ("may", "may-not", "from-afar"):
                 admin.create_user(name, f"key-of-{name}")
             rights = (["Pub", "Sub"], [f"Topic:{TOPIC}", "Group:*"])
             admin.set_acl("User:may", rights[1], rights[0])
             admin.set_acl("User:from-afar", rights[1], rights[0], source_ips=["10.0.0.0/8"])
-        agents = {"java5": java_agent_process, "java4": java_4, "go": go_agent_process}
-        yield Guarded(daemons=daemons, directory=directory, agents=agents)
+        yield Guarded(secured=running, agents=agents)
 
 
 @pytest.mark.parametrize("refusal", KEYS)
@@ -141,46 +148,92 @@ def test_a_producer_is_refused(guarded: Guarded, client: str, refusal: str) -> N
 def test_a_consumer_is_refused(guarded: Guarded, client: str, refusal: str) -> None:
     """It starts, and gets nothing: each of its requests is refused."""
     keys, text = KEYS[refusal]
-    name = f"{GROUP}-refused-{client}-{refusal.replace(' ', '-')}"
-    user = keys.get("access_key")
-    before = len(guarded.denials(user))
+    user = keys["access_key"] or None
+    before = len(guarded.secured.denials(user))
 
     def is_refused() -> bool:
-        new = guarded.denials(user)[before:]
+        new = guarded.secured.denials(user)[before:]
         return any(line["request"] == "HEART_BEAT" for line in new) and len(new) >= 2
 
-    if client == "sdk":
-        received: list[Any] = []
-        consumer = PushConsumer(namesrv=guarded.namesrv, group=name, credentials=credentials(keys))
-        consumer.subscribe(TOPIC)
-        consumer.register_listener(lambda messages, context: received.extend(messages))
-        with consumer:
-            wait_until(is_refused, what="two requests of the consumer are refused")
-        assert received == []
-    else:
-        agent = guarded.agents[client]
-        agent.call("start_push_consumer", name=name, namesrv=guarded.namesrv, group=name, topics={TOPIC: "*"}, **keys)
+    with guarded.consumer(client, keys, f"{GROUP}-refused-{client}-{refusal.replace(' ', '-')}") as received:
         wait_until(is_refused, what="two requests of the consumer are refused")
-        assert agent.stop_consumer(name) == []
-    reasons = {line["reason"] for line in guarded.denials(user)[before:]}
-    wanted = text if refusal in ("no user", "wrong signature") else "no matched policies."
-    assert reasons == {wanted}
+    assert received == []
+    reasons = {line["reason"] for line in guarded.secured.denials(user)[before:]}
+    assert reasons == {text if refusal in ("no user", "wrong signature") else "no matched policies."}
+
+
+@pytest.mark.parametrize("refusal", ["no user", "wrong signature"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_name_server_refuses(secured: Secured, agents: dict[str, JavaAgent], client: str, refusal: str) -> None:
+    """Official clients then know no route."""
+    keys, text = KEYS[refusal]
+    if keys["access_key"]:
+        keys = {"access_key": APP.access_key, "secret_key": "not-the-key"}
+    user = keys["access_key"] or None
+    before = len(secured.name_server_denials(user))
+    strict = Guarded(secured=secured, agents=agents)
+    with pytest.raises((JavaAgentError, MQError)):
+        strict.produce(client, keys, f"unrouted-{client}-{refusal.replace(' ', '-')}")
+    new: list[dict[str, Any]] = []
+
+    def is_noted() -> bool:
+        new[:] = secured.name_server_denials(user)[before:]
+        return bool(new)
+
+    wait_until(is_noted, what="the refusal is in the NameServer's audit log")
+    assert {(line["request"], line["reason"]) for line in new} == {("GET_ROUTEINFO_BY_TOPIC", text)}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_is_allowed_is_produced_and_consumed(guarded: Guarded, client: str) -> None:
     name = f"{GROUP}-allowed-{client}"
-    if client == "sdk":
-        received: list[Any] = []
-        consumer = PushConsumer(namesrv=guarded.namesrv, group=name, credentials=credentials(ALLOWED))
-        consumer.subscribe(TOPIC)
-        consumer.register_listener(lambda messages, context: received.extend(messages))
-        with consumer:
-            guarded.produce(client, ALLOWED, name, COUNT)
+    with guarded.consumer(client, ALLOWED, name) as received:
+        guarded.produce(client, ALLOWED, name, COUNT)
+        if client == "sdk":
             wait_until(lambda: len(received) >= COUNT, what="what was sent is consumed")
+        else:
+            received += guarded.agents[client].received(name, count=COUNT)
+    assert len(received) >= COUNT
+
+
+@pytest.fixture(scope="module")
+def plain_go(go_agent_process: GoAgent) -> GoAgent:
+    """The released Go client, which has no TLS."""
+    return go_agent_process
+
+
+@pytest.mark.parametrize(
+    ("client", "fault"),
+    [(client, fault) for client in CLIENTS for fault in FAULTS if (client, fault) not in UNCHECKED],
+)
+def test_a_client_with_another_certificate_gets_no_connection(
+    guarded: Guarded, plain_go: GoAgent, client: str, fault: str
+) -> None:
+    """Its keys are right. The daemons are not asked anything by it."""
+    name = f"faulty-{client}-{fault.replace(' ', '-')}"
+    files = guarded.secured.files
+    authority = files.foreign if fault == "foreign server" else files.authority
+    certificate, key = files.foreign_client if fault == "foreign certificate" else files.client
+    if client == "sdk":
+        tls = TlsOptions(ca_file=str(authority.path), cert_file=str(certificate), key_file=str(key))
+        with (
+            pytest.raises(UnavailableError),
+            Producer(
+                namesrv=guarded.namesrv, credentials=credentials(ALLOWED), tls=None if fault == "plain" else tls
+            ) as producer,
+        ):
+            producer.send(Message(TOPIC, b"never stored"))
+        return
+    if client == "go":
+        with pytest.raises(JavaAgentError):
+            replace(guarded, agents={"go": plain_go}).produce(client, ALLOWED, name)
         return
     agent = guarded.agents[client]
-    agent.call("start_push_consumer", name=name, namesrv=guarded.namesrv, group=name, topics={TOPIC: "*"}, **ALLOWED)
-    guarded.produce(client, ALLOWED, name, COUNT)
-    assert len(agent.received(name, count=COUNT)) >= COUNT
-    agent.stop_consumer(name)
+    agent.call("tls", enable=fault != "plain", trust=str(authority.path), certificate=str(certificate), key=str(key))
+    try:
+        with pytest.raises(JavaAgentError):
+            guarded.produce(client, ALLOWED, name)
+    finally:
+        certificate, key = files.client
+        agent.call("tls", enable=True, trust=str(files.authority.path), certificate=str(certificate), key=str(key))
+    guarded.produce(client, ALLOWED, f"{name}-then")

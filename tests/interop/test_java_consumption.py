@@ -233,7 +233,7 @@ def test_a_request_gets_its_reply(cluster: Cluster, name: str) -> None:
         replies = cluster.agent.call("request", start=0, count=8, timeout_ms=30_000, **arguments)
         assert replies == [f"reply to {topic}-{index}" for index in range(8)]
         stored = cluster.agent.read_topic(cluster.namesrv, f"{cluster.cluster_name}_REPLY_TOPIC")
-        assert {message.body.decode() for message in stored} >= set(replies)
+        assert {message.body for message in stored} >= {reply.encode() for reply in replies}
     finally:
         cluster.agent.call("stop_consumer", name=replier)
         cluster.agent.call("stop_producer", name=f"{name}-asker")

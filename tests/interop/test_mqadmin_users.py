@@ -6,41 +6,16 @@ against both, in the order below, so that both have the same users and policies 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
-from tests.interop.cluster import (
-    OFFICIAL,
-    OFFICIAL_PROPERTIES,
-    THERMOCLINE,
-    Cluster,
-    official_cluster,
-    thermocline_cluster,
-)
-from tests.interop.java_agent import JavaAgent, java_agent
-from tooling.official_rocketmq import OfficialSoftware
+from tests.interop.cluster import CLUSTER_NAME
+from tests.interop.fixtures_access_pair import ROOT_KEY, AccessPair
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("mqadmin-users")]
 
-CLUSTER = "DefaultCluster"
-ROOT, ROOT_KEY = "root", "the-key-of-root"
-SETTINGS: Mapping[str, str] = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "authenticationMetadataProvider": (
-        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
-    ),
-    "authorizationMetadataProvider": (
-        "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"
-    ),
-    "initAuthenticationUser": json.dumps({"username": ROOT, "password": ROOT_KEY}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "the-key-of-brokers"}),
-}
+CLUSTER = CLUSTER_NAME
 
 NO_SUBJECT = "createAcl -b {broker} -s Robot:alice -r Topic:orders -a Pub -d Allow"
 
@@ -110,61 +85,17 @@ DIFFERENT: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """Both clusters."""
-
-    ours: Cluster
-    official: Cluster
-
-    def run(self, line: str) -> tuple[list[str], ...]:
-        return tuple(run(cluster, line) for cluster in (self.ours, self.official))
-
-
-def run(cluster: Cluster, line: str) -> list[str]:
-    """The lines that a command prints, without addresses, times and places in source."""
-    printed = cluster.admin(*line.format(broker=cluster.broker_address).split())
-    printed = printed.replace(cluster.broker_address, "BROKER").replace(cluster.namesrv, "NAMESERVER")
-    lines = (" ".join(one.split()) for one in printed.splitlines())
-    return sorted(re.sub(r"\d{4}-\d\d-\d\d[ T][\d:.,]+", "TIME", one) for one in lines if one)
-
-
-@pytest.fixture(scope="module")
-def signing_agent(official_software: OfficialSoftware, module_folder: Path) -> Iterator[JavaAgent]:
-    home = module_folder / "home"
-    (home / "conf").mkdir(parents=True)
-    (home / "conf" / "tools.yml").write_text(f"accessKey: {ROOT}\nsecretKey: {ROOT_KEY}\n")
-    options = [f"-Drocketmq.home.dir={home}"]
-    with java_agent(official_software, module_folder / "agent", options=options) as agent:
-        yield agent
-
-
-@pytest.fixture(scope="module")
-def pair(official_software: OfficialSoftware, signing_agent: JavaAgent, module_folder: Path) -> Iterator[Pair]:
-    users = {"authConfigPath": str(module_folder / "official-users")}
-    with (
-        official_cluster(
-            official_software,
-            signing_agent,
-            module_folder / OFFICIAL,
-            properties={**OFFICIAL_PROPERTIES, **SETTINGS, **users},
-        ) as official,
-        thermocline_cluster(signing_agent, module_folder / THERMOCLINE, settings=SETTINGS) as ours,
-    ):
-        yield Pair(ours=ours, official=official)
-
-
 @pytest.mark.parametrize("number", range(len(COMMANDS)), ids=lambda number: f"{number}-{COMMANDS[number].split()[0]}")
-def test_a_command_prints_the_same(pair: Pair, number: int) -> None:
+def test_a_command_prints_the_same(access_pair: AccessPair, number: int) -> None:
     line = COMMANDS[number]
-    ours, official = pair.run(line)
+    ours, official = access_pair.run(line)
     if line in DIFFERENT:
         assert ours != official, f"no longer different, so its line has to go: {DIFFERENT[line]}"
     else:
         assert ours == official, line
 
 
-def test_the_keys_are_in_no_log(pair: Pair, module_folder: Path) -> None:
-    log = (module_folder / THERMOCLINE / "dev.log").read_text(errors="replace")
+def test_the_keys_are_in_no_log(access_pair: AccessPair) -> None:
+    log = access_pair.ours.process.log_path.read_text(errors="replace")
     for key in (ROOT_KEY, "the-key-of-brokers", "alicekey", "otherkey", "bobkey"):
         assert key not in log

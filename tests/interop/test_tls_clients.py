@@ -7,12 +7,11 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority
 from tests.fixtures_tools import have
 from tests.interop import test_java_client, test_java_consumption, test_java_pop, test_java_transactions
 from tests.interop.cluster import (
@@ -20,80 +19,31 @@ from tests.interop.cluster import (
     Cluster,
     Daemons,
     cluster_with,
-    thermocline_daemons,
     wait_until_registered,
 )
+from tests.interop.go_agent import GoClients, built_agent, go_agent
 from tests.interop.java_agent import JavaAgent, JavaAgentError, JavaClients, java_agent
+from tests.interop.secured import PASSWORD, Files, certificate_files, java_tls_options, tls_daemons
 from thermocline.localstack.child_process import ChildProcess
 from tooling.java_libraries import find_jars
 from tooling.official_rocketmq import TEST_JVM_OPTIONS, OfficialSoftware, official_broker, official_namesrv
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tls-clients")]
 
-PASSWORD = "a password of a test"
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """Certificates: the daemons' and clients' authority, and another one."""
-
-    authority: Authority
-    foreign: Authority
-    server: tuple[Path, Path]
-    client: tuple[Path, Path]
-    foreign_client: tuple[Path, Path]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    folder = tmp_path_factory.mktemp("certificates")
-    authority, foreign = Authority(folder / "ours"), Authority(folder / "foreign", name="Another authority")
-    return Files(
-        authority=authority,
-        foreign=foreign,
-        server=authority.issue("s.pem", "s.key", subject="broker", addresses=["127.0.0.1"], password=PASSWORD),
-        client=authority.issue("client.pem", "client.key", subject="client"),
-        foreign_client=foreign.issue("client.pem", "client.key", subject="stranger"),
-    )
+    return certificate_files(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
 def daemons(files: Files, module_folder: Path) -> Iterator[Daemons]:
-    """A NameServer and a broker by RocketMQ's own file of TLS settings."""
-    path = module_folder / "tls.properties"
-    path.write_text(
-        "tls.test.mode.enable=false\n"
-        "tls.server.need.client.auth=require\n"
-        f"tls.server.keyPath={files.server[1]}\n"
-        f"tls.server.keyPassword={PASSWORD}\n"
-        f"tls.server.certPath={files.server[0]}\n"
-        "tls.server.authClient=true\n"
-        f"tls.server.trustCertPath={files.authority.path}\n"
-        f"tls.client.keyPath={files.client[1]}\n"
-        f"tls.client.certPath={files.client[0]}\n"
-        "tls.client.authServer=true\n"
-        f"tls.client.trustCertPath={files.authority.path}\n"
-    )
-    settings = {"tls.server.mode": "enforcing", "tls.config.file": str(path)}
-    of_name_server = {f"name.server.{name}": value for name, value in settings.items()}
-    of_broker = {**settings, "tls.enable": "true", **test_java_transactions.SETTINGS}
-    with thermocline_daemons(module_folder / "daemons", settings={**of_broker, **of_name_server}) as running:
+    """A NameServer and a broker that ask for certificates of clients."""
+    settings = test_java_transactions.SETTINGS
+    with tls_daemons(module_folder, files, client_certificates="require", settings=settings) as running:
         yield running
-        assert PASSWORD not in running.process.output()
-
-
-def java_options(authority: Authority, certificate: tuple[Path, Path] | None) -> list[str]:
-    """As RocketMQ's page on TLS gives them to a client."""
-    options = {
-        "tls.enable": "true",
-        "tls.test.mode.enable": "false",
-        "tls.client.authServer": "true",
-        "tls.client.trustCertPath": authority.path,
-    }
-    if certificate is not None:
-        options |= {"tls.client.certPath": certificate[0], "tls.client.keyPath": certificate[1]}
-    return [f"-D{name}={value}" for name, value in options.items()]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +51,7 @@ def java_agent_process(
     official_software: OfficialSoftware, files: Files, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaAgent]:
     """The JVM with clients 5.x."""
-    options = java_options(files.authority, files.client)
+    options = java_tls_options(files.authority, files.client)
     with java_agent(official_software, tmp_path_factory.mktemp("java-tls"), options=options) as agent:
         yield agent
 
@@ -146,7 +96,7 @@ def test_clients_4_9(
     official_software: OfficialSoftware, files: Files, daemons: Daemons, tmp_path: Path, name: str
 ) -> None:
     software = replace(official_software, jars=have(lambda: find_jars(JavaClients.V4.jars_name)))
-    options = java_options(files.authority, files.client)
+    options = java_tls_options(files.authority, files.client)
     with (
         java_agent(software, tmp_path, clients=JavaClients.V4, options=options) as agent,
         cluster_with(daemons, agent) as cluster,
@@ -174,9 +124,9 @@ def test_a_client_with_a_fault_is_refused_and_others_are_served(
 ) -> None:
     options = {
         "plain": [],
-        "no certificate": java_options(files.authority, None),
-        "foreign certificate": java_options(files.authority, files.foreign_client),
-        "other authority": java_options(files.foreign, files.client),
+        "no certificate": java_tls_options(files.authority, None),
+        "foreign certificate": java_tls_options(files.authority, files.foreign_client),
+        "other authority": java_tls_options(files.foreign, files.client),
     }[fault]
     topic = cluster.make_topic(name)
     with java_agent(official_software, tmp_path, options=options) as agent, pytest.raises(JavaAgentError):
@@ -184,6 +134,17 @@ def test_a_client_with_a_fault_is_refused_and_others_are_served(
             kind="sync", name=name, group=name, namesrv=cluster.namesrv, topic=topic, prefix=topic, tags=["A"], count=1
         )
     assert test_java_client.produce(cluster, topic, kind="sync", count=1)[0].queue_offset == 0
+
+
+def test_a_go_client_has_no_certificate_to_show(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    """It speaks TLS, and is refused where a certificate is asked for."""
+    have(lambda: built_agent(GoClients.WITH_TLS))
+    topic = cluster.make_topic(name)
+    with (
+        go_agent(tmp_path, clients=GoClients.WITH_TLS, environment={"INTEROP_TLS": "true"}) as agent,
+        pytest.raises(JavaAgentError),
+    ):
+        agent.produce(kind="sync", name=name, group=name, namesrv=cluster.namesrv, topic=topic, prefix=topic, count=1)
 
 
 @pytest.mark.full
@@ -198,7 +159,7 @@ def test_an_official_broker_registers_over_tls(
         namesrv_address=cluster.namesrv,
         store_directory=tmp_path / "store",
         properties={**OFFICIAL_PROPERTIES, "brokerName": "broker-official"},
-        jvm_options=(*TEST_JVM_OPTIONS, *java_options(files.authority, files.client), *own_port),
+        jvm_options=(*TEST_JVM_OPTIONS, *java_tls_options(files.authority, files.client), *own_port),
     ) as broker:
         wait_until_registered(cluster.agent, cluster.namesrv, broker.address)
 

@@ -66,6 +66,7 @@ func newPush(wanted request) (rocketmq.PushConsumer, error) {
 		consumer.WithConsumerOrder(wanted.Orderly),
 		consumer.WithConsumeFromWhere(beginnings[wanted.From]),
 	}
+	options = append(options, consumerTls()...)
 	if wanted.AccessKey != "" {
 		options = append(options, consumer.WithCredentials(wanted.credentials()))
 	}

@@ -37,9 +37,9 @@ type load struct {
 func newLoad(producers *producers) *load {
 	// After telling the callback that an asynchronous send has failed, the client goes on to read the answer that there
 	// is not, which would end this process: the client lets its user handle that.
-	primitive.PanicHandler = func(problem any) {
+	setPanicHandler(func(problem any) {
 		fmt.Fprintln(os.Stderr, "panic in the client:", problem)
-	}
+	})
 	return &load{producers: producers, senders: map[string]*loadSender{}}
 }
 

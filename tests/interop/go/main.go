@@ -3,6 +3,8 @@
 // Protocol: one JSON object a line. In: {"operation": NAME, ...arguments}. Out: {"result": ...} or {"error": TEXT}, in
 // the order of the requests. Producers and consumers live on between requests under the names the caller gave them.
 // What the client itself logs goes to standard error.
+//
+// Two builds: with the last release (go.mod), and with the client as it is after it, which has TLS (tls.mod, tag tls).
 package main
 
 import (
@@ -50,6 +52,8 @@ func main() {
 
 func answer(operations map[string]operation, line []byte) map[string]any {
 	var wanted request
+	// Clients sign with the keys of the request, else with those of the environment.
+	wanted.AccessKey, wanted.SecretKey = os.Getenv("INTEROP_ACCESS_KEY"), os.Getenv("INTEROP_SECRET_KEY")
 	if err := json.Unmarshal(line, &wanted); err != nil {
 		return map[string]any{"error": err.Error()}
 	}

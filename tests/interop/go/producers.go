@@ -142,6 +142,7 @@ func producerOptions(wanted request) []producer.Option {
 		producer.WithSendMsgTimeout(sendTimeout),
 		producer.WithRetry(2),
 	}
+	options = append(options, producerTls()...)
 	if wanted.AccessKey != "" {
 		options = append(options, producer.WithCredentials(wanted.credentials()))
 	}
@@ -164,9 +165,10 @@ func producerOptions(wanted request) []producer.Option {
 // connection that the first one made.
 func traceConfig(wanted request) *primitive.TraceConfig {
 	return &primitive.TraceConfig{
-		GroupName: wanted.Group,
-		Access:    primitive.Local,
-		Resolver:  primitive.NewPassthroughResolver([]string{wanted.NameServer}),
+		GroupName:   wanted.Group,
+		Access:      primitive.Local,
+		Resolver:    primitive.NewPassthroughResolver([]string{wanted.NameServer}),
+		Credentials: wanted.credentials(),
 	}
 }
 

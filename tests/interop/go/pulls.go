@@ -64,12 +64,17 @@ func pullQueue(wanted request) (any, error) {
 }
 
 func startPull(wanted request) (rocketmq.PullConsumer, error) {
-	made, err := rocketmq.NewPullConsumer(
+	options := append(
+		consumerTls(),
 		consumer.WithGroupName(wanted.Group),
 		consumer.WithInstance(wanted.instance()),
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{wanted.NameServer})),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)
+	if wanted.AccessKey != "" {
+		options = append(options, consumer.WithCredentials(wanted.credentials()))
+	}
+	made, err := rocketmq.NewPullConsumer(options...)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ func (all *producers) request(wanted request) (any, error) {
 func (all *consumers) startReplier(wanted request) (any, error) {
 	sender, err := newProducer(request{
 		Name: wanted.Name + "-replier", Group: wanted.Group + "-replier", NameServer: wanted.NameServer,
+		AccessKey: wanted.AccessKey, SecretKey: wanted.SecretKey, SecurityToken: wanted.SecurityToken,
 	})
 	if err != nil {
 		return nil, err

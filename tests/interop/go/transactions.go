@@ -106,7 +106,7 @@ func (decides *decider) ExecuteLocalTransaction(message *primitive.Message) prim
 func (decides *decider) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
 	if message.TransactionId != message.GetProperty(primitive.PropertyUniqueClientMessageIdKeyIndex) {
 		fmt.Fprintln(os.Stderr, "a check with transaction id", message.TransactionId)
-		return primitive.UnknowState
+		return unknownState
 	}
 	decides.mutex.Lock()
 	defer decides.mutex.Unlock()
@@ -124,12 +124,12 @@ func state(words string, number int) primitive.LocalTransactionState {
 	case "rollback":
 		return primitive.RollbackMessageState
 	default:
-		return primitive.UnknowState
+		return unknownState
 	}
 }
 
 var stateNames = map[primitive.LocalTransactionState]string{
 	primitive.CommitMessageState:   "COMMIT_MESSAGE",
 	primitive.RollbackMessageState: "ROLLBACK_MESSAGE",
-	primitive.UnknowState:          "UNKNOW",
+	unknownState:                   "UNKNOW",
 }

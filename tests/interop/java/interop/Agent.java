@@ -52,6 +52,7 @@ public final class Agent {
         operations.put("query_key", Lookups::byKey);
         operations.put("query_unique_id", Lookups::byUniqueId);
         operations.put("send_to", Lookups::sendTo);
+        operations.put("tls", Tls::configure);
         operations.putAll(Generation.operations(producers));
     }
 
