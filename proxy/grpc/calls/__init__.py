@@ -1,0 +1,6 @@
+"""RPCs of gRPC over HTTP/2 streams: messages, deadlines, statuses."""
+
+from thermocline.proxy.grpc.calls.call import Method, MethodKind, ReceivedBytes, RpcCall, RpcService
+from thermocline.proxy.grpc.calls.status import GrpcStatus, RpcError
+
+__all__ = ["GrpcStatus", "Method", "MethodKind", "ReceivedBytes", "RpcCall", "RpcError", "RpcService"]

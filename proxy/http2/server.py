@@ -1,0 +1,148 @@
+"""Http2Server: accepts HTTP/2 connections in plain text ("prior knowledge") and looks after them.
+
+Rules
+  - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
+  - A connection without a stream for `idle_ms` gets GOAWAY and is closed; one that has not sent its settings in time,
+    without a word.
+  - `close`: no new connection, GOAWAY to all; streams that are open may end in the time given; then all are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from thermocline.proxy.http2.connection import RECEIVE_BYTES, Http2Connection
+from thermocline.proxy.http2.limits import Http2Limits
+from thermocline.proxy.http2.stream import Stream
+from thermocline.remoting.connections import LimitCounts, client_address
+
+__all__ = ["Http2Server"]
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+CLOSE_STEP_S = 0.02
+
+
+class Http2Server:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(self, on_request: Callable[[Stream], None], *, limits: Http2Limits, counts: LimitCounts) -> None:
+        self._on_request = on_request
+        self._limits = limits
+        self._counts = counts
+        self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._listener: asyncio.Server | None = None
+        self._connections: set[Http2Connection] = set()
+        self._by_address: dict[str, int] = {}
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._is_closing = False
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    @property
+    def stream_count(self) -> int:
+        """Open streams."""
+        return sum(len(connection.streams) for connection in self._connections)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which is a free one for port 0.
+
+        Raises:
+            OSError: The address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        self._watch(loop)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def stop_accepting(self) -> None:
+        """Take no new connection, and no new stream on those that are open. Idempotent."""
+        self._is_closing = True
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        for connection in tuple(self._connections):
+            connection.go_away()
+
+    async def close(self, *, timeout_ms: int) -> None:
+        """See the module. Idempotent."""
+        await self.stop_accepting()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while self.stream_count and loop.time() < deadline:
+            await asyncio.sleep(CLOSE_STEP_S)
+        if self.stream_count:
+            logger.warning("streams were cut off by the shutdown count=%d", self.stream_count)
+        for connection in tuple(self._connections):
+            connection.close()
+        for _ in range(50):  # what is written leaves in a moment
+            if not self._connections:
+                return
+            await asyncio.sleep(CLOSE_STEP_S)
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    def close_idle(self) -> int:
+        """Close connections that were idle for too long; how many. Runs by itself, a few times a period."""
+        now = asyncio.get_running_loop().time()
+        idle = [
+            connection
+            for connection in self._connections
+            if not connection.streams
+            and now - connection.last_active
+            >= (self._limits.idle_ms if connection.has_settings else self._limits.settings_timeout_ms) / 1000
+        ]
+        for connection in idle:
+            connection.close()
+        return len(idle)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        period_ms = min(self._limits.idle_ms, self._limits.settings_timeout_ms)
+        self._idle_timer = loop.call_later(period_ms / 4000, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.close_idle()
+        self._watch(loop)
+
+    def _accept(self) -> Http2Connection:
+        return Http2Connection(
+            loop=asyncio.get_running_loop(),
+            limits=self._limits,
+            receive_buffer=self._receive_buffer,
+            on_request=self._on_request,
+            on_opened=self._opened,
+            on_closed=self._closed,
+        )
+
+    def _opened(self, connection: Http2Connection) -> bool:
+        address = client_address(connection.remote_host[0])
+        count = self._by_address.get(address, 0)
+        is_full = len(self._connections) >= self._limits.connections_max
+        self._connections.add(connection)
+        self._by_address[address] = count + 1
+        if is_full:
+            detail = f"connection refused, {self._limits.connections_max} are open"
+            self._counts.refused("grpcConnectionsMax", address=connection.remote_address, detail=detail)
+        elif count >= self._limits.address_connections_max:
+            is_full = True
+            detail = f"connection refused, {count} of this address are open"
+            self._counts.refused("serverConnectionsPerAddressMax", address=connection.remote_address, detail=detail)
+        return not is_full and not self._is_closing
+
+    def _closed(self, connection: Http2Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        address = client_address(connection.remote_host[0])
+        count = self._by_address.pop(address) - 1
+        if count:
+            self._by_address[address] = count
