@@ -93,7 +93,8 @@ via|
 www-authenticate|
 """
 STATIC_TABLE: tuple[Field, ...] = tuple(
-    (name.encode(), value.encode()) for name, _, value in (line.partition("|") for line in _STATIC_TEXT.split("\n")[1:-1])
+    (name.encode(), value.encode())
+    for name, _, value in (line.partition("|") for line in _STATIC_TEXT.split("\n")[1:-1])
 )
 assert len(STATIC_TABLE) == 61, "RFC 7541, appendix A"
 _STATIC_END = len(STATIC_TABLE) + 1

@@ -196,7 +196,9 @@ class RpcCall:
                 self._refuse(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported")
                 return
             if size > self._received.message_bytes_max:
-                self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, f"a message may hold {self._received.message_bytes_max} bytes")
+                self._refuse(
+                    GrpcStatus.RESOURCE_EXHAUSTED, f"a message may hold {self._received.message_bytes_max} bytes"
+                )
                 return
             message_end = position + PREFIX.size + size
             if message_end > end:

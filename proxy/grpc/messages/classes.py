@@ -25,7 +25,9 @@ __all__ = ["PACKAGE", "SERVICE", "enums", "messages"]
 PACKAGE = "apache.rocketmq.v2"
 SERVICE = f"{PACKAGE}.MessagingService"
 
-_FIELD = re.compile(r"(?P<number>\d+) (?P<name>\w+): (?P<repeated>\*?)(?P<type>\w+)(?P<optional>\??)(?:\|(?P<group>\w+))?")
+_FIELD = re.compile(
+    r"(?P<number>\d+) (?P<name>\w+): (?P<repeated>\*?)(?P<type>\w+)(?P<optional>\??)(?:\|(?P<group>\w+))?"
+)
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
     "int32": _Field.TYPE_INT32,
@@ -123,9 +125,7 @@ def _make_classes(enum_tables: dict[str, dict[str, int]]) -> dict[str, Any]:
         file.message_type.append(_message_descriptor(entry, names))
     pool.AddSerializedFile(file.SerializeToString())
     found = (entry.partition(";")[0] for entry in entries)
-    classes = {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in found
-    }
+    classes = {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in found}
     for name in ("Timestamp", "Duration"):
         classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"google.protobuf.{name}"))
     return classes

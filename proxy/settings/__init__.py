@@ -1,0 +1,25 @@
+"""Settings of a proxy."""
+
+from thermocline.proxy.settings.official_settings import PROXY_CONFIG, PROXY_SETTINGS
+from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, ProxyConfig
+from thermocline.proxy.settings.setting_sources import (
+    LoadedProxyConfig,
+    ProxySource,
+    environment_properties,
+    environment_variable,
+    file_properties,
+    load_proxy_config,
+)
+
+__all__ = [
+    "FIELDS_BY_NAME",
+    "PROXY_CONFIG",
+    "PROXY_SETTINGS",
+    "LoadedProxyConfig",
+    "ProxyConfig",
+    "ProxySource",
+    "environment_properties",
+    "environment_variable",
+    "file_properties",
+    "load_proxy_config",
+]
