@@ -87,19 +87,12 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *refused("that acknowledgements of one request travel as one", {"enableBatchAck": "false"}),
     *refused("an access address for remoting clients", {"remotingAccessAddr": ""}),
-    *without_effect(
-        "TLS is not built here yet: the port takes plain text alone",
-        {
-            "tlsTestModeEnable": "true",
-            "tlsKeyPath": MACHINE,
-            "tlsCertPath": MACHINE,
-            "tlsCertWatchIntervalMs": "3600000",
-        },
-    ),
+    *refused("TLS on the proxy's port", {"tlsTestModeEnable": "true", "tlsCertWatchIntervalMs": "3600000"}),
+    *refused("TLS on the proxy's port", {"tlsKeyPath": MACHINE, "tlsCertPath": MACHINE}, true_here=""),
+    *refused("a port for remoting clients", {"remotingListenPort": "8080"}, also=("0",)),
     *without_effect(
         _REMOTING,
         {
-            "remotingListenPort": "8080",
             "enableRemotingLocalProxyGrpc": "true",
             "localProxyConnectTimeoutMs": "3000",
             "remotingWaitTimeMillsInSendQueue": "3000",
