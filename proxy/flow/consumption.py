@@ -72,7 +72,9 @@ class Consumption:
             NoQueueError: No queue can be read.
             MQError: See `Messaging`.
         """
-        brokers = [broker.broker_name for broker in (await self._messaging.topic_queues(subscription.topic)).readable_brokers]
+        brokers = [
+            broker.broker_name for broker in (await self._messaging.topic_queues(subscription.topic)).readable_brokers
+        ]
         if not brokers:
             raise NoQueueError("no readable queue")
         if broker_name not in brokers:
@@ -136,9 +138,7 @@ class Consumption:
 
     async def _bury(self, message: HeldMessage, topic: str, group: str) -> None:
         try:
-            await self.forward_to_dead_letters(
-                message.handle, topic=topic, group=group, message_id=message.message_id
-            )
+            await self.forward_to_dead_letters(message.handle, topic=topic, group=group, message_id=message.message_id)
         except MQError as error:
             logger.warning("a message does not reach the dead letters yet group=%s error=%s", group, error)
 

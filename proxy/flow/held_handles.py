@@ -239,7 +239,9 @@ class HeldHandles:
         except MQError as error:
             held.failures += 1
             if held.failures >= self._rules.tries:
-                logger.warning("a handle is given up after %d tries group=%s error=%s", held.failures, held.group, error)
+                logger.warning(
+                    "a handle is given up after %d tries group=%s error=%s", held.failures, held.group, error
+                )
                 self._drop(held)
         finally:
             held.renewal = None

@@ -45,9 +45,7 @@ class NoQueueError(PermissionDeniedError):
 class Production:
     """See the module. Belongs to one event loop."""
 
-    def __init__(
-        self, messaging: Messaging, *, checks_message_type: bool, clock_ms: Callable[[], float]
-    ) -> None:
+    def __init__(self, messaging: Messaging, *, checks_message_type: bool, clock_ms: Callable[[], float]) -> None:
         self._messaging = messaging
         self._checks_message_type = checks_message_type
         self._clock_ms = clock_ms

@@ -167,9 +167,7 @@ def check_recovery_s(recovery_s: int, config: ProxyConfig) -> None:
     """Pass the time before a transaction is checked first."""
     most = config.transaction_recovery_s_max
     if 0 < most < recovery_s:
-        raise CodeError(
-            Code.BAD_REQUEST, f"the max transaction recovery time of message is too large, max is {most}"
-        )
+        raise CodeError(Code.BAD_REQUEST, f"the max transaction recovery time of message is too large, max is {most}")
 
 
 def check_delivery_time(delivery_ms: int, now_ms: int, config: ProxyConfig) -> None:
