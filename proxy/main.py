@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import logging
-import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from thermocline.proxy.proxy_server import ProxyServer
 from thermocline.proxy.settings import (
@@ -21,7 +17,7 @@ from thermocline.proxy.settings import (
 from thermocline.remoting.connections import raise_descriptor_limit, stop_signals
 from thermocline.remoting.errors import SettingError
 
-__all__ = ["load_config", "main"]
+__all__ = ["load_config", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,15 +72,3 @@ async def run(config: ProxyConfig, *, on_ready: Callable[[str], None] | None = N
             logger.info("proxy stops")
         finally:
             await server.close()
-
-
-def main(config: ProxyConfig, *, on_ready: Callable[[str], None] | None = None) -> None:
-    """Run the proxy in this process, on uvloop where it is installed."""
-    os.umask(0o077)  # what it makes is for its user alone
-    work: Coroutine[Any, Any, None] = run(config, on_ready=on_ready)
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        asyncio.run(work)
-    else:
-        uvloop.run(work)

@@ -418,7 +418,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
         _, first_flags, pieces, size = self._block
         size += len(payload)
-        if size > self.limits.header_block_bytes_max or not payload and not flags & Flag.END_HEADERS:
+        if size > self.limits.header_block_bytes_max or (not payload and not flags & Flag.END_HEADERS):
             raise _ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
         pieces.append(payload)
         self._block = stream_id, first_flags, pieces, size

@@ -12,7 +12,8 @@ from typing import Any
 from thermocline.proxy.grpc.messages import Code, enums
 from thermocline.proxy.grpc.service.statuses import CodeError
 from thermocline.proxy.settings import ProxyConfig
-from thermocline.remoting.bodies import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, parse_subscription
+from thermocline.remoting.bodies import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData
+from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.errors import InvalidParameterError, SubscriptionParseError
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.topic_validation import (
