@@ -18,7 +18,7 @@ from thermocline.localstack.go_toolchain import ensure_go, install_packaged_go
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars, ensure_s3a_jars
 from tooling.node_packages import NAME as ROCKETMQ_NODE
 from tooling.node_packages import ensure_node_packages
-from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP
+from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON
 from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
@@ -66,7 +66,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[SPARK_S3A] = ensure_s3a_jars
         parts[ROCKETMQ_NODE] = ensure_node_packages
-        parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP)}
+        parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON)}
     return parts
 
 

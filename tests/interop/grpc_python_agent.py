@@ -1,0 +1,16 @@
+"""The process that drives RocketMQ's official Python gRPC client for the tests; its other half: `grpc_python/agent.py`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from tests.interop.foreign_agent import ForeignAgent, foreign_agent
+
+PROGRAM = Path(__file__).resolve().parent / "grpc_python" / "agent.py"
+
+
+def grpc_python_agent(wheels: Path, directory: Path) -> AbstractContextManager[ForeignAgent]:
+    """Run an agent with the client in the directory `wheels`."""
+    return foreign_agent([sys.executable, str(PROGRAM)], directory, environment={"PYTHONPATH": str(wheels)})
