@@ -20,6 +20,12 @@ BROKER_SETTINGS = {
     "enablePropertyFilter": "true",
 }
 
+PROXY_SETTINGS = {
+    "grpcShutdownTimeSeconds": "5",
+    "topicRouteServiceCacheRefreshSeconds": "1",
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "500",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyDaemons:
@@ -38,7 +44,7 @@ def running_proxy(
 ) -> Iterator[tuple[str, ChildProcess]]:
     """`thermocline proxy`, ended at last by SIGTERM: its address and process. Fails when it logged a bug of ours."""
     directory.mkdir(parents=True, exist_ok=True)
-    assignments = {"grpcShutdownTimeSeconds": "5", "topicRouteServiceCacheRefreshSeconds": "1", **(settings or {})}
+    assignments = {**PROXY_SETTINGS, **(settings or {})}
     words = [word for name, value in assignments.items() for word in ("--set", f"{name}={value}")]
     process = daemon("proxy", "--namesrv", namesrv, "--listen", listen, *words, directory=directory)
     try:

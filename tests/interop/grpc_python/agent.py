@@ -15,12 +15,15 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+grpc: Any = import_module("grpc")
+json_format: Any = import_module("google.protobuf.json_format")
 clients: Any = import_module("rocketmq.v5.client")
 consumers: Any = import_module("rocketmq.v5.consumer")
 models: Any = import_module("rocketmq.v5.model")
 producers: Any = import_module("rocketmq.v5.producer")
 push: Any = import_module("rocketmq.v5.consumer.push.message_listener")
 protocol: Any = import_module("rocketmq.grpc_protocol")
+services: Any = import_module("rocketmq.grpc_protocol.service_pb2_grpc")
 transactions: Any = import_module("rocketmq.v5.producer.producer")
 
 REQUEST_TIMEOUT_S = 10
@@ -109,18 +112,18 @@ class Agent:
         opened = self._open_transactions.pop(transaction)
         opened.commit() if commits else opened.rollback()
 
-    def checked(self, *, count: int, timeout_s: float) -> list[str]:
+    def checked(self, *, count: int, timeout_ms: int) -> list[str]:
         """The bodies of the transactions that were checked, once there are so many."""
         with self._arrived:
-            self._arrived.wait_for(lambda: len(self._checked) >= count, timeout_s)
+            self._arrived.wait_for(lambda: len(self._checked) >= count, timeout_ms / 1000)
             return list(self._checked)
 
     def recall(self, *, name: str, topic: str, handle: str) -> str:
-        answer: str = self._clients[name].recall_message(topic, handle).message_id
-        return answer
+        message_id: str = self._clients[name].recall_message(topic, handle)
+        return message_id
 
     def start_simple(
-        self, *, name: str, endpoint: str, group: str, topic: str, tag: str = "*", sql: str = "", await_s: int = 5
+        self, *, name: str, endpoint: str, group: str, topic: str, tag: str = "*", sql: str = "", await_s: int = 1
     ) -> None:
         expression = models.FilterExpression(tag)
         if sql:
@@ -165,6 +168,55 @@ class Agent:
     def stop(self, *, name: str) -> None:
         self._clients.pop(name).shutdown()
 
+    def rpc(
+        self,
+        *,
+        endpoint: str,
+        method: str,
+        request: dict[str, Any],
+        client_id: str | None = "raw-client",
+        version: str = "5.1.2",
+        timeout_ms: int = 10_000,
+    ) -> dict[str, Any]:
+        """Call one RPC by the client's own stub: its answers as JSON, and the status of gRPC."""
+        metadata = [("x-mq-language", "PYTHON"), ("x-mq-client-version", version)]
+        if client_id is not None:
+            metadata.append(("x-mq-client-id", client_id))
+        message = json_format.ParseDict(request, getattr(protocol, f"{method}Request")())
+        with grpc.insecure_channel(endpoint) as channel:
+            call = getattr(services.MessagingServiceStub(channel), method)
+            try:
+                answer = call(message, timeout=timeout_ms / 1000, metadata=metadata)
+                answers = list(answer) if method in ("ReceiveMessage", "PullMessage") else [answer]
+            except grpc.RpcError as error:
+                return {"status": error.code().name, "details": error.details(), "answers": []}
+        return {"status": "OK", "details": "", "answers": [json_format.MessageToDict(each) for each in answers]}
+
+    def telemetry(
+        self, *, endpoint: str, settings: dict[str, Any], client_id: str | None = "raw-client", stays_ms: int = 0
+    ) -> dict[str, Any]:
+        """Send settings on a Telemetry stream: the first answer, and the status of gRPC where the stream ended."""
+        metadata = [("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.1.2")]
+        if client_id is not None:
+            metadata.append(("x-mq-client-id", client_id))
+        command = json_format.ParseDict({"settings": settings}, protocol.TelemetryCommand())
+        ends = threading.Event()
+
+        def commands() -> Any:
+            yield command
+            ends.wait(10)
+
+        with grpc.insecure_channel(endpoint) as channel:
+            stream = services.MessagingServiceStub(channel).Telemetry(commands(), metadata=metadata, timeout=10)
+            try:
+                answer = next(stream)
+                ends.wait(stays_ms / 1000)
+                return {"status": "OK", "details": "", "answers": [json_format.MessageToDict(answer)]}
+            except grpc.RpcError as error:
+                return {"status": error.code().name, "details": error.details(), "answers": []}
+            finally:
+                ends.set()
+
     def _configuration(self, endpoint: str) -> Any:
         return clients.ClientConfiguration(endpoint, clients.Credentials(), "", REQUEST_TIMEOUT_S)
 
@@ -173,8 +225,8 @@ class Agent:
         message.topic, message.body = topic, fields["body"].encode()
         if "tag" in fields:
             message.tag = fields["tag"]
-        if "keys" in fields:
-            message.keys = tuple(fields["keys"])
+        for key in fields.get("keys", ()):
+            message.keys = key  # its setter adds one
         if "group" in fields:
             message.message_group = fields["group"]
         if "delay_s" in fields:
