@@ -7,6 +7,7 @@ connections to the cluster close.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -16,7 +17,15 @@ from thermocline.client.credentials import environment_credentials
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
 from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
-from thermocline.proxy.grpc.calls import MethodKind, ReceivedBytes, RpcService
+from thermocline.proxy.grpc.calls import (
+    GrpcStatus,
+    MethodKind,
+    ReceivedBytes,
+    RpcService,
+    health_methods,
+    refusal_block,
+)
+from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
@@ -30,7 +39,6 @@ __all__ = ["ProxyServer"]
 
 logger = logging.getLogger(__name__)
 
-BACKGROUND_TIMEOUT_MS = 2_000
 STREAMS = frozenset({MethodKind.SERVER_STREAM, MethodKind.BIDIRECTIONAL})
 
 
@@ -92,8 +100,14 @@ class ProxyServer:
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
-        self.service = RpcService(service_methods(self.app, self._transactions), received)
-        self._server = Http2Server(self.service.open, limits=config.http2_limits, counts=self.counts)
+        methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
+        self.service = RpcService(methods, received)
+        self._server = Http2Server(
+            self.service.open,
+            limits=config.http2_limits,
+            counts=self.counts,
+            too_large_block=refusal_block(GrpcStatus.RESOURCE_EXHAUSTED, "the metadata are too large"),
+        )
 
     async def start(self) -> int:
         """Listen; returns the port.
@@ -113,12 +127,16 @@ class ProxyServer:
 
     async def close(self) -> None:
         """See the module. Idempotent."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.shutdown_s
         await self._server.stop_accepting()
         self.service.cancel_all(STREAMS)
-        await self._server.close(timeout_ms=self.config.shutdown_s * 1000)
+        await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)
+        await self._server.close()
         self.clients.close()
         await self.handles.close()
-        await self.app.background.close(timeout_ms=BACKGROUND_TIMEOUT_MS)
+        # Long polls that clients gave up: brokers still answer them, and what comes is given back.
+        await self.app.background.close(timeout_ms=max(0, int((deadline - loop.time()) * 1000)))
         await self._messaging.close()
 
     def transaction_checked(self, check: TransactionCheck) -> None:

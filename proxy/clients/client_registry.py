@@ -96,8 +96,8 @@ class ClientRegistry:
         """Return the client of this id."""
         return self._clients.get(client_id)
 
-    def register(self, client: ProxyClient) -> None:
-        """Register a client, or what has changed of it.
+    def register(self, client: ProxyClient) -> ProxyClient:
+        """Register a client, or what has changed of it; returns the one that is kept: the first of its id.
 
         Raises:
             BrokerBusyError: There are too many clients, or the client has too many names.
@@ -107,14 +107,18 @@ class ClientRegistry:
         before = self._clients.get(client.client_id)
         if before is None and len(self._clients) >= self._clients_max:
             raise BrokerBusyError("too many clients are connected to this proxy", count_max=self._clients_max)
-        client.last_seen_ms = self._clock_ms()
         if before is not None:
-            client.polls = before.polls
             self._unlink(before, kept=client)
+            before.kind, before.names, before.settings = client.kind, client.names, client.settings
+            before.language, before.version = client.language, client.version
+            before.remote_address, before.channel = client.remote_address, client.channel
+            client = before
+        client.last_seen_ms = self._clock_ms()
         self._clients[client.client_id] = client
         table = self._table(client)
         for name in client.names:
             table.setdefault(name, {})[client.client_id] = client
+        return client
 
     def touch(self, client_id: str) -> ProxyClient | None:
         """Note that a client was heard of; returns it."""

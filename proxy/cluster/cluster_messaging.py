@@ -7,12 +7,12 @@ Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
 from thermocline.client.consumer.popped_message import read_popped
@@ -95,6 +95,8 @@ __all__ = ["ClusterMessaging", "ClusterOptions"]
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MASTER_ID = 0
 ANY_QUEUE = -1
 DEAD_LETTER_LEVEL = -1
@@ -135,11 +137,10 @@ class ClusterMessaging:
             timeout_ms=LOOK_UP_TIMEOUT_MS,
             random=Random(),
         )
-        sizes = {"refresh_ms": options.refresh_ms, "expiry_ms": options.expiry_ms, "clock_ms": _monotonic_ms}
-        self._queues = LoadingCache(self._load_queues, entries_max=options.topics_max, **sizes)
-        self._types = LoadingCache(self._load_type, entries_max=options.topics_max, **sizes)
-        self._groups = LoadingCache(self._load_group, entries_max=options.groups_max, **sizes)
-        self._cluster = LoadingCache(self._load_cluster, entries_max=1, **sizes)
+        self._queues = _cache(self._load_queues, options, entries_max=options.topics_max)
+        self._types = _cache(self._load_type, options, entries_max=options.topics_max)
+        self._groups = _cache(self._load_group, options, entries_max=options.groups_max)
+        self._cluster = _cache(self._load_cluster, options, entries_max=1)
         self._watch = TransactionWatch(
             client_id=options.client_id,
             period_s=options.transaction_period_s,
@@ -285,7 +286,7 @@ class ClusterMessaging:
         is_check: bool,
         timeout_ms: int,
     ) -> None:
-        """See `Messaging`. Answered by the broker where it decides something, so that a commit is known to have come."""
+        """See `Messaging`. The broker answers where it decides something, so a commit is known to have come."""
         header = EndTransactionRequestHeader(
             topic=topic,
             producer_group=producer_group,
@@ -503,15 +504,19 @@ class ClusterMessaging:
         self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int
     ) -> QueueOffset:
         """See `Messaging`."""
-        place = {"topic": queue.topic, "queue_id": queue.queue_id, "broker_name": queue.broker_name}
+        topic, queue_id, broker_name = queue.topic, queue.queue_id, queue.broker_name
         header: Header
         if timestamp_ms is not None:
             code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-            header = SearchOffsetRequestHeader(**place, timestamp=timestamp_ms)
+            header = SearchOffsetRequestHeader(
+                topic=topic, queue_id=queue_id, broker_name=broker_name, timestamp=timestamp_ms
+            )
         elif is_end:
-            code, header = RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(**place)
+            code = RequestCode.GET_MAX_OFFSET
+            header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
         else:
-            code, header = RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(**place)
+            code = RequestCode.GET_MIN_OFFSET
+            header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
         answer = await self._ask(await self._master(queue.broker_name), code, header, timeout_ms=timeout_ms)
         return answer.header(OffsetResponseHeader).offset
 
@@ -567,6 +572,16 @@ class ClusterMessaging:
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
         check_answer(await self._connections.call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
+
+
+def _cache(load: Callable[[str], Awaitable[T]], options: ClusterOptions, *, entries_max: int) -> LoadingCache[T]:
+    return LoadingCache(
+        load,
+        refresh_ms=options.refresh_ms,
+        expiry_ms=options.expiry_ms,
+        entries_max=entries_max,
+        clock_ms=_monotonic_ms,
+    )
 
 
 def _first_master(queues: TopicQueues) -> str:

@@ -81,7 +81,7 @@ class HeldHandles:
         retry_delay_ms: Callable[[str, int], Awaitable[int]],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`retry_delay_ms(group, reconsume times)`: how long a message waits that is given up. `clock_ms`: of brokers."""
+        """`retry_delay_ms(group, reconsume times)`: how long a message that is given up waits. `clock_ms`: since 1970."""
         self._messaging = messaging
         self._rules = rules
         self._is_listening = is_listening
@@ -201,7 +201,7 @@ class HeldHandles:
         self.start()
 
     def _run(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[arg-type]  # a coroutine
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -48,6 +48,7 @@ _PING_BYTES = 8
 _WINDOW_UPDATE_HEAD = b"\x00\x00\x04\x08\x00"
 _SETTINGS_ACK = encode_frame(FrameType.SETTINGS, Flag.ACK, 0)
 _HEADERS, _DATA = int(FrameType.HEADERS), int(FrameType.DATA)
+_WHOLE = Flag.END_HEADERS | Flag.END_STREAM
 _pack_head = FRAME_HEAD.pack
 _unpack_head = FRAME_HEAD.unpack_from
 
@@ -67,11 +68,15 @@ class Http2Connection(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         limits: Http2Limits,
         receive_buffer: memoryview,
+        too_large_block: bytes,
         on_request: Callable[[Stream], None],
         on_opened: Callable[[Http2Connection], bool],
         on_closed: Callable[[Http2Connection], None],
     ) -> None:
-        """`on_request` gives the stream its owner or answers it; `on_opened` says whether the connection is served."""
+        """`on_request` gives the stream its owner or answers it; `on_opened` says whether the connection is served.
+
+        `too_large_block`: the header block that answers a request whose fields are larger than the limit.
+        """
         self.loop = loop
         self.limits = limits
         self.streams: dict[int, Stream] = {}
@@ -81,6 +86,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.last_active = loop.time()
         self.has_settings = False
         self._receive_buffer = receive_buffer
+        self._too_large_block = too_large_block
         self._on_request, self._on_opened, self._on_closed = on_request, on_opened, on_closed
         self._transport: asyncio.Transport | None = None
         self._decoder = HeaderDecoder(list_bytes_max=limits.header_list_bytes_max)
@@ -134,8 +140,6 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._feed(self._rest + data if self._rest else data)
         except _ConnectionError as error:
             self._fail(error.code, str(error))
-        except HeadersTooLargeError as error:
-            self._fail(ErrorCode.ENHANCE_YOUR_CALM, str(error))
         except ProtocolError as error:
             self._fail(ErrorCode.COMPRESSION_ERROR, str(error))
 
@@ -272,12 +276,14 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._forget(stream)
 
     def reset_stream(self, stream: Stream, code: int) -> None:
-        """See `Stream.reset`."""
+        """See `Stream.reset`; its owner loses it."""
         self._send(_reset(stream.stream_id, code))
-        stream.pending.clear()
         stream.pending_bytes = 0
         self._waiting.pop(stream, None)
-        self._forget(stream)
+        self.streams.pop(stream.stream_id, None)
+        self._lose(stream)
+        if not self.streams:
+            self.last_active = self.loop.time()
 
     def _forget(self, stream: Stream) -> None:
         """The answer is sent. A client that still sends its request is told that it need not."""
@@ -427,7 +433,10 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._request(first_flags, stream_id, b"".join(pieces))
 
     def _request(self, flags: int, stream_id: int, block: bytes) -> None:
-        fields = self._decoder.decode(block)
+        try:
+            fields = self._decoder.decode(block)
+        except HeadersTooLargeError:
+            fields = None
         stream = self.streams.get(stream_id)
         if stream is not None or stream_id <= self._last_stream_id:
             if stream is None:
@@ -443,6 +452,12 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._last_stream_id = stream_id
         if self._is_going_away or len(self.streams) >= self.limits.streams_max:
             self._send(_reset(stream_id, ErrorCode.REFUSED_STREAM))
+            self._count_reset()
+            return
+        if fields is None:
+            self._send(encode_frame(FrameType.HEADERS, _WHOLE, stream_id, self._too_large_block))
+            if not flags & Flag.END_STREAM:
+                self._send(_reset(stream_id, ErrorCode.NO_ERROR))
             self._count_reset()
             return
         headers: dict[str, str] = {}

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from thermocline.proxy.http2.huffman import decode_huffman
-from thermocline.remoting.errors import ProtocolError
+from thermocline.remoting.errors import InvalidRequestError, ProtocolError
 
 __all__ = ["TABLE_BYTES", "HeaderDecoder", "HeadersTooLargeError", "encode_field"]
 
@@ -100,7 +100,7 @@ assert len(STATIC_TABLE) == 61, "RFC 7541, appendix A"
 _STATIC_END = len(STATIC_TABLE) + 1
 
 
-class HeadersTooLargeError(ProtocolError):
+class HeadersTooLargeError(InvalidRequestError):
     """The fields of one block together are larger than the limit."""
 
 
@@ -121,7 +121,7 @@ class HeaderDecoder:
 
         Raises:
             ProtocolError: It cannot be read; the connection must end.
-            HeadersTooLargeError: Its fields weigh too much; the connection must end, as the table is out of step.
+            HeadersTooLargeError: Its fields weigh too much. The tables are in step: the connection may go on.
         """
         fields: list[Field] = []
         position, end, weight = 0, len(block), 0
@@ -160,11 +160,12 @@ class HeaderDecoder:
                     if enters:
                         self._enter(field)
                 weight += len(field[0]) + len(field[1]) + ENTRY_OVERHEAD_BYTES
-                if weight > self._list_bytes_max:
-                    raise HeadersTooLargeError(size_bytes_max=self._list_bytes_max)
-                fields.append(field)
+                if weight <= self._list_bytes_max:
+                    fields.append(field)
         except IndexError:
             raise ProtocolError("a header block is cut short, or an index is beyond the tables") from None
+        if weight > self._list_bytes_max:
+            raise HeadersTooLargeError(size_bytes_max=self._list_bytes_max)
         return fields
 
     def _enter(self, field: Field) -> None:

@@ -27,5 +27,7 @@ class Http2Limits:
     """Streams that a client may cancel in RESETS_PERIOD_S; beyond, its connection is closed."""
     idle_ms: int = 120_000
     """A connection without a stream is closed after this time."""
+    request_timeout_ms: int = 60_000
+    """A request whose body is not complete by then is reset; streams in both directions are not."""
     settings_timeout_ms: int = 10_000
     """A connection that has not sent its preface and settings by then is closed."""

@@ -4,16 +4,20 @@ Rules
   - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
   - A connection without a stream for `idle_ms` gets GOAWAY and is closed; one that has not sent its settings in time,
     without a word.
-  - `close`: no new connection, GOAWAY to all; streams that are open may end in the time given; then all are closed.
+  - `stop_accepting`: no new connection, GOAWAY to all; streams that are open go on.
+  - `close`: what is written is sent, then all connections are closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from thermocline.proxy.http2.connection import RECEIVE_BYTES, Http2Connection
+from thermocline.proxy.http2.frames import ErrorCode
+from thermocline.proxy.http2.hpack import encode_field
 from thermocline.proxy.http2.limits import Http2Limits
 from thermocline.proxy.http2.stream import Stream
 from thermocline.remoting.connections import LimitCounts, client_address
@@ -23,13 +27,23 @@ __all__ = ["Http2Server"]
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
-CLOSE_STEP_S = 0.02
+CLOSE_TIMEOUT_MS = 1_000
+TOO_LARGE_BLOCK = encode_field(b":status", b"431")
 
 
 class Http2Server:
     """See the module. Belongs to one event loop."""
 
-    def __init__(self, on_request: Callable[[Stream], None], *, limits: Http2Limits, counts: LimitCounts) -> None:
+    def __init__(
+        self,
+        on_request: Callable[[Stream], None],
+        *,
+        limits: Http2Limits,
+        counts: LimitCounts,
+        too_large_block: bytes = TOO_LARGE_BLOCK,
+    ) -> None:
+        """`too_large_block`: the header block that answers a request whose fields are larger than the limit."""
+        self._too_large_block = too_large_block
         self._on_request = on_request
         self._limits = limits
         self._counts = counts
@@ -39,6 +53,7 @@ class Http2Server:
         self._by_address: dict[str, int] = {}
         self._idle_timer: asyncio.TimerHandle | None = None
         self._is_closing = False
+        self._all_closed: asyncio.Event | None = None
 
     @property
     def connection_count(self) -> int:
@@ -73,26 +88,26 @@ class Http2Server:
         for connection in tuple(self._connections):
             connection.go_away()
 
-    async def close(self, *, timeout_ms: int) -> None:
+    async def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """See the module. Idempotent."""
         await self.stop_accepting()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
-        while self.stream_count and loop.time() < deadline:
-            await asyncio.sleep(CLOSE_STEP_S)
         if self.stream_count:
             logger.warning("streams were cut off by the shutdown count=%d", self.stream_count)
+        self._all_closed = asyncio.Event()
         for connection in tuple(self._connections):
             connection.close()
-        for _ in range(50):  # what is written leaves in a moment
-            if not self._connections:
-                return
-            await asyncio.sleep(CLOSE_STEP_S)
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._all_closed.wait()
         for connection in tuple(self._connections):
             connection.abort()
 
     def close_idle(self) -> int:
-        """Close connections that were idle for too long; how many. Runs by itself, a few times a period."""
+        """Close connections that were idle for too long; how many. And reset requests that do not come to an end.
+
+        Runs by itself, a few times a period.
+        """
         now = asyncio.get_running_loop().time()
         idle = [
             connection
@@ -103,6 +118,10 @@ class Http2Server:
         ]
         for connection in idle:
             connection.close()
+        for connection in self._connections:
+            for stream in list(connection.streams.values()):
+                if stream.awaits_request and now - stream.opened >= self._limits.request_timeout_ms / 1000:
+                    stream.reset(ErrorCode.CANCEL)
         return len(idle)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,6 +137,7 @@ class Http2Server:
             loop=asyncio.get_running_loop(),
             limits=self._limits,
             receive_buffer=self._receive_buffer,
+            too_large_block=self._too_large_block,
             on_request=self._on_request,
             on_opened=self._opened,
             on_closed=self._closed,
@@ -142,6 +162,8 @@ class Http2Server:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        if self._all_closed is not None and not self._connections:
+            self._all_closed.set()
         address = client_address(connection.remote_host[0])
         count = self._by_address.pop(address) - 1
         if count:

@@ -40,6 +40,8 @@ class Stream:
         "is_closed",
         "is_headed",
         "is_request_ended",
+        "is_two_way",
+        "opened",
         "owner",
         "pending",
         "pending_bytes",
@@ -66,9 +68,17 @@ class Stream:
         self.pending_end: bytes | None = None
         """The header block of the trailers that follow what is pending."""
         self.is_request_ended = False
+        self.is_two_way = False
+        """Set by the owner: the request's body goes on beside the answer."""
+        self.opened = connection.loop.time()
         self.is_headed = False
         self.is_closed = False
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def awaits_request(self) -> bool:
+        """Whether the request is to come to an end."""
+        return not (self.is_request_ended or self.is_two_way or self.is_closed)
 
     def send_headers(self, block: bytes) -> None:
         """Begin the answer with an encoded header block."""

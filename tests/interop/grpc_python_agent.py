@@ -1,4 +1,4 @@
-"""The process that drives RocketMQ's official Python gRPC client for the tests; its other half: `grpc_python/agent.py`."""
+"""The process that drives RocketMQ's official Python gRPC client; its other half is `grpc_python/agent.py`."""
 
 from __future__ import annotations
 

@@ -6,13 +6,15 @@ wants it of a server that supports no compression; no client of RocketMQ compres
 A handler is a coroutine, run as a task of its own; it is cancelled when the client cancels or is lost. Its errors end
 the RPC: an RpcError by its status, anything else, which is a bug of ours, as INTERNAL without a word about it.
 
-Bounds: one message `message_bytes_max`; all messages received in part `receiving_bytes_max` (ReceivedBytes);
-a bidirectional stream's unread messages MESSAGES_UNREAD_MAX.
+Bounds: one message `message_bytes_max`, on a bidirectional stream COMMAND_BYTES_MAX; requests of all calls, from their
+first byte until they are answered, `bytes_max` (ReceivedBytes); a bidirectional stream's unread messages
+MESSAGES_UNREAD_MAX.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 from collections import deque
@@ -42,6 +44,7 @@ PREFIX = struct.Struct(
 assert PREFIX.size == 5
 
 MESSAGES_UNREAD_MAX = 64
+COMMAND_BYTES_MAX = 4 << 20
 STREAM_PENDING_BYTES_MAX = 256 * 1024
 INTERNAL_SENTENCE = "internal error, see the proxy's log"
 _TIMEOUT_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -65,7 +68,7 @@ class Method:
 
 
 class ReceivedBytes:
-    """What all messages that are received in part take together."""
+    """What the requests of all calls take together."""
 
     __slots__ = ("bytes_max", "message_bytes_max", "total_bytes")
 
@@ -80,6 +83,7 @@ class RpcCall:
 
     __slots__ = (
         "_chunks",
+        "_chunks_bytes",
         "_held_bytes",
         "_is_ended",
         "_is_over",
@@ -110,6 +114,7 @@ class RpcCall:
         self._received = received
         self._on_done = on_done
         self._chunks: list[bytes] = []
+        self._chunks_bytes = 0
         self._held_bytes = 0
         self._needed_bytes = PREFIX.size
         self._unread: deque[bytes] = deque()
@@ -153,7 +158,9 @@ class RpcCall:
                 return None
             self._waiter = self.stream.connection.loop.create_future()
             await self._waiter
-        return self._unread.popleft()
+        message = self._unread.popleft()
+        self._hold(-len(message))
+        return message
 
     def begin(self) -> None:
         """Send the head of a streamed answer now; otherwise it goes before the first message."""
@@ -178,6 +185,7 @@ class RpcCall:
     def start(self) -> None:
         """Begin: a bidirectional handler runs before any message."""
         if self._method.kind is MethodKind.BIDIRECTIONAL:
+            self.stream.is_two_way = True
             self._run(b"")
 
     def data_received(self, data: bytes) -> None:
@@ -185,8 +193,12 @@ class RpcCall:
         if self._is_over or (self._task is not None and self._method.kind is not MethodKind.BIDIRECTIONAL):
             return
         self._chunks.append(data)
+        self._chunks_bytes += len(data)
         self._hold(len(data))
-        if self._held_bytes < self._needed_bytes:
+        if self._received.total_bytes > self._received.bytes_max:
+            self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "the requests of all clients together take too much")
+            return
+        if self._chunks_bytes < self._needed_bytes:
             return
         buffer = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         position, end = 0, len(buffer)
@@ -195,38 +207,34 @@ class RpcCall:
             if is_compressed:
                 self._refuse(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported")
                 return
-            if size > self._received.message_bytes_max:
-                self._refuse(
-                    GrpcStatus.RESOURCE_EXHAUSTED, f"a message may hold {self._received.message_bytes_max} bytes"
-                )
+            bytes_max = self._received.message_bytes_max
+            if self._method.kind is MethodKind.BIDIRECTIONAL:
+                bytes_max = min(bytes_max, COMMAND_BYTES_MAX)
+            if size > bytes_max:
+                self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, f"a message may hold {bytes_max} bytes")
                 return
             message_end = position + PREFIX.size + size
             if message_end > end:
                 self._needed_bytes = message_end - position
                 break
             self._needed_bytes = PREFIX.size
-            self._message(buffer[position + PREFIX.size : message_end])
-            if self._is_over:
+            if not self._take_message(buffer[position + PREFIX.size : message_end]):
                 return
             position = message_end
-        self._hold(-position)
         self._chunks = [buffer[position:]] if position < end else []
-        if self._received.total_bytes > self._received.bytes_max:
-            self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "too much is being received from all clients together")
+        self._chunks_bytes = end - position
 
     def request_ended(self) -> None:
         """The client has sent all."""
         self._is_ended = True
-        self._hold(-self._held_bytes)
-        self._chunks = []
         if self._is_over:
             return
         if self._method.kind is MethodKind.BIDIRECTIONAL:
             self._wake()
-        elif self._unread:
+        elif self._unread and not self._chunks_bytes:
             self._run(self._unread.popleft())
         else:
-            self._refuse(GrpcStatus.INVALID_ARGUMENT, "the request holds no whole message")
+            self._refuse(GrpcStatus.INVALID_ARGUMENT, "the request is not one whole message")
 
     def stream_lost(self) -> None:
         """The client cancelled, or is gone."""
@@ -240,12 +248,14 @@ class RpcCall:
         self._held_bytes += size_bytes
         self._received.total_bytes += size_bytes
 
-    def _message(self, message: bytes) -> None:
+    def _take_message(self, message: bytes) -> bool:
+        """Keep a message until it is read; False when it is one too many, which ends the call."""
         if len(self._unread) >= (MESSAGES_UNREAD_MAX if self._method.kind is MethodKind.BIDIRECTIONAL else 1):
             self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "more messages than are read")
-            return
+            return False
         self._unread.append(message)
         self._wake()
+        return True
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -316,6 +326,7 @@ class RpcService:
         self._methods = methods
         self._received = received
         self._calls: set[RpcCall] = set()
+        self._done: asyncio.Event | None = None
 
     @property
     def call_count(self) -> int:
@@ -332,10 +343,23 @@ class RpcService:
         if method is None:
             stream.end(refusal_block(GrpcStatus.UNIMPLEMENTED, "there is no such method"))
             return
-        call = RpcCall(stream, method, self._received, self._calls.discard)
+        call = RpcCall(stream, method, self._received, self._forget)
         self._calls.add(call)
         stream.owner = call
         call.start()
+
+    async def wait_done(self, *, timeout_ms: int) -> None:
+        """Return when no RPC is open, or the time is over."""
+        self._done = asyncio.Event()
+        if self._calls:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._done.wait()
+
+    def _forget(self, call: RpcCall) -> None:
+        self._calls.discard(call)
+        if self._done is not None and not self._calls:
+            self._done.set()
 
     def cancel_all(self, kinds: frozenset[MethodKind] = frozenset(MethodKind)) -> None:
         """End the RPCs of these kinds because the proxy stops."""

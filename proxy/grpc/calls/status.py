@@ -22,6 +22,7 @@ class GrpcStatus(IntEnum):
     OK = 0
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
