@@ -108,11 +108,12 @@ class Telemetry:
                 await self._watch(client)
         except MQError as error:
             code = code_of(error)
-            is_request = Code.BAD_REQUEST <= code < Code.INTERNAL_ERROR
-            raise RpcError(
-                GrpcStatus.INVALID_ARGUMENT if is_request else GrpcStatus.INTERNAL,
-                f"process client telemetryCommand failed. {error.message}",
-            ) from error
+            status_code = GrpcStatus.INTERNAL
+            if code == Code.TOO_MANY_REQUESTS:
+                status_code = GrpcStatus.RESOURCE_EXHAUSTED
+            elif Code.BAD_REQUEST <= code < Code.INTERNAL_ERROR:
+                status_code = GrpcStatus.INVALID_ARGUMENT
+            raise RpcError(status_code, f"process client telemetryCommand failed. {error.message}") from error
         channel.send(messages.TelemetryCommand(status=status(Code.OK), settings=merged))
 
     async def _merged(self, client: ProxyClient) -> Any:
