@@ -1,0 +1,28 @@
+"""docs/proxy.md: settings and RPCs are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import DOCS, ROOT, table_rows
+from thermocline.proxy.grpc.messages import messages
+from thermocline.proxy.settings import FIELDS_BY_NAME
+
+PAGE = DOCS / "proxy.md"
+
+
+def test_every_setting_has_its_row() -> None:
+    rows = {row.cells["property"].strip("`"): row for row in table_rows(PAGE) if "property" in row.cells}
+    assert list(rows) == list(FIELDS_BY_NAME)
+    for name, item in FIELDS_BY_NAME.items():
+        default = str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
+        assert rows[name].cells["default"].strip("`") == default, name
+        assert rows[name].cells["what it does"].endswith("."), name
+
+
+def test_rpcs_and_tests_that_are_named_exist() -> None:
+    rows = [row.cells["RPC"] for row in table_rows(PAGE) if "RPC" in row.cells]
+    for name in [name for row in rows for name in row.split(", ") if "/" not in name]:
+        assert hasattr(messages, f"{name}Request"), name
+    for path in re.findall(r"`(tests/\S+\.py)`", PAGE.read_text()):
+        assert (ROOT / path).is_file(), path
