@@ -25,8 +25,8 @@ _INTRODUCTION = """\
 <!-- Made by `python -m tooling.settings_page` from the tables in code: change those, not this page. -->
 
 What each setting of Apache RocketMQ 5.5.0 means to Thermocline when it is in a `broker.conf`, `namesrv.conf` or
-`rmq-proxy.json`, in a variable, on the command line (`--set`), or in a change while running (`thermocline broker config set`,
-`mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`):
+`rmq-proxy.json`, in a variable, on the command line (`--set`), or in a change while running
+(`thermocline broker config set`, `mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`):
 
 - **refused**: a value other than the accepted ones would promise what is not built. The daemon does not start (exit
   status 2) and says why in one sentence; a change while running is answered with INVALID_PARAMETER and changes nothing.
@@ -53,7 +53,9 @@ def page_text() -> str:
     shared = " and ".join(f"`{_short(name)}`" for name in NAME_SERVER_CLASSES if name in BROKER_CLASSES)
     lines.append(f"A NameServer reads {shared} too: see above.\n")
     lines.append("## Settings of RocketMQ's proxy\n")
-    lines += _section("ProxyConfig", "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09.", PROXY_CONFIG)
+    lines += _section(
+        "ProxyConfig", "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09.", PROXY_CONFIG
+    )
     lines.append("## Settings of broker and NameServer\n")
     lines += _section("TLS", "System properties of the JVM, or lines of `tls.properties`.", TLS_PROPERTIES)
     return "\n".join(lines).rstrip() + "\n"

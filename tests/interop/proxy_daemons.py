@@ -24,7 +24,9 @@ PROXY_SETTINGS = {
     "grpcShutdownTimeSeconds": "5",
     "topicRouteServiceCacheRefreshSeconds": "1",
     "grpcClientConsumerMinLongPollingTimeoutMillis": "500",
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "1000",
 }
+"""Short polls: a Java push consumer waits for its polls when it is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
