@@ -42,9 +42,17 @@ class ProxyDaemons:
 
 @contextlib.contextmanager
 def running_proxy(
-    directory: Path, *, namesrv: str, settings: Mapping[str, str] | None = None, listen: str = FREE_PORT
+    directory: Path,
+    *,
+    namesrv: str,
+    settings: Mapping[str, str] | None = None,
+    listen: str = FREE_PORT,
+    is_killed: bool = False,
 ) -> Iterator[tuple[str, ChildProcess]]:
-    """`thermocline proxy`, ended at last by SIGTERM: its address and process. Fails when it logged a bug of ours."""
+    """`thermocline proxy`, ended at last by SIGTERM, or killed: its address and process.
+
+    Fails when it logged a bug of ours.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     assignments = {**PROXY_SETTINGS, **(settings or {})}
     words = [word for name, value in assignments.items() for word in ("--set", f"{name}={value}")]
@@ -54,7 +62,10 @@ def running_proxy(
         ready = READY_LINE.search(process.output())
         assert ready is not None
         yield ready["address"], process
-        assert process.stop() == 0, process.output()[-3_000:]
+        if is_killed:
+            process.kill()
+        else:
+            assert process.stop() == 0, process.output()[-3_000:]
         assert not any(sign in process.output() for sign in SIGNS_OF_BUGS), process.output()[-5_000:]
     finally:
         process.kill()
