@@ -1,7 +1,7 @@
 """What sending and receiving through a proxy means, for every protocol."""
 
 from thermocline.proxy.flow.consumption import Consumption, NoPlaceError, ReceiveOutcome, retry_delay_ms
-from thermocline.proxy.flow.held_handles import HeldHandles, RenewalRules
+from thermocline.proxy.flow.held_handles import HeldHandles, RenewalRules, TakenHandle
 from thermocline.proxy.flow.production import NoQueueError, Production, TypeConflictError
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Production",
     "ReceiveOutcome",
     "RenewalRules",
+    "TakenHandle",
     "TypeConflictError",
     "retry_delay_ms",
 ]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from thermocline.proxy.messaging import HandleExpiredError, Messaging, ProxyHandle
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, MQError
 
-__all__ = ["HeldHandles", "RenewalRules"]
+__all__ = ["HeldHandles", "RenewalRules", "TakenHandle"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,17 @@ class _Held:
     is_cleared: bool = False
     """Its client is gone: it is to become visible soon."""
     renewal: asyncio.Task[None] | None = None
+    planned: int = -1
+    """The number of its entry among what is due; older entries of it do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenHandle:
+    """A delivery that its client ends: the handle that the broker knows, and what `put_back` needs."""
+
+    handle: ProxyHandle
+    held: _Held | None = None
+    """None where it was not held."""
 
 
 _Key = tuple[str, str, tuple[str, int, int]]
@@ -81,7 +92,7 @@ class HeldHandles:
         retry_delay_ms: Callable[[str, int], Awaitable[int]],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`retry_delay_ms(group, reconsume times)`: how long a message that is given up waits. `clock_ms`: since 1970."""
+        """`retry_delay_ms(group, reconsume times)`: how long a message waits that is given up."""
         self._messaging = messaging
         self._rules = rules
         self._is_listening = is_listening
@@ -136,20 +147,31 @@ class HeldHandles:
         table[key] = held
         self._plan(held)
 
-    async def take(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> ProxyHandle:
+    async def take(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> TakenHandle:
         """Renew this delivery no more; its present handle, or the one given where it is not held.
 
         Waits for a renewal under way, so that the handle returned is the one that the broker knows.
         """
         held = self._by_client.get(client_id, {}).get((group, message_id, handle.place))
         if held is None:
-            return handle
+            return TakenHandle(handle)
         if held.renewal is not None:
             await asyncio.wait([held.renewal])
-        if held.is_taken:
-            return held.handle
         self._drop(held)
-        return held.handle
+        return TakenHandle(held.handle, held)
+
+    def put_back(self, taken: TakenHandle) -> None:
+        """Renew a delivery again, whose end the broker did not confirm: its client tries again with its old handle."""
+        held = taken.held
+        if held is None or held.is_cleared or not self._is_listening(held.client_id):
+            return
+        table = self._by_client.setdefault(held.client_id, {})
+        key = held.group, held.message_id, held.handle.place
+        if key not in table:
+            held.is_taken = False
+            table[key] = held
+            self._count += 1
+            self._plan(held)
 
     def release_client(self, client_id: str) -> None:
         """The client is gone: what it holds becomes visible soon."""
@@ -182,8 +204,8 @@ class HeldHandles:
         """Begin to renew what is due; how many. Runs by itself, every period."""
         now_ms, count = self._clock_ms(), 0
         while self._due and self._due[0][0] <= now_ms:
-            _, _, held = heapq.heappop(self._due)
-            if held.is_taken:
+            _, number, held = heapq.heappop(self._due)
+            if held.is_taken or number != held.planned:
                 continue
             if not self._is_listening(held.client_id):
                 self._plan_at(held, now_ms + self._rules.period_ms)
@@ -210,7 +232,8 @@ class HeldHandles:
         self._plan_at(held, held.handle.receipt.revive_time_ms - self._rules.ahead_ms)
 
     def _plan_at(self, held: _Held, due_ms: int) -> None:
-        heapq.heappush(self._due, (due_ms, next(self._numbers), held))
+        held.planned = next(self._numbers)
+        heapq.heappush(self._due, (due_ms, held.planned, held))
 
     def _drop(self, held: _Held) -> None:
         if held.is_taken:

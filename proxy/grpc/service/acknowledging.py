@@ -8,7 +8,8 @@ Source: AckMessageActivity.java and its neighbours, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, messages
@@ -18,9 +19,11 @@ from thermocline.proxy.grpc.service.conversion import duration_ms
 from thermocline.proxy.grpc.service.statuses import CodeError, common_status, status, status_of
 from thermocline.proxy.grpc.service.validation import check_group_name, check_invisible_ms, check_topic_name
 from thermocline.proxy.messaging import ProxyHandle
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, UnavailableError
 
 __all__ = ["Acknowledging"]
+
+T = TypeVar("T")
 
 ENTRIES_MAX = 1_024
 PARALLEL_MAX = 32
@@ -56,9 +59,11 @@ class Acknowledging:
         return answer
 
     async def _ack(self, context: RequestContext, entry: Any, *, topic: str, group: str, timeout_ms: int) -> Any:
-        try:
-            handle = await self._present_handle(context, group, entry.message_id, entry.receipt_handle)
+        async def end(handle: ProxyHandle) -> None:
             await self._app.messaging.ack(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+        try:
+            await self._end(context, group, entry.message_id, entry.receipt_handle, end)
         except MQError as error:
             return status_of(error)
         return status(Code.OK)
@@ -70,25 +75,43 @@ class Acknowledging:
         check_group_name(group)
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible_ms(invisible_ms, self._app.config)
-        handle = await self._present_handle(context, group, request.message_id, request.receipt_handle)
-        changed = await self._app.messaging.change_invisible(
-            handle, topic=topic, group=group, invisible_ms=invisible_ms, timeout_ms=self._app.timeout_ms(call)
-        )
+
+        async def end(handle: ProxyHandle) -> ProxyHandle:
+            return await self._app.messaging.change_invisible(
+                handle, topic=topic, group=group, invisible_ms=invisible_ms, timeout_ms=self._app.timeout_ms(call)
+            )
+
+        changed = await self._end(context, group, request.message_id, request.receipt_handle, end)
         return messages.ChangeInvisibleDurationResponse(status=status(Code.OK), receipt_handle=changed.text())
 
     async def forward_message(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
         """ForwardMessageToDeadLetterQueue."""
-        topic, group = request.topic.name, request.group.name
+        topic, group, message_id = request.topic.name, request.group.name, request.message_id
         check_topic_name(topic)
         check_group_name(group)
-        handle = await self._present_handle(context, group, request.message_id, request.receipt_handle)
-        await self._app.consumption.forward_to_dead_letters(
-            handle, topic=topic, group=group, message_id=request.message_id, timeout_ms=self._app.timeout_ms(call)
-        )
+
+        async def end(handle: ProxyHandle) -> None:
+            await self._app.consumption.forward_to_dead_letters(
+                handle, topic=topic, group=group, message_id=message_id, timeout_ms=self._app.timeout_ms(call)
+            )
+
+        await self._end(context, group, message_id, request.receipt_handle, end)
         return messages.ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
 
-    async def _present_handle(self, context: RequestContext, group: str, message_id: str, text: str) -> ProxyHandle:
-        given = ProxyHandle.parse(text)
-        handle = await self._app.handles.take(context.client_id, group, message_id, given)
-        handle.check_fresh(self._app.clock_ms())
-        return handle
+    async def _end(
+        self,
+        context: RequestContext,
+        group: str,
+        message_id: str,
+        text: str,
+        end: Callable[[ProxyHandle], Awaitable[T]],
+    ) -> T:
+        """Do something with the present handle of a delivery. It is held on where the broker did not answer."""
+        handles = self._app.handles
+        taken = await handles.take(context.client_id, group, message_id, ProxyHandle.parse(text))
+        taken.handle.check_fresh(self._app.clock_ms())
+        try:
+            return await end(taken.handle)
+        except UnavailableError:
+            handles.put_back(taken)
+            raise

@@ -69,10 +69,10 @@ async def test_the_first_handle_of_a_delivery_finds_the_present_one() -> None:
     holding.hold()
     first = handle_at(1_000_000)
     await holding.pass_ms(50_000)
-    present = await holding.handles.take("c", "g", "m7", first)
+    present = (await holding.handles.take("c", "g", "m7", first)).handle
     assert (present.receipt.pop_time_ms, present.place) == (1_050_000, first.place)
     assert len(holding.handles) == 0
-    assert await holding.handles.take("c", "g", "m7", first) is first  # not held any more
+    assert (await holding.handles.take("c", "g", "m7", first)).handle is first  # not held any more
     assert await holding.pass_ms(100_000) == 0
 
 
@@ -81,7 +81,7 @@ async def test_of_two_deliveries_of_one_message_the_given_handle_decides() -> No
     holding.handles.hold("c", "g", "T", "m", handle_at(1_000_000, offset=1), reconsume_times=0)
     holding.handles.hold("c", "g", "T", "m", handle_at(1_000_000, offset=2), reconsume_times=1)
     taken = await holding.handles.take("c", "g", "m", handle_at(5, offset=2))
-    assert taken.receipt.queue_offset == 2
+    assert taken.handle.receipt.queue_offset == 2
     assert holding.handles.held_by("c") == 1
 
 
@@ -94,7 +94,24 @@ async def test_an_acknowledgement_waits_for_a_renewal_under_way() -> None:
     await holding.settle()
     assert not taking.done()
     gate.set_result(None)
-    assert (await taking).receipt.pop_time_ms == 1_050_000
+    assert (await taking).handle.receipt.pop_time_ms == 1_050_000
+    assert len(holding.handles) == 0
+
+
+async def test_a_delivery_whose_end_was_not_confirmed_is_held_on() -> None:
+    holding = Holding()
+    holding.hold()
+    first = handle_at(1_000_000)
+    await holding.pass_ms(50_000)
+    taken = await holding.handles.take("c", "g", "m7", first)
+    holding.handles.put_back(taken)
+    holding.handles.put_back(taken)
+    assert len(holding.handles) == 1
+    assert await holding.pass_ms(50_000) == 1
+    again = await holding.handles.take("c", "g", "m7", first)
+    assert again.handle.receipt.pop_time_ms == 1_100_000
+    holding.is_listening = False
+    holding.handles.put_back(again)
     assert len(holding.handles) == 0
 
 

@@ -35,6 +35,7 @@ from tests.waiting import until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import SERVICE, Code, enums, messages
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
 
 _ids = iter(range(1, 1 << 30))
 
@@ -686,3 +687,18 @@ async def test_what_is_no_message_is_refused_by_grpc(proxy: ProxyUnderTest) -> N
     for name in (*UNARY, "ReceiveMessage", "PullMessage"):
         _, answer = proxy.peer.open(f"/{SERVICE}/{name}", b"\xff\xff")
         assert (await proxy.peer.done(answer)).status == INVALID_ARGUMENT, name
+
+
+async def test_a_renewed_message_stays_held_when_its_acknowledgement_fails(broker: FakeBroker) -> None:
+    topic = fresh_topic(broker)
+    async with proxy_before(broker) as proxy:
+        await proxy.registered(consumer_settings())
+        await stored(proxy, topic)
+        frames = await proxy.receive(topic=topic, auto_renew=True)
+        (found,) = [each.message.system_properties for each in frames if each.WhichOneof("content") == "message"]
+        broker.refuse(RequestCode.ACK_MESSAGE, response_code=ResponseCode.SYSTEM_BUSY)
+        request = ack_request(topic, (found.message_id, found.receipt_handle))
+        assert (await proxy.call("AckMessage", request)).status.code == Code.TOO_MANY_REQUESTS
+        assert len(proxy.server.handles) == 1
+        assert (await proxy.call("AckMessage", request)).status.code == Code.OK
+        assert len(proxy.server.handles) == 0
