@@ -16,6 +16,7 @@ from thermocline.proxy.settings import (
 )
 from thermocline.remoting.connections import raise_descriptor_limit, stop_signals
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.tls import read_tls_file
 
 __all__ = ["load_config", "run"]
 
@@ -45,6 +46,11 @@ def load_config(*, config_path: Path | None, environment: Mapping[str, str], fla
             raise SettingError(text, path=str(config_path)) from error
     sources += [environment_properties(environment), ProxySource(place="flag", values=flags)]
     loaded = load_proxy_config(sources)
+    tls_path = loaded.config.tls.config_file
+    tls_values = read_tls_file(tls_path)
+    if tls_values:
+        sources.insert(len(sources) - 2, ProxySource(place=tls_path, values=tls_values))
+        loaded = load_proxy_config(sources)
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
     return loaded.config

@@ -34,6 +34,7 @@ from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
 from thermocline.remoting.connections import LimitCounts, warn_if_exposed
 from thermocline.remoting.socket_address import format_address
+from thermocline.remoting.tls import TlsGate, outgoing_options
 
 __all__ = ["ProxyServer"]
 
@@ -46,6 +47,11 @@ class ProxyServer:
     """See the module. `start` once, `close` as often as wanted; both on one event loop."""
 
     def __init__(self, config: ProxyConfig) -> None:
+        """Put it together.
+
+        Raises:
+            SettingError: A TLS file cannot be used.
+        """
         self.config = config
         self.counts = LimitCounts()
         name = config.proxy_name or socket.gethostname()
@@ -54,6 +60,7 @@ class ProxyServer:
             cluster_name=config.cluster_name,
             client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
             credentials=environment_credentials(),
+            tls=outgoing_options(config.tls),
             refresh_ms=config.refresh_s * 1000,
             expiry_ms=config.expiry_s * 1000,
             topics_max=config.topics_max,
@@ -102,11 +109,13 @@ class ProxyServer:
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
         methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
         self.service = RpcService(methods, received)
+        self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
         self._server = Http2Server(
             self.service.open,
             limits=config.http2_limits,
             counts=self.counts,
             too_large_block=refusal_block(GrpcStatus.RESOURCE_EXHAUSTED, "the metadata are too large"),
+            gate=self._gate,
         )
 
     async def start(self) -> int:
@@ -119,6 +128,7 @@ class ProxyServer:
         config = self.config
         await self._messaging.start()
         port = self.app.grpc_port = await self._server.start(config.bind_address, config.grpc_port)
+        self._gate.open()
         self.clients.start()
         self.handles.start()
         warn_if_exposed([format_address(config.bind_address, port)], authentication_enabled=False)
@@ -133,6 +143,7 @@ class ProxyServer:
         self.service.cancel_all(STREAMS)
         await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.close()
+        self._gate.close()
         self.clients.close()
         await self.handles.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.

@@ -329,7 +329,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.messaging": edges(CODEC, "remoting.bodies", "client"),
     "proxy.cluster": edges(
         CODEC,
-        "remoting.bodies remoting.headers remoting.connections remoting.clients",
+        "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
         "client client.consumer client.producer",
         "proxy.messaging",
     ),
@@ -345,7 +345,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "proxy": edges(
         CODEC,
-        "remoting.bodies remoting.connections remoting.clients",
+        "remoting.bodies remoting.connections remoting.clients remoting.tls",
         "client",
         "proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service proxy.http2",
         "proxy.messaging proxy.settings",

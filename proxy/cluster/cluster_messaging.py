@@ -90,6 +90,7 @@ from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEN
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.tls import ClientTls, TlsOptions
 
 __all__ = ["ClusterMessaging", "ClusterOptions"]
 
@@ -116,6 +117,8 @@ class ClusterOptions:
     client_id: str
     """By which brokers know this proxy."""
     credentials: Credentials | None = None
+    tls: TlsOptions | None = None
+    """How connections to NameServers and brokers are encrypted; None: not at all."""
     refresh_ms: int = 20_000
     expiry_ms: int = 300_000
     topics_max: int = 20_000
@@ -130,7 +133,11 @@ class ClusterMessaging:
     def __init__(self, options: ClusterOptions, checks: CheckReceiver) -> None:
         self._options = options
         self._checks = checks
-        self._connections = RemotingClient(handler=self, credentials=options.credentials)
+        self._connections = RemotingClient(
+            handler=self,
+            credentials=options.credentials,
+            tls=None if options.tls is None else ClientTls(options.tls),
+        )
         self._name_servers = NameServers(
             NameServerSource.parse(list(options.namesrv)),
             connections=self._connections,

@@ -110,7 +110,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     # -- the transport's calls ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send this side's settings."""
+        """The socket is open. Nothing is sent before the client's first bytes: they may be TLS."""
         self._transport = cast(asyncio.Transport, transport)
         self.remote_host = _host_of(transport.get_extra_info("peername"))
         self.local_host = _host_of(transport.get_extra_info("sockname"))
@@ -118,14 +118,11 @@ class Http2Connection(asyncio.BufferedProtocol):
         if not self._on_opened(self):
             self.abort()
             return
-        settings = encode_settings(
-            {
-                Setting.MAX_CONCURRENT_STREAMS: self.limits.streams_max,
-                Setting.INITIAL_WINDOW_SIZE: self.limits.window_bytes,
-                Setting.MAX_HEADER_LIST_SIZE: self.limits.header_list_bytes_max,
-            }
-        )
-        self._send(settings + _window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
+
+    def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
+        """Go on over a transport that encrypts."""
+        assert not self._has_preface
+        self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -179,7 +176,8 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Tell the client to open no more streams here; those that are open go on."""
         if not self._is_going_away and not self.is_closed:
             self._is_going_away = True
-            self._send(_go_away(self._last_stream_id, ErrorCode.NO_ERROR))
+            if self._has_preface:
+                self._send(_go_away(self._last_stream_id, ErrorCode.NO_ERROR))
 
     def close(self) -> None:
         """Send what is unsent, and close. Idempotent."""
@@ -347,6 +345,7 @@ class Http2Connection(asyncio.BufferedProtocol):
                 self._rest = data
                 return
             self._has_preface, position = True, len(PREFACE)
+            self._send_settings()
         while end - position >= 9:
             high, low, frame_type, flags, stream_id = _unpack_head(data, position)
             length = high << 8 | low
@@ -360,6 +359,16 @@ class Http2Connection(asyncio.BufferedProtocol):
                 return
             position = frame_end
         self._rest = data[position:] if position < end else b""
+
+    def _send_settings(self) -> None:
+        settings = encode_settings(
+            {
+                Setting.MAX_CONCURRENT_STREAMS: self.limits.streams_max,
+                Setting.INITIAL_WINDOW_SIZE: self.limits.window_bytes,
+                Setting.MAX_HEADER_LIST_SIZE: self.limits.header_list_bytes_max,
+            }
+        )
+        self._send(settings + _window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
 
     def _receive(self, frame_type: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self.has_settings and frame_type != FrameType.SETTINGS:

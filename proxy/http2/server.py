@@ -1,4 +1,4 @@
-"""Http2Server: accepts HTTP/2 connections in plain text ("prior knowledge") and looks after them.
+"""Http2Server: accepts HTTP/2 connections, in plain text ("prior knowledge") or behind a gate, and looks after them.
 
 Rules
   - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
@@ -20,7 +20,7 @@ from thermocline.proxy.http2.frames import ErrorCode
 from thermocline.proxy.http2.hpack import encode_field
 from thermocline.proxy.http2.limits import Http2Limits
 from thermocline.proxy.http2.stream import Stream
-from thermocline.remoting.connections import LimitCounts, client_address
+from thermocline.remoting.connections import FirstByte, Gate, LimitCounts, client_address
 
 __all__ = ["Http2Server"]
 
@@ -41,8 +41,13 @@ class Http2Server:
         limits: Http2Limits,
         counts: LimitCounts,
         too_large_block: bytes = TOO_LARGE_BLOCK,
+        gate: Gate | None = None,
     ) -> None:
-        """`too_large_block`: the header block that answers a request whose fields are larger than the limit."""
+        """`too_large_block`: the header block that answers a request whose fields are larger than the limit.
+
+        `gate` decides about each connection by its first byte; None: all are plain.
+        """
+        self._gate = gate
         self._too_large_block = too_large_block
         self._on_request = on_request
         self._limits = limits
@@ -132,7 +137,11 @@ class Http2Server:
         self.close_idle()
         self._watch(loop)
 
-    def _accept(self) -> Http2Connection:
+    def _accept(self) -> asyncio.BufferedProtocol:
+        connection = self._connection()
+        return connection if self._gate is None else FirstByte(connection, self._gate)
+
+    def _connection(self) -> Http2Connection:
         return Http2Connection(
             loop=asyncio.get_running_loop(),
             limits=self._limits,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from thermocline.remoting.settings import (
     MACHINE,
+    TLS_PROPERTIES,
     OfficialSetting,
     by_name,
+    carried,
     honoured,
     refused,
     without_effect,
@@ -87,8 +89,10 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *refused("that acknowledgements of one request travel as one", {"enableBatchAck": "false"}),
     *refused("an access address for remoting clients", {"remotingAccessAddr": ""}),
-    *refused("TLS on the proxy's port", {"tlsTestModeEnable": "true", "tlsCertWatchIntervalMs": "3600000"}),
-    *refused("TLS on the proxy's port", {"tlsKeyPath": MACHINE, "tlsCertPath": MACHINE}, true_here=""),
+    carried("tlsTestModeEnable", "true", carrier="tls.test.mode.enable"),
+    carried("tlsKeyPath", MACHINE, carrier="tls.server.keyPath"),
+    carried("tlsCertPath", MACHINE, carrier="tls.server.certPath"),
+    *without_effect("changed certificate files count within half a second", {"tlsCertWatchIntervalMs": "3600000"}),
     *refused("a port for remoting clients", {"remotingListenPort": "8080"}, also=("0",)),
     *without_effect(
         _REMOTING,
@@ -233,5 +237,5 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
 )
 """Every field of ProxyConfig."""
 
-PROXY_SETTINGS = by_name(PROXY_CONFIG)
-"""The same by name."""
+PROXY_SETTINGS = by_name(PROXY_CONFIG, TLS_PROPERTIES)
+"""The same by name, with the TLS properties that each daemon of RocketMQ reads."""

@@ -13,6 +13,7 @@ from typing import Any
 from thermocline.proxy.http2 import Http2Limits
 from thermocline.remoting.connections import LOOPBACK
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings import TlsConfig
 
 __all__ = ["FIELDS_BY_NAME", "ProxyConfig"]
 
@@ -110,8 +111,11 @@ class ProxyConfig:
     handles_max: int = _setting(1_000_000, "grpcReceiptHandlesMax", least=1)
     client_handles_max: int = _setting(20_000, "grpcReceiptHandlesPerClientMax", least=1)
 
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    """Of the port, and of connections to NameServers and brokers."""
+
     def __post_init__(self) -> None:
-        for item in fields(self):
+        for item in OWN_FIELDS:
             name, least, most = (item.metadata[key] for key in ("name", "least", "most"))
             value = getattr(self, item.name)
             if least is not None and value < least:
@@ -135,5 +139,7 @@ class ProxyConfig:
         )
 
 
-FIELDS_BY_NAME = {item.metadata["name"]: item for item in fields(ProxyConfig)}
+OWN_FIELDS = tuple(item for item in fields(ProxyConfig) if item.name != "tls")
+"""The settings that are no TLS settings."""
+FIELDS_BY_NAME = {item.metadata["name"]: item for item in (*OWN_FIELDS, *fields(TlsConfig))}
 """The settings by property name."""

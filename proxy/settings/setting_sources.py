@@ -15,13 +15,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from thermocline.proxy.settings.official_settings import PROXY_SETTINGS
 from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, ProxyConfig
-from thermocline.remoting.errors import SettingError
-from thermocline.remoting.settings import Treatment, resolve
+from thermocline.remoting.errors import InvalidParameterError, SettingError
+from thermocline.remoting.settings import TlsConfig, Treatment, resolve, shown_tls
 
 __all__ = [
     "LoadedProxyConfig",
@@ -34,6 +34,7 @@ __all__ = [
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_PROXY_"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
+_TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -81,7 +82,7 @@ def environment_properties(environment: Mapping[str, str]) -> ProxySource:
 
 def environment_variable(name: str) -> str:
     """Return the variable of a property."""
-    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper()
+    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).replace(".", "_").upper()
 
 
 def load_proxy_config(sources: Iterable[ProxySource]) -> LoadedProxyConfig:
@@ -102,7 +103,12 @@ def load_proxy_config(sources: Iterable[ProxySource]) -> LoadedProxyConfig:
                 raise _unknown(name, source.place)
             elif PROXY_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
                 ignored[name] = None
-    return LoadedProxyConfig(config=ProxyConfig(**values), ignored=tuple(ignored))
+    try:
+        tls = TlsConfig(**{name: value for name, value in values.items() if name in _TLS_FIELDS})
+    except InvalidParameterError as error:
+        raise SettingError(error.message, **error.context) from error
+    own = {name: value for name, value in values.items() if name not in _TLS_FIELDS}
+    return LoadedProxyConfig(config=ProxyConfig(**own, tls=tls), ignored=tuple(ignored))
 
 
 def _text(name: str, value: object, path: str) -> str:
@@ -117,7 +123,7 @@ def _parse(name: str, text: str, *, default: object, place: str) -> object:
     word = text.strip()
     if isinstance(default, bool):
         if word.lower() not in ("true", "false"):
-            raise SettingError(f"{name}: true or false is needed", value=text, source=place)
+            raise SettingError(f"{name}: true or false is needed", value=shown_tls(name, text), source=place)
         return word.lower() == "true"
     if isinstance(default, int):
         try:

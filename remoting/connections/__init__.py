@@ -5,6 +5,7 @@ from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connectio
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
 from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
+from thermocline.remoting.connections.first_byte import FirstByte, Gate, GatedConnection
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
@@ -21,6 +22,9 @@ __all__ = [
     "ConnectionLimits",
     "DescriptorWatch",
     "Dispatcher",
+    "FirstByte",
+    "Gate",
+    "GatedConnection",
     "Handler",
     "LimitCounts",
     "Processor",

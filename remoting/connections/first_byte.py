@@ -6,18 +6,61 @@ After that the transport talks to the connection itself: a connection that is se
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-if TYPE_CHECKING:
-    from thermocline.remoting.connections.connection import Connection
+__all__ = ["FirstByte", "Gate", "GatedConnection"]
 
-__all__ = ["FirstByte", "Gate"]
+
+class GatedConnection(Protocol):
+    """What a gate, and a layer of TLS, need of a connection: remoting's, or another protocol's."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Its event loop."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, from either side."""
+
+    @property
+    def remote_address(self) -> str:
+        """The peer's `host:port`."""
+
+    def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
+        """Go on over a transport that encrypts, before anything was read or written."""
+
+    def close(self) -> None:
+        """Send what is unsent, and close. Idempotent."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+
+    def eof_received(self) -> bool:
+        """The peer has closed its half."""
+
+    def pause_writing(self) -> None:
+        """The peer reads slower than this side writes."""
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
 
 
 class Gate(Protocol):
     """Decides about new connections."""
 
-    def admit(self, connection: Connection, transport: asyncio.Transport, chunk: memoryview) -> bool:
+    def admit(self, connection: GatedConnection, transport: asyncio.Transport, chunk: memoryview) -> bool:
         """Whether a connection that begins with these bytes is served as it is; otherwise the gate deals with it."""
 
 
@@ -26,7 +69,7 @@ class FirstByte(asyncio.BufferedProtocol):
 
     __slots__ = ("_connection", "_gate", "_transport")
 
-    def __init__(self, connection: Connection, gate: Gate) -> None:
+    def __init__(self, connection: GatedConnection, gate: Gate) -> None:
         self._connection = connection
         self._gate = gate
         self._transport: asyncio.Transport | None = None
@@ -47,7 +90,7 @@ class FirstByte(asyncio.BufferedProtocol):
         if connection.is_closed:
             return
         if self._gate.admit(connection, transport, connection.get_buffer(-1)[:nbytes]):
-            transport.set_protocol(connection)
+            transport.set_protocol(cast(asyncio.BufferedProtocol, connection))
             connection.buffer_updated(nbytes)
 
     def eof_received(self) -> bool:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from thermocline.remoting.connections import RECEIVE_BYTES, Connection, LimitCounts
+from thermocline.remoting.connections import RECEIVE_BYTES, GatedConnection, LimitCounts
 from thermocline.remoting.settings import TlsConfig, TlsMode
 from thermocline.remoting.tls.server_context import CHECK_INTERVAL_S, ReloadedContext
 from thermocline.remoting.tls.tls_layer import TlsLayer
@@ -31,14 +32,14 @@ TLS_HANDSHAKES_MAX = "tlsHandshakesMax"
 class TlsGate:
     """See the module. A `Gate` of a RemotingServer."""
 
-    def __init__(self, config: TlsConfig, counts: LimitCounts) -> None:
-        """Read the files. `counts`: where refused handshakes are counted.
+    def __init__(self, config: TlsConfig, counts: LimitCounts, *, alpn: Sequence[str] = ()) -> None:
+        """Read the files. `counts`: where refused handshakes are counted. `alpn`: protocols that are agreed on.
 
         Raises:
             SettingError: One cannot be read or used.
         """
         self._config = config
-        self._context = ReloadedContext(config)
+        self._context = ReloadedContext(config, alpn=alpn)
         self._thread: ThreadPoolExecutor | None = None
         self._received: memoryview | None = None
         self._shaking: set[TlsLayer] = set()
@@ -72,7 +73,7 @@ class TlsGate:
         if thread is not None:
             thread.shutdown(wait=False, cancel_futures=True)
 
-    def admit(self, connection: Connection, transport: asyncio.Transport, chunk: memoryview) -> bool:
+    def admit(self, connection: GatedConnection, transport: asyncio.Transport, chunk: memoryview) -> bool:
         """Whether a new connection is served as it is; otherwise it was dealt with."""
         config, remote = self._config, connection.remote_address
         if chunk[0] != HANDSHAKE_BYTE:
@@ -91,7 +92,7 @@ class TlsGate:
             self._shake(connection, transport, chunk)
         return False
 
-    def _shake(self, connection: Connection, transport: asyncio.Transport, hello: memoryview) -> None:
+    def _shake(self, connection: GatedConnection, transport: asyncio.Transport, hello: memoryview) -> None:
         if self._received is None:
             self._received = memoryview(bytearray(RECEIVE_BYTES))
         layer = TlsLayer(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, cast
 
-from thermocline.remoting.connections import Connection
+from thermocline.remoting.connections import GatedConnection
 from thermocline.remoting.tls.certificate_subject import certificate_subject
 
 __all__ = ["TlsLayer"]
@@ -54,7 +54,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: GatedConnection,
         transport: asyncio.Transport,
         *,
         thread: Executor,

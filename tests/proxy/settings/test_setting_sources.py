@@ -35,9 +35,10 @@ def test_each_official_setting_has_one_treatment_and_a_reason() -> None:
     assert [name for name, count in Counter(each.name for each in PROXY_CONFIG).items() if count > 1] == []
     for setting in PROXY_CONFIG:
         if setting.treatment is Treatment.HONOURED:
-            assert setting.name in FIELDS_BY_NAME, setting.name
+            carrier = setting.carrier or setting.name
+            assert carrier in FIELDS_BY_NAME, setting.name
             if setting.default != MACHINE:
-                default = FIELDS_BY_NAME[setting.name].default
+                default = FIELDS_BY_NAME[carrier].default
                 assert setting.default == (str(default).lower() if isinstance(default, bool) else str(default))
         else:
             assert setting.note, setting.name
@@ -66,7 +67,19 @@ def test_the_shipped_file_of_rocketmq_starts_a_proxy(tmp_path: Path) -> None:
     assert (config.namesrv, config.message_bytes_max, config.grpc_port, config.renews) == ("ns:9876", 1_000, 1, False)
 
 
+def test_certificates_are_named_as_rocketmq_names_them(tmp_path: Path) -> None:
+    loaded = load_proxy_config([source(tlsKeyPath="k.pem", tlsCertPath="c.pem", **{"tls.server.mode": "enforcing"})])
+    tls = loaded.config.tls
+    assert (tls.server_key_path, tls.server_certificate_path, tls.server_mode) == ("k.pem", "c.pem", "enforcing")
+    assert environment_variable("tls.server.mode") == "THERMOCLINE_PROXY_TLS_SERVER_MODE"
+    path = tmp_path / "tls.properties"
+    path.write_text("tls.server.mode=disabled\n")
+    flags = {"tls.config.file": str(path)}
+    assert load_config(config_path=None, environment={}, flags=flags).tls.server_mode == "disabled"
+
+
 WRONG = {
+    "a mode of TLS that does not exist": (source(**{"tls.server.mode": "maybe"}), "tls.server.mode"),
     "an unknown name": (source(grpcServerPrt="1"), "did you mean grpcServerPort"),
     "an unknown variable": (source(THERMOCLINE_PROXY_GRPC_PORT="1"), "unknown setting"),
     "no number": (source(grpcServerPort="x"), "a whole number is needed"),
