@@ -44,12 +44,17 @@ def classes(jdk_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return jdk_home / "bin" / "java", f"{target}:{jars}/*"
 
 
-@pytest.mark.parametrize("scenario", ["simple", "push", "retry", "fifo", "delay", "transaction", "check"])
+SCENARIOS = ["simple", "push", "retry", "fifo", "delay", "transaction", "check"]
+
+
+@pytest.mark.parametrize(("scenario", "security"), [*((each, "plain") for each in SCENARIOS), ("transaction", "tls")])
 def test_the_java_client_runs_a_scenario(
-    daemons: ProxyDaemons, classes: tuple[Path, str], tmp_path: Path, scenario: str
+    daemons: ProxyDaemons, classes: tuple[Path, str], tmp_path: Path, scenario: str, security: str
 ) -> None:
+    """TLS is what this client does unless it is told not to; it takes any certificate."""
     java, class_path = classes
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={tmp_path}"]
-    command = [str(java), *options, "-cp", class_path, "GrpcClients", daemons.endpoint, "Java", scenario, str(COUNT)]
+    program = [str(java), *options, "-cp", class_path, "GrpcClients"]
+    command = [*program, daemons.endpoint, "Java", scenario, str(COUNT), security]
     finished = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, encoding="utf-8", check=False)
     assert finished.stdout.splitlines()[-1:] == ["OK"], finished.stdout[-2_000:] + finished.stderr[-3_000:]

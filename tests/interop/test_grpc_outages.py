@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import Authority
 from tests.fixtures_tools import have
 from tests.interop.cluster import Daemons, thermocline_daemons
 from tests.interop.foreign_agent import ForeignAgent
@@ -69,6 +70,21 @@ def receive_until(agent: ForeignAgent, name: str, wanted: set[str], *, timeout_s
             found.append(message["body"])
             agent.call("ack", name=name, message_id=message["message_id"])
     return found
+
+
+def test_a_client_that_checks_certificates_sends_by_tls(daemons: Daemons, topic: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    certificate, key = authority.issue("p.pem", "p.key", subject="proxy", addresses=["127.0.0.1"])
+    settings = {"tlsCertPath": str(certificate), "tlsKeyPath": str(key), "tls.server.mode": "enforcing"}
+    wheels = have(ROCKETMQ_GRPC_PYTHON.find)
+    with (
+        running_proxy(tmp_path / "proxy", namesrv=daemons.namesrv, settings=settings) as (endpoint, _),
+        grpc_python_agent(wheels, tmp_path / "trusting", authority=authority.path) as trusting,
+    ):
+        trusting.call("start_producer", name="producer", endpoint=endpoint, topics=[topic], tls=True)
+        (receipt,) = trusting.call("send", name="producer", topic=topic, messages=[{"body": "sealed"}])
+        assert len(receipt["message_id"]) == 34
+        trusting.call("stop", name="producer")
 
 
 def test_a_listener_that_takes_long_gets_its_message_once(

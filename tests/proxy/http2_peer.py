@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,13 +45,16 @@ def request_headers(path: str, metadata: Mapping[str, str], *, timeout_ms: int |
 class Http2Peer:
     """A connection to a server; `async with`."""
 
-    def __init__(self, host: str, port: int, *, settings: bytes | None = None) -> None:
-        """`settings`: the first frame; None: an empty SETTINGS."""
+    def __init__(
+        self, host: str, port: int, *, settings: bytes | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`settings`: the first frame; None: an empty SETTINGS. `tls`: None for a plain connection."""
         self._address = host, port
+        self._tls = tls
         self._settings = encode_settings({}) if settings is None else settings
 
     async def __aenter__(self) -> Self:
-        self.reader, self.writer = await asyncio.open_connection(*self._address)
+        self.reader, self.writer = await asyncio.open_connection(*self._address, ssl=self._tls)
         self.writer.write(PREFACE + self._settings)
         return self
 
@@ -123,9 +127,9 @@ class RpcAnswer:
 class GrpcPeer:
     """A gRPC client on one connection."""
 
-    def __init__(self, address: str, *, client_id: str | None = CLIENT_ID) -> None:
+    def __init__(self, address: str, *, client_id: str | None = CLIENT_ID, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
-        self._peer = Http2Peer(host, int(port))
+        self._peer = Http2Peer(host, int(port), tls=tls)
         self._client_id = client_id
         self._answers: dict[int, RpcAnswer] = {}
         self._next_id = 1
@@ -143,6 +147,12 @@ class GrpcPeer:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._peer.__aexit__(exc_type, exc, traceback)
+
+    @property
+    def agreed_protocol(self) -> str | None:
+        """By ALPN."""
+        protocol: str | None = self._peer.writer.get_extra_info("ssl_object").selected_alpn_protocol()
+        return protocol
 
     def open(
         self,

@@ -88,9 +88,11 @@ class Agent:
         self._checked: list[str] = []
         self._arrived = threading.Condition()
 
-    def start_producer(self, *, name: str, endpoint: str, topics: list[str], checks: bool = False) -> None:
+    def start_producer(
+        self, *, name: str, endpoint: str, topics: list[str], checks: bool = False, tls: bool = False
+    ) -> None:
         checker = Checker(self._checked, self._arrived) if checks else None
-        producer = producers.Producer(self._configuration(endpoint), tuple(topics), checker)
+        producer = producers.Producer(self._configuration(endpoint), tuple(topics), checker, tls)
         producer.startup()
         self._clients[name] = producer
 

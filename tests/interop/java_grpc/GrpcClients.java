@@ -27,7 +27,8 @@ import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * Drives RocketMQ's official Java client for gRPC through one scenario: GrpcClients HOST:PORT PREFIX SCENARIO COUNT.
+ * Drives RocketMQ's official Java client for gRPC through one scenario: GrpcClients HOST:PORT PREFIX SCENARIO COUNT
+ * tls|plain.
  *
  * <p>Topics are PREFIX with the type of their messages behind it, the group is PREFIX-SCENARIO. Prints "OK" when all
  * messages came as they must, else "FAIL" and why, with exit status 1. It knows nothing of Thermocline.
@@ -41,8 +42,8 @@ public final class GrpcClients {
     private final String group;
     private final int count;
 
-    private GrpcClients(String endpoint, String prefix, String scenario, int count) {
-        this.configuration = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(false).build();
+    private GrpcClients(String endpoint, String prefix, String scenario, int count, boolean isTls) {
+        this.configuration = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(isTls).build();
         this.prefix = prefix;
         this.group = prefix + "-" + scenario;
         this.count = count;
@@ -50,7 +51,9 @@ public final class GrpcClients {
 
     public static void main(String[] arguments) {
         try {
-            new GrpcClients(arguments[0], arguments[1], arguments[2], Integer.parseInt(arguments[3])).run(arguments[2]);
+            boolean isTls = arguments[4].equals("tls");
+            new GrpcClients(arguments[0], arguments[1], arguments[2], Integer.parseInt(arguments[3]), isTls)
+                .run(arguments[2]);
             System.out.println("OK");
             Runtime.getRuntime().halt(0);
         } catch (Throwable failure) {
