@@ -15,7 +15,7 @@ __all__ = ["proxy"]
 @click.command(short_help="Run a proxy for RocketMQ's gRPC clients.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="rmq-proxy.json or a TOML file.")
 @click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers of the cluster [127.0.0.1:9876].")
-@click.option("--listen", metavar="HOST:PORT", help="Port for gRPC, in plain text; 0: a free one [127.0.0.1:8081].")
+@click.option("--listen", metavar="HOST:PORT", help="Port for gRPC; 0: a free one [127.0.0.1:8081].")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
 @log_level_option("INFO")
 def proxy(

@@ -1,7 +1,7 @@
 """Settings of a proxy."""
 
 from thermocline.proxy.settings.official_settings import PROXY_CONFIG, PROXY_SETTINGS
-from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, ProxyConfig
+from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.proxy.settings.setting_sources import (
     LoadedProxyConfig,
     ProxySource,
@@ -13,6 +13,7 @@ from thermocline.proxy.settings.setting_sources import (
 
 __all__ = [
     "FIELDS_BY_NAME",
+    "OWN_FIELDS",
     "PROXY_CONFIG",
     "PROXY_SETTINGS",
     "LoadedProxyConfig",
