@@ -23,8 +23,7 @@ from tooling.java_libraries import (
     ensure_jars,
     ensure_s3a_jars,
 )
-from tooling.node_packages import NAME as ROCKETMQ_NODE
-from tooling.node_packages import ensure_node_packages
+from tooling.node_packages import ROCKETMQ_GRPC_NODE, ROCKETMQ_NODE
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON
 from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
 
@@ -73,7 +72,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[OFFICIAL_ROCKETMQ_GRPC] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_GRPC)
         parts[SPARK_S3A] = ensure_s3a_jars
-        parts[ROCKETMQ_NODE] = ensure_node_packages
+        parts |= {packages.name: packages.ensure for packages in (ROCKETMQ_NODE, ROCKETMQ_GRPC_NODE)}
         parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON)}
     return parts
 
