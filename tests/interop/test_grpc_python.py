@@ -233,7 +233,7 @@ def test_a_message_that_always_fails_goes_to_the_dead_letters(driver: Driver) ->
 
 def _stored(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMessage]:
     try:
-        return [message for message in admin.pull_topic(topic) if message.message_id == message_id]
+        return admin.query_by_unique_key(topic, message_id)
     except ObjectNotFoundError:  # the topic does not exist yet
         return []
 
