@@ -56,3 +56,14 @@ def test_an_unknown_field_is_kept_where_a_message_is_sent_back() -> None:
     copy = messages.Settings()
     copy.CopyFrom(messages.Settings.FromString(data))
     assert b"\x4a\x03abc" in copy.SerializeToString()
+
+
+def test_without_protobuf_the_command_says_what_is_missing() -> None:
+    program = (
+        "import sys; sys.modules['google.protobuf'] = None\n"
+        "from thermocline.cli.main import run; sys.exit(run(['proxy', '--listen', '127.0.0.1:0']))"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 2
+    assert "install thermocline[proxy]" in finished.stderr
+    assert "Traceback" not in finished.stderr
