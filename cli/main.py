@@ -18,6 +18,7 @@ from thermocline.cli.brokers.broker import broker
 from thermocline.cli.brokers.cluster import cluster
 from thermocline.cli.brokers.dev import dev
 from thermocline.cli.brokers.namesrv import namesrv
+from thermocline.cli.brokers.proxy import proxy
 from thermocline.cli.brokers.quota import quota
 from thermocline.cli.groups.group import group
 from thermocline.cli.messages.message import message
@@ -52,6 +53,7 @@ for _command in (
     dev,
     namesrv,
     broker,
+    proxy,
     cluster,
     topic,
     group,

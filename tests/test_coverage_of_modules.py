@@ -1,5 +1,6 @@
-"""Every module of the broker, of both tiers and of the protocol has tests: a test file of its name, or one whose header
-names it in a line "Covers `folder/module.py`, ...".
+"""Every module of the broker, of both tiers, of the proxy and of the protocol has tests.
+
+They are in a test file of its name, or in one whose header names it in a line "Covers `folder/module.py`, ...".
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TOPS = ("broker", "tiered", "store", "remoting", "pop", "timers", "transactions", "filters", "namesrv")
+TOPS = ("broker", "tiered", "store", "remoting", "pop", "timers", "transactions", "filters", "namesrv", "proxy")
 DATA = ROOT / "broker" / "settings" / "official_settings"
 """Tables of settings, compared with RocketMQ's classes as a whole."""
 COVERS = re.compile(r"^Covers (`.*?)\.$", re.MULTILINE | re.DOTALL)

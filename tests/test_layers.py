@@ -16,8 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 PRODUCT = (
-    *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "remoting", "spark"),
-    *("store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
+    *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "proxy", "remoting"),
+    *("spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
 )
 """Folders of the project that are installed."""
 
@@ -322,6 +322,34 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "client.testing": edges(CODEC, "remoting.bodies remoting.headers remoting.connections", "client"),
     "client.trace": edges(CODEC, "client client.producer"),
+    # -- the proxy: protocols above, the seam (`proxy.messaging`) below them, what is behind it beside them
+    "proxy.http2": edges(CODEC, "remoting.connections"),
+    "proxy.settings": edges(CODEC, "remoting.connections", "proxy.http2"),
+    "proxy.clients": edges(CODEC),
+    "proxy.messaging": edges(CODEC, "remoting.bodies", "client"),
+    "proxy.cluster": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
+        "client client.consumer client.producer",
+        "proxy.messaging",
+    ),
+    "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),
+    "proxy.grpc": edges(),
+    "proxy.grpc.calls": edges(CODEC, "proxy.http2"),
+    "proxy.grpc.messages": edges(CODEC),
+    "proxy.grpc.service": edges(
+        CODEC,
+        "remoting.bodies remoting.connections",
+        "client",
+        "proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
+    ),
+    "proxy": edges(
+        CODEC,
+        "remoting.bodies remoting.connections remoting.clients remoting.tls",
+        "client",
+        "proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service proxy.http2",
+        "proxy.messaging proxy.settings",
+    ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table
     "cli.common": edges(
@@ -340,7 +368,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.groups": edges(CODEC, "remoting.bodies", "cli.common client client.admin"),
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
-    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main"),
+    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main proxy.main"),
     "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
@@ -574,6 +602,14 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("cli.tier.store", "tiered.doctor.examination", True),
         ("cli.tier.store", "tiered.ledger.ledger_writer", False),
         ("cli.brokers.dev", "broker.hot_process", False),
+        ("cli.brokers.proxy", "proxy.main", True),
+        ("cli.brokers.proxy", "proxy.proxy_server", False),
+        ("proxy.cluster.cluster_messaging", "remoting.clients.client", True),
+        ("proxy.grpc.service.sending", "proxy.messaging.messaging", True),
+        ("proxy.grpc.service.sending", "proxy.cluster.cluster_messaging", False),
+        ("proxy.grpc.service.sending", "remoting.clients.client", False),
+        ("proxy.messaging.messaging", "proxy.cluster.cluster_messaging", False),
+        ("proxy.proxy_server", "broker.main", False),
         ("spark.reading.cold_plan", "tiered.catalog.catalog", True),
         ("spark.reading.cold_plan", "tiered.segments.segment_writer", False),
         ("spark.reading.cold_plan", "tiered.service.tier_service", False),

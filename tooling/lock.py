@@ -17,7 +17,7 @@ from tooling.java_libraries import lock_s3a_jars
 ROOT = Path(__file__).resolve().parent.parent
 UV_VERSION = "0.13.9"
 COMMON = ("--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet")
-EXTRAS = ("fast", "spark", "bodies", "notebook", "dev")
+EXTRAS = ("fast", "spark", "bodies", "proxy", "notebook", "dev")
 
 
 def main() -> int:
@@ -30,6 +30,7 @@ def main() -> int:
         ("localstack/rclone-requirements.in", "localstack/rclone-requirements.lock", []),
         ("localstack/go-requirements.in", "localstack/go-requirements.lock", []),
         ("tooling/pyspark-next.in", "tooling/pyspark-next.lock", []),
+        ("tooling/rocketmq-grpc-python.in", "tooling/rocketmq-grpc-python.lock", []),
     ):
         command = [str(uv), "pip", "compile", *COMMON, *options, source, "--output-file", target]
         status = subprocess.call(command, cwd=ROOT)

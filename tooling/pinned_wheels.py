@@ -61,3 +61,6 @@ PYSPARK_NEXT = PinnedWheels("pyspark-next")
 
 ROCKETMQ_CPP = PinnedWheels("rocketmq-cpp")
 """RocketMQ's C++ client, librocketmq, with the Python binding that its wheel for Linux on x86-64 carries."""
+
+ROCKETMQ_GRPC_PYTHON = PinnedWheels("rocketmq-grpc-python")
+"""RocketMQ's official Python client, which speaks gRPC, and what it needs."""

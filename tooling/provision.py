@@ -15,10 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.go_toolchain import ensure_go, install_packaged_go
-from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars, ensure_s3a_jars
-from tooling.node_packages import NAME as ROCKETMQ_NODE
-from tooling.node_packages import ensure_node_packages
-from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP
+from tooling.java_libraries import (
+    OFFICIAL_ROCKETMQ,
+    OFFICIAL_ROCKETMQ_4,
+    OFFICIAL_ROCKETMQ_GRPC,
+    SPARK_S3A,
+    ensure_jars,
+    ensure_s3a_jars,
+)
+from tooling.node_packages import ROCKETMQ_GRPC_NODE, ROCKETMQ_NODE
+from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON
 from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
@@ -64,9 +70,10 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
+        parts[OFFICIAL_ROCKETMQ_GRPC] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_GRPC)
         parts[SPARK_S3A] = ensure_s3a_jars
-        parts[ROCKETMQ_NODE] = ensure_node_packages
-        parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP)}
+        parts |= {packages.name: packages.ensure for packages in (ROCKETMQ_NODE, ROCKETMQ_GRPC_NODE)}
+        parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON)}
     return parts
 
 

@@ -2,7 +2,7 @@
 
     python -m tooling.settings_page     writes the page
 
-The tables are broker/settings/official_settings/, namesrv/official_settings.py and
+The tables are broker/settings/official_settings/, namesrv/official_settings.py, proxy/settings/official_settings.py and
 remoting/settings/official_network_settings.py. A test fails when the page is not what they give.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from thermocline.broker.settings.official_settings import ADDRESS_SERVER, BROKER_CLASSES, OLDER_NAMES
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES
+from thermocline.proxy.settings import PROXY_CONFIG
 from thermocline.remoting.settings import MACHINE, TLS_PROPERTIES, OfficialSetting, Treatment
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rocketmq-settings.md"
@@ -23,15 +24,16 @@ _INTRODUCTION = """\
 
 <!-- Made by `python -m tooling.settings_page` from the tables in code: change those, not this page. -->
 
-What each setting of Apache RocketMQ 5.5.0 means to Thermocline when it is in a `broker.conf` or `namesrv.conf`, in a
-variable, on the command line (`--set`), or in a change while running (`thermocline broker config set`,
-`mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`):
+What each setting of Apache RocketMQ 5.5.0 means to Thermocline when it is in a `broker.conf`, `namesrv.conf` or
+`rmq-proxy.json`, in a variable, on the command line (`--set`), or in a change while running
+(`thermocline broker config set`, `mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`):
 
 - **refused**: a value other than the accepted ones would promise what is not built. The daemon does not start (exit
   status 2) and says why in one sentence; a change while running is answered with INVALID_PARAMETER and changes nothing.
 - **without effect**: accepted, and harmless whatever the value is. The names are listed in one warning at start.
 - **honoured**: a setting of Thermocline carries it, mostly under the same name: see the settings
-  [of a broker](configuration.md#settings-of-a-broker) and [of a NameServer](configuration.md#settings-of-a-nameserver).
+  [of a broker](configuration.md#settings-of-a-broker), [of a NameServer](configuration.md#settings-of-a-nameserver) and
+  [of a proxy](proxy.md#settings).
 
 The default is RocketMQ's; *machine*: it depends on the machine.
 """
@@ -50,7 +52,11 @@ def page_text() -> str:
             lines += _class_section(class_name, table)
     shared = " and ".join(f"`{_short(name)}`" for name in NAME_SERVER_CLASSES if name in BROKER_CLASSES)
     lines.append(f"A NameServer reads {shared} too: see above.\n")
-    lines.append("## Settings of both\n")
+    lines.append("## Settings of RocketMQ's proxy\n")
+    lines += _section(
+        "ProxyConfig", "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09.", PROXY_CONFIG
+    )
+    lines.append("## Settings of broker and NameServer\n")
     lines += _section("TLS", "System properties of the JVM, or lines of `tls.properties`.", TLS_PROPERTIES)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -12,29 +12,31 @@ __all__ = ["FirstByte", "Gate", "GatedConnection"]
 
 
 class GatedConnection(Protocol):
-    """What a gate needs of a connection, of whatever protocol; the callbacks are those of asyncio.BufferedProtocol."""
+    """What a gate, and a layer of TLS, need of a connection: remoting's, or another protocol's."""
 
-    loop: asyncio.AbstractEventLoop
-    remote_address: str
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Its event loop."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether it was closed, from either side."""
 
-    def close(self) -> None:
-        """Close after what was written is sent."""
-
-    def abort(self) -> None:
-        """Close at once."""
+    @property
+    def remote_address(self) -> str:
+        """The peer's `host:port`."""
 
     def secure(self, transport: asyncio.Transport, *, certificate_subject: str) -> None:
         """Go on over a transport that encrypts, before anything was read or written."""
 
+    def close(self) -> None:
+        """Send what is unsent, and close. Idempotent."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go; room for a record of TLS, 16 KiB, at least."""
@@ -43,13 +45,16 @@ class GatedConnection(Protocol):
         """Bytes have come."""
 
     def eof_received(self) -> bool:
-        """The client closed its half."""
+        """The peer has closed its half."""
 
     def pause_writing(self) -> None:
-        """The client is slow."""
+        """The peer reads slower than this side writes."""
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """It has caught up."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
 
 
 class Gate(Protocol):

@@ -12,7 +12,13 @@ Unique id: what the producing client calls it (property UNIQ_KEY). Upper-case he
     int32  a number of this generator (in Java the hash of the class loader)
     int32  ms since the first of the month, local time
     int16  counter
-Source: MessageDecoder.java, MessageClientIDSetter.java, Apache RocketMQ 5.3.
+Clients of RocketMQ 5 that speak gRPC make others, of 34 characters:
+    int8   1
+    6      hardware address of the client
+    int16  low bits of its process id
+    int32  seconds since 2021, UTC
+    int32  counter
+Source: MessageDecoder.java, MessageClientIDSetter.java, Apache RocketMQ 5.3; MessageIdCodec.java, rocketmq-clients 5.2.
 """
 
 from __future__ import annotations
@@ -30,6 +36,10 @@ from thermocline.remoting.socket_address import Host
 
 _LONG = struct.Struct(">q")
 _OFFSET_ID_CHARACTERS = (32, 56)
+UNIQUE_ID_CHARACTERS = (32, 56)
+"""Of the ids of remoting clients, which count from the start of a month."""
+_GRPC_ID_CHARACTERS = 34
+_GRPC_EPOCH_MS = 1_609_459_200_000
 _UNIQUE_FIXED = struct.Struct(">Hi")  # process id, generator number
 
 
@@ -118,9 +128,11 @@ def unique_id_time_ms(unique_id: str, now_ms: int) -> int:
     Raises:
         InvalidParameterError: It is no unique id.
     """
-    if len(unique_id) not in (32, 56):
+    if len(unique_id) not in (*UNIQUE_ID_CHARACTERS, _GRPC_ID_CHARACTERS):
         raise InvalidParameterError("not a unique message id", message_id=unique_id[:64])
     try:
+        if len(unique_id) == _GRPC_ID_CHARACTERS:
+            return min(now_ms, _GRPC_EPOCH_MS + int(unique_id[18:26], 16) * 1000)
         elapsed_ms = int(unique_id[-12:-4], 16)
     except ValueError as error:
         raise InvalidParameterError("not a unique message id", message_id=unique_id[:64]) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Sequence
 
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import TlsConfig, TlsMode
@@ -25,8 +26,8 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
 
-def make_server_context(config: TlsConfig) -> ssl.SSLContext:
-    """Read the files and make the context of a port.
+def make_server_context(config: TlsConfig, *, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """Read the files and make the context of a port. `alpn`: protocols that are agreed on with clients that ask.
 
     Raises:
         SettingError: A file cannot be read or used.
@@ -43,25 +44,28 @@ def make_server_context(config: TlsConfig) -> ssl.SSLContext:
     if config.asks_certificate:
         load_trust(context, config.server_trust_path, purpose=ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = _VERIFY_MODES[config.client_certificate]
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     return context
 
 
 class ReloadedContext:
     """The context for connections that come now. `look` on the loop; `current` and `read_again` in one thread."""
 
-    def __init__(self, config: TlsConfig) -> None:
+    def __init__(self, config: TlsConfig, *, alpn: Sequence[str] = ()) -> None:
         """Read the files.
 
         Raises:
             SettingError: One cannot be read or used.
         """
         self._config = config
+        self._alpn = tuple(alpn)
         paths = (config.server_key_path, config.server_certificate_path, config.server_trust_path)
         self._paths = [path for path in paths if path and config.takes_tls]
         self._seen = self._loaded = file_marks(self._paths)
         self._context: ssl.SSLContext | None = None
         if config.takes_tls and not config.is_self_signed:
-            self._context = make_server_context(config)
+            self._context = make_server_context(config, alpn=self._alpn)
         elif config.server_mode == TlsMode.ENFORCING:
             logger.warning(
                 "tls.server.mode=enforcing with a self-signed certificate, which clients cannot check: "
@@ -80,7 +84,7 @@ class ReloadedContext:
             SettingError: It could not be made.
         """
         if self._context is None:
-            self._context = make_server_context(self._config)
+            self._context = make_server_context(self._config, alpn=self._alpn)
             logger.info("a self-signed certificate was made for TLS, which clients cannot check")
         return self._context
 
@@ -95,7 +99,7 @@ class ReloadedContext:
     def read_again(self) -> None:
         """Take the files over, if they can be used."""
         try:
-            self._context = make_server_context(self._config)
+            self._context = make_server_context(self._config, alpn=self._alpn)
         except SettingError as error:
             logger.error("TLS files cannot be used, those from before stay in use: %s", error)
         else:

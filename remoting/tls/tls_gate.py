@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.remoting.connections import RECEIVE_BYTES, GatedConnection, LimitCounts
@@ -31,14 +32,14 @@ TLS_HANDSHAKES_MAX = "tlsHandshakesMax"
 class TlsGate:
     """See the module. A `Gate` of the ports of one daemon."""
 
-    def __init__(self, config: TlsConfig, counts: LimitCounts) -> None:
-        """Read the files. `counts`: where refused handshakes are counted.
+    def __init__(self, config: TlsConfig, counts: LimitCounts, *, alpn: Sequence[str] = ()) -> None:
+        """Read the files. `counts`: where refused handshakes are counted. `alpn`: protocols that are agreed on.
 
         Raises:
             SettingError: One cannot be read or used.
         """
         self._config = config
-        self._context = ReloadedContext(config)
+        self._context = ReloadedContext(config, alpn=alpn)
         self._thread: ThreadPoolExecutor | None = None
         self._received: memoryview | None = None
         self._shaking: set[TlsLayer] = set()

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.docs.pages import CodeBlock, code_blocks
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
-DAEMONS = ("dev", "namesrv", "broker")
+DAEMONS = ("dev", "namesrv", "broker", "proxy")
 SUBCOMMANDS = ("config", "runtime", "stats", "clean", "kv", "wipe-write-perm", "add-write-perm")
 """Of daemons that run."""
 FREE_ADDRESS = "127.0.0.1:0"

@@ -115,6 +115,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "cold read",
         "dev",
         "namesrv",
+        "proxy",
         "spark catch-up",
         "spark compare",
         "spark counts",
@@ -348,7 +349,7 @@ def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str]
     words = [word.replace("$PWD", str(tmp_path)) for word in words]
     for option in ("--listen", "--namesrv"):
         if option in words:
-            is_client = words[0] == "broker" and option == "--namesrv"
+            is_client = words[0] in ("broker", "proxy") and option == "--namesrv"
             words[words.index(option) + 1] = cluster["namesrv"] if is_client else FREE_ADDRESS
         elif words[0] == "dev":
             words += [option, FREE_ADDRESS]
@@ -360,6 +361,5 @@ def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str]
     finally:
         status = daemon.stop()
     assert status == 0
-    assert {"dev": {"namesrv", "broker", "cold"}, "namesrv": {"namesrv"}, "broker": {"broker", "cold"}}[
-        words[0]
-    ] == ready.keys()
+    fields = {"dev": {"namesrv", "broker", "cold"}, "namesrv": {"namesrv"}, "broker": {"broker", "cold"}}
+    assert {**fields, "proxy": {"proxy"}}[words[0]] == ready.keys()

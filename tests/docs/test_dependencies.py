@@ -15,7 +15,7 @@ UNNAMED = {"tooling/spark-s3a.pom.xml"}
 
 
 def wanted() -> dict[str, str]:
-    """Package -> the extra that asks for it, "" for none."""
+    """Package -> the first extra that asks for it, "" for none."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     found: dict[str, str] = {}
@@ -23,7 +23,7 @@ def wanted() -> dict[str, str]:
         for requirement in requirements:
             match = NAME.match(requirement)
             assert match is not None
-            found[match[0]] = extra
+            found.setdefault(match[0], extra)
     return found
 
 

@@ -14,7 +14,7 @@ from tests.interop.cluster import Daemons
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.node_agent import node_agent
 from thermocline.client import AdminClient
-from tooling.node_packages import find_node_packages
+from tooling.node_packages import ROCKETMQ_NODE
 
 pytestmark = pytest.mark.xdist_group("interop-foreign")
 
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
-    with node_agent(have(find_node_packages), tmp_path_factory.mktemp("node-agent")) as running:
+    with node_agent(have(ROCKETMQ_NODE.find), tmp_path_factory.mktemp("node-agent")) as running:
         yield running
 
 

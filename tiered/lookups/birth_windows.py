@@ -5,7 +5,7 @@ id has the milliseconds since the start of its month in its producer's time zone
 from __future__ import annotations
 
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.records.message_id import month_bounds_ms, unique_id_time_ms
+from thermocline.remoting.records.message_id import UNIQUE_ID_CHARACTERS, month_bounds_ms, unique_id_time_ms
 
 HOUR_MS = 3_600_000
 HOURS_BEFORE = 14
@@ -20,7 +20,9 @@ Window = tuple[int, int]
 
 
 def birth_windows(key: str, *, oldest_ms: int, newest_ms: int) -> list[Window]:
-    """[begin, end] for each stored month in which the id may have been created; none if the key is not a unique id."""
+    """[begin, end] for each stored month in which the id may have been created; none if the key is no id by months."""
+    if len(key) not in UNIQUE_ID_CHARACTERS:  # of a gRPC client, whose messages are looked for without windows
+        return []
     try:
         born_ms = unique_id_time_ms(key, newest_ms + HOURS_AFTER * HOUR_MS)
     except InvalidParameterError:

@@ -92,3 +92,11 @@ def test_month_bounds() -> None:
 def test_invalid_unique_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidParameterError):
         unique_id_time_ms(text, NOW_MS)
+
+
+def test_the_time_of_an_id_that_a_grpc_client_made() -> None:
+    unique_id = "0102FC00000001534C0B1977CD00000000"  # by rocketmq-python-client 5.1.2, on 2026-11-26 at 07:20:45 UTC
+    assert unique_id_time_ms(unique_id, 1_800_000_000_000) == 1_795_677_645_000
+    assert unique_id_time_ms(unique_id, 1_700_000_000_000) == 1_700_000_000_000  # its clock is ahead of ours
+    with pytest.raises(InvalidParameterError):
+        unique_id_time_ms("01" * 8 + "xyzwxyzw" * 2 + "00", 0)

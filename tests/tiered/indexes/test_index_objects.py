@@ -332,5 +332,6 @@ def test_an_id_says_when_it_was_made_in_each_month_of_history() -> None:
     windows = birth_windows(key, oldest_ms=now_ms - 70 * DAY_MS, newest_ms=now_ms)
     assert len(windows) == 4
     assert all(after[1] < before[0] for before, after in pairwise(windows))
-    for other in ("an order's number", key[:-1], "Z" * 32, "F" * 32):
+    grpc_id = "0102FC00000001534C0B1977CD00000000"
+    for other in ("an order's number", key[:-1], "Z" * 32, "F" * 32, grpc_id):
         assert birth_windows(other, oldest_ms=0, newest_ms=now_ms) == []

@@ -1,0 +1,1 @@
+"""The proxy: RocketMQ's gRPC clients served over a cluster of brokers."""

@@ -1,0 +1,611 @@
+"""ClusterMessaging: the seam's implementation over a cluster, by the remoting protocol.
+
+Brokers are found through NameServers, which are asked for the routes of topics in use. A broker that a route does not
+name (any more) is looked for in the cluster's list. Connections are one an address, as all clients have them.
+Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from thermocline.client.answer import answer_error, check_answer
+from thermocline.client.consumer.popped_message import read_popped
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.name_servers import NameServers
+from thermocline.client.producer.send_answer import STATUS_BY_CODE
+from thermocline.client.received_message import decode_messages
+from thermocline.proxy.cluster.loading_cache import LoadingCache
+from thermocline.proxy.cluster.transaction_watch import TransactionWatch
+from thermocline.proxy.messaging import (
+    BrokerNotFoundError,
+    CheckReceiver,
+    HeldMessage,
+    OutgoingMessage,
+    PopOutcome,
+    PopStatus,
+    ProxyHandle,
+    PulledMessages,
+    SendOutcome,
+    TopicQueues,
+    TopicType,
+    TransactionCheck,
+    TransactionHandle,
+    read_topic_queues,
+)
+from thermocline.remoting.bodies import (
+    ClusterInfo,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfigAndMapping,
+)
+from thermocline.remoting.clients import NameServerSource, RemotingClient
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import Connection
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    GroupNotFoundError,
+    QueryNotFoundError,
+    UnavailableError,
+    UnsupportedRequestError,
+)
+from thermocline.remoting.handles import ReceiptHandle, decode_recall_handle, flagged_topic
+from thermocline.remoting.header_codec import Header
+from thermocline.remoting.headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    CheckTransactionStateRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+    OffsetResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    SearchOffsetRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+    encode_send_header,
+)
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
+from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import decode_record
+from thermocline.remoting.records.properties import PropertyName
+from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import Credentials
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.tls import ClientTls, TlsOptions
+
+__all__ = ["ClusterMessaging", "ClusterOptions"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MASTER_ID = 0
+ANY_QUEUE = -1
+DEAD_LETTER_LEVEL = -1
+TOPIC_TYPE_ATTRIBUTE = "message.type"
+LOOK_UP_TIMEOUT_MS = 3_000
+WHOLE_CLUSTER = "cluster"
+_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
+_PULL_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """How the cluster is reached, and what of it is kept."""
+
+    namesrv: tuple[str, ...]
+    cluster_name: str
+    client_id: str
+    """By which brokers know this proxy."""
+    credentials: Credentials | None = None
+    tls: TlsOptions | None = None
+    """How connections to NameServers and brokers are encrypted; None: not at all."""
+    refresh_ms: int = 20_000
+    expiry_ms: int = 300_000
+    topics_max: int = 20_000
+    groups_max: int = 20_000
+    transaction_period_s: float = 20.0
+    transaction_groups_per_heartbeat: int = 100
+
+
+class ClusterMessaging:
+    """See the module: a `Messaging`. Belongs to one event loop."""
+
+    def __init__(self, options: ClusterOptions, checks: CheckReceiver) -> None:
+        self._options = options
+        self._checks = checks
+        self._connections = RemotingClient(
+            handler=self,
+            credentials=options.credentials,
+            tls=None if options.tls is None else ClientTls(options.tls),
+        )
+        self._name_servers = NameServers(
+            NameServerSource.parse(list(options.namesrv)),
+            connections=self._connections,
+            timeout_ms=LOOK_UP_TIMEOUT_MS,
+            random=Random(),
+        )
+        self._queues = _cache(self._load_queues, options, entries_max=options.topics_max)
+        self._types = _cache(self._load_type, options, entries_max=options.topics_max)
+        self._groups = _cache(self._load_group, options, entries_max=options.groups_max)
+        self._cluster = _cache(self._load_cluster, options, entries_max=1)
+        self._watch = TransactionWatch(
+            client_id=options.client_id,
+            period_s=options.transaction_period_s,
+            groups_per_heartbeat=options.transaction_groups_per_heartbeat,
+            topic_queues=self.topic_queues,
+            send_heartbeat=self._send_heartbeat,
+        )
+
+    async def start(self) -> None:
+        """Begin. Brokers may still be away.
+
+        Raises:
+            UnavailableError: Where the NameServers are to be looked up, none was found.
+        """
+        if not self._name_servers.is_fixed:
+            await self._name_servers.refresh()
+        self._watch.start()
+
+    async def close(self) -> None:
+        """End; idempotent."""
+        await self._watch.close()
+        for cache in (self._queues, self._types, self._groups, self._cluster):
+            await cache.close()
+        await self._connections.close()
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    async def topic_queues(self, topic: str) -> TopicQueues:
+        """See `Messaging`."""
+        return await self._queues.get(topic)
+
+    async def topic_type(self, topic: str) -> TopicType:
+        """See `Messaging`."""
+        return await self._types.get(topic)
+
+    async def group_config(self, group: str) -> SubscriptionGroupConfig | None:
+        """See `Messaging`."""
+        return await self._groups.get(group)
+
+    async def is_reachable(self) -> bool:
+        """Whether a NameServer answers now and knows a broker."""
+        try:
+            return bool((await self._name_servers.cluster_info()).broker_addr_table)
+        except UnavailableError:
+            return False
+
+    async def _load_queues(self, topic: str) -> TopicQueues:
+        return read_topic_queues(topic, await self._name_servers.topic_route(topic))
+
+    async def _load_cluster(self, _name: str) -> ClusterInfo:
+        return await self._name_servers.cluster_info()
+
+    async def _load_type(self, topic: str) -> TopicType:
+        queues = await self.topic_queues(topic)
+        address = _first_master(queues)
+        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=topic))
+        text = TopicConfigAndMapping.decode(answer.body).attributes.get(TOPIC_TYPE_ATTRIBUTE)
+        if not text:
+            return TopicType.NORMAL
+        return TopicType(text.upper()) if text.upper() in TopicType.__members__ else TopicType.UNSPECIFIED
+
+    async def _load_group(self, group: str) -> SubscriptionGroupConfig | None:
+        cluster = await self._cluster.get(WHOLE_CLUSTER)
+        names = cluster.cluster_addr_table.get(self._options.cluster_name, [])
+        masters = [
+            cluster.broker_addr_table[name].broker_addrs[MASTER_ID]
+            for name in sorted(names)
+            if name in cluster.broker_addr_table and MASTER_ID in cluster.broker_addr_table[name].broker_addrs
+        ]
+        if not masters:
+            self._cluster.drop(WHOLE_CLUSTER)
+            raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
+        header = GetSubscriptionGroupConfigRequestHeader(group=group)
+        try:
+            answer = await self._ask(masters[0], RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        except GroupNotFoundError:
+            return None
+        return SubscriptionGroupConfig.decode(answer.body)
+
+    async def _master(self, broker_name: str) -> str:
+        """The address of a broker's master.
+
+        Raises:
+            BrokerNotFoundError: No route, and not the cluster's list, names it.
+        """
+        for queues in self._queues.values():
+            for broker in queues.brokers:
+                if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
+                    return broker.addresses[MASTER_ID]
+        data = (await self._cluster.get(WHOLE_CLUSTER)).broker_addr_table.get(broker_name)
+        if data is None or MASTER_ID not in data.broker_addrs:
+            raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
+        return data.broker_addrs[MASTER_ID]
+
+    # -- producing ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, producer_group: str, timeout_ms: int
+    ) -> SendOutcome:
+        """See `Messaging`."""
+        first = messages[0]
+        is_batch = len(messages) > 1
+        header = SendMessageRequestHeader(
+            producer_group=producer_group,
+            topic=first.topic,
+            queue_id=queue.queue_id,
+            sys_flag=first.sys_flag,
+            born_timestamp=first.born_timestamp_ms,
+            properties=first.properties_text,
+            reconsume_times=first.reconsume_times or 0,
+            max_reconsume_times=first.max_reconsume_times,
+            batch=is_batch,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+        body = first.body
+        if is_batch:
+            body = encode_batch(BatchMessage(each.body, each.properties_text.encode()) for each in messages)
+        address = await self._master(queue.broker_name)
+        command = RemotingCommand.request(code, body=body, ext_fields=encode_send_header(code, header))
+        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        status = STATUS_BY_CODE.get(answer.code)
+        if status is None:
+            raise answer_error(answer.code, answer.remark, address=address)
+        stored = answer.header(SendMessageResponseHeader)
+        return SendOutcome(
+            status=status,
+            queue=MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=stored.queue_id),
+            queue_offset=stored.queue_offset,
+            physical_offset=_physical_offset(stored.msg_id),
+            transaction_id=stored.transaction_id or "",
+            recall_handle=stored.recall_handle or "",
+        )
+
+    async def end_transaction(
+        self,
+        handle: TransactionHandle,
+        *,
+        topic: str,
+        producer_group: str,
+        message_id: str,
+        state: int,
+        is_check: bool,
+        timeout_ms: int,
+    ) -> None:
+        """See `Messaging`. The broker answers where it decides something, so a commit is known to have come."""
+        header = EndTransactionRequestHeader(
+            topic=topic,
+            producer_group=producer_group,
+            tran_state_table_offset=handle.queue_offset,
+            commit_log_offset=handle.physical_offset,
+            commit_or_rollback=state,
+            from_transaction_check=is_check,
+            msg_id=message_id,
+            transaction_id=handle.unique_key,
+            broker_name=handle.broker_name,
+        )
+        address = await self._master(handle.broker_name)
+        if state:
+            await self._ask(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
+        else:  # an end that leaves the transaction open is not answered
+            command = RemotingCommand.request(RequestCode.END_TRANSACTION, header, oneway=True)
+            await self._connections.send_oneway(address, command)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int) -> str:
+        """See `Messaging`."""
+        broker_name = decode_recall_handle(recall_handle).broker_name
+        header = RecallMessageRequestHeader(
+            producer_group=topic, topic=topic, recall_handle=recall_handle, broker_name=broker_name
+        )
+        address = await self._master(broker_name)
+        answer = await self._ask(address, RequestCode.RECALL_MESSAGE, header, timeout_ms=timeout_ms)
+        return answer.header(RecallMessageResponseHeader).msg_id
+
+    def watch_transactions(self, producer_group: str, topic: str) -> None:
+        """See `Messaging`."""
+        self._watch.add(producer_group, topic)
+
+    def unwatch_transactions(self, producer_group: str) -> None:
+        """See `Messaging`."""
+        self._watch.remove(producer_group)
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    async def pop(
+        self,
+        broker_name: str,
+        subscription: SubscriptionData,
+        *,
+        group: str,
+        count_max: int,
+        invisible_ms: int,
+        await_ms: int,
+        init_mode: int,
+        in_order: bool,
+        attempt_id: str | None,
+        timeout_ms: int,
+    ) -> PopOutcome:
+        """See `Messaging`."""
+        header = PopMessageRequestHeader(
+            consumer_group=group,
+            topic=subscription.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=count_max,
+            invisible_time=invisible_ms,
+            poll_time=await_ms,
+            born_time=_wall_clock_ms(),
+            init_mode=init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=in_order,
+            attempt_id=attempt_id,
+            broker_name=broker_name,
+        )
+        address = await self._master(broker_name)
+        command = RemotingCommand.request(RequestCode.POP_MESSAGE, header)
+        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        if answer.code == ResponseCode.POLLING_FULL:
+            return PopOutcome(status=PopStatus.POLLING_FULL)
+        if answer.code in _NOTHING_CODES:
+            return PopOutcome(status=PopStatus.NOTHING)
+        check_answer(answer, address=address)
+        popped = read_popped(
+            answer.body,
+            answer.header(PopMessageResponseHeader),
+            topic=subscription.topic,
+            group=group,
+            broker_name=broker_name,
+        )
+        messages = [
+            HeldMessage(message, ProxyHandle(receipt=message.receipt, physical_offset=int(message.physical_offset)))
+            for message in popped
+        ]
+        return PopOutcome(status=PopStatus.FOUND if messages else PopStatus.NOTHING, messages=messages)
+
+    async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
+        """See `Messaging`."""
+        receipt = handle.receipt
+        header = AckMessageRequestHeader(
+            consumer_group=group,
+            topic=flagged_topic(topic, group, receipt.retry_flag),
+            queue_id=receipt.queue_id,
+            extra_info=handle.text(),
+            offset=receipt.queue_offset,
+            broker_name=receipt.broker_name,
+        )
+        address = await self._master(receipt.broker_name)
+        await self._ask(address, RequestCode.ACK_MESSAGE, header, timeout_ms=timeout_ms)
+
+    async def change_invisible(
+        self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int
+    ) -> ProxyHandle:
+        """See `Messaging`."""
+        receipt = handle.receipt
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=group,
+            topic=flagged_topic(topic, group, receipt.retry_flag),
+            queue_id=receipt.queue_id,
+            extra_info=handle.text(),
+            offset=receipt.queue_offset,
+            invisible_time=invisible_ms,
+            broker_name=receipt.broker_name,
+        )
+        address = await self._master(receipt.broker_name)
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        answer = await self._ask(address, code, header, timeout_ms=timeout_ms)
+        changed = answer.header(ChangeInvisibleTimeResponseHeader)
+        new_receipt = ReceiptHandle(
+            start_offset=receipt.queue_offset,
+            pop_time_ms=changed.pop_time,
+            invisible_ms=changed.invisible_time,
+            revive_queue_id=changed.revive_qid,
+            retry_flag=receipt.retry_flag,
+            broker_name=receipt.broker_name,
+            queue_id=receipt.queue_id,
+            queue_offset=receipt.queue_offset,
+        )
+        return ProxyHandle(receipt=new_receipt, physical_offset=handle.physical_offset)
+
+    async def send_back_dead(
+        self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
+    ) -> None:
+        """See `Messaging`."""
+        receipt = handle.receipt
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=PhysicalOffset(handle.physical_offset),
+            group=group,
+            delay_level=DEAD_LETTER_LEVEL,
+            origin_msg_id=message_id,
+            origin_topic=flagged_topic(topic, group, receipt.retry_flag),
+            max_reconsume_times=0,
+            broker_name=receipt.broker_name,
+        )
+        address = await self._master(receipt.broker_name)
+        await self._ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=timeout_ms)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        group: str,
+        offset: QueueOffset,
+        count_max: int,
+        await_ms: int,
+        timeout_ms: int,
+    ) -> PulledMessages:
+        """See `Messaging`."""
+        header = PullMessageRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if await_ms > 0 else 0),
+            suspend_timeout_millis=await_ms,
+            subscription=subscription.sub_string,
+            sub_version=0,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        address = await self._master(queue.broker_name)
+        command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        if answer.code in _PULL_NOTHING_CODES or answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            next_offset = answer.header(PullMessageResponseHeader).next_begin_offset
+            return PulledMessages(messages=(), next_offset=next_offset)
+        check_answer(answer, address=address)
+        messages = decode_messages(answer.body, queue=queue, tags=subscription.tags_set)
+        return PulledMessages(messages=messages, next_offset=answer.header(PullMessageResponseHeader).next_begin_offset)
+
+    async def commit_offset(self, queue: MessageQueue, *, group: str, offset: QueueOffset, timeout_ms: int) -> None:
+        """See `Messaging`."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            broker_name=queue.broker_name,
+        )
+        address = await self._master(queue.broker_name)
+        await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
+
+    async def committed_offset(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> QueueOffset | None:
+        """See `Messaging`."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
+            broker_name=queue.broker_name,
+        )
+        address = await self._master(queue.broker_name)
+        try:
+            answer = await self._ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
+        except QueryNotFoundError:
+            return None
+        return answer.header(OffsetResponseHeader).offset
+
+    async def queue_offset(
+        self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int
+    ) -> QueueOffset:
+        """See `Messaging`."""
+        topic, queue_id, broker_name = queue.topic, queue.queue_id, queue.broker_name
+        header: Header
+        if timestamp_ms is not None:
+            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+            header = SearchOffsetRequestHeader(
+                topic=topic, queue_id=queue_id, broker_name=broker_name, timestamp=timestamp_ms
+            )
+        elif is_end:
+            code = RequestCode.GET_MAX_OFFSET
+            header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
+        else:
+            code = RequestCode.GET_MIN_OFFSET
+            header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
+        answer = await self._ask(await self._master(queue.broker_name), code, header, timeout_ms=timeout_ms)
+        return answer.header(OffsetResponseHeader).offset
+
+    # -- requests of brokers -----------------------------------------------------------------------------------------
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Take a broker's question about a transaction; it is answered by an END_TRANSACTION, later."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            raise UnsupportedRequestError(f" request type {command.code} not supported")
+        header = command.header(CheckTransactionStateRequestHeader)
+        try:
+            record = decode_record(command.body)
+        except CorruptDataError as error:
+            logger.warning("a half message of a check cannot be read error=%s", error)
+            return None
+        group = record.property_text(PropertyName.PRODUCER_GROUP)
+        broker_name = header.broker_name or self._broker_at(connection.remote_address)
+        unique_key = record.unique_key or header.transaction_id
+        if not group or not broker_name or not unique_key:
+            logger.warning("a check names no producer group, broker or message remote=%s", connection.remote_address)
+            return None
+        handle = TransactionHandle(
+            unique_key=unique_key,
+            broker_name=broker_name,
+            queue_offset=header.tran_state_table_offset,
+            physical_offset=header.commit_log_offset,
+        )
+        self._checks.transaction_checked(TransactionCheck(producer_group=group, record=record, handle=handle))
+        return None
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Nothing to do: the next call opens another one."""
+
+    def _broker_at(self, address: str) -> str | None:
+        for queues in self._queues.values():
+            for broker in queues.brokers:
+                if broker.addresses.get(MASTER_ID) == address:
+                    return broker.broker_name
+        return None
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self, address: str, code: int, header: Header, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
+    ) -> RemotingCommand:
+        answer = await self._connections.call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
+        check_answer(answer, address=address)
+        return answer
+
+    async def _send_heartbeat(self, address: str, body: bytes) -> None:
+        command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
+        check_answer(await self._connections.call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
+
+
+def _cache(load: Callable[[str], Awaitable[T]], options: ClusterOptions, *, entries_max: int) -> LoadingCache[T]:
+    return LoadingCache(
+        load,
+        refresh_ms=options.refresh_ms,
+        expiry_ms=options.expiry_ms,
+        entries_max=entries_max,
+        clock_ms=_monotonic_ms,
+    )
+
+
+def _first_master(queues: TopicQueues) -> str:
+    for broker in queues.brokers:
+        if MASTER_ID in broker.addresses:
+            return broker.addresses[MASTER_ID]
+    raise UnavailableError("no broker of the topic has a master now", topic=queues.topic)
+
+
+def _physical_offset(offset_message_id: str) -> PhysicalOffset:
+    """Where the first message of an answer is."""
+    return decode_message_id(offset_message_id.partition(",")[0]).physical_offset
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,115 @@
+"""LoadingCache: values by name, loaded when first asked for, refreshed while they are used, and dropped unused.
+
+    younger than `refresh_ms`   given
+    older                       given, and loaded anew beside it; what cannot be loaded stays as it was
+    older than `expiry_ms`      loaded before it is given
+
+So a name server that is away leaves a working proxy for `expiry_ms`. A value that does not exist any more (NotFound) is
+dropped at the refresh. Bound: `entries_max`; beyond it the one that was used least recently goes. Callers at the same
+time share one load; at most LOADS_MAX loads run, and further ones are refused: names come from clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from thermocline.remoting.errors import BrokerBusyError, MQError, ObjectNotFoundError
+
+__all__ = ["LoadingCache"]
+
+logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+LOADS_MAX = 1_000
+
+
+@dataclass(slots=True)
+class _Entry(Generic[V]):
+    value: V
+    loaded_ms: float
+
+
+class LoadingCache(Generic[V]):
+    """See the module. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        load: Callable[[str], Awaitable[V]],
+        *,
+        refresh_ms: int,
+        expiry_ms: int,
+        entries_max: int,
+        clock_ms: Callable[[], float],
+    ) -> None:
+        self._load = load
+        self._refresh_ms, self._expiry_ms, self._entries_max = refresh_ms, expiry_ms, entries_max
+        self._clock_ms = clock_ms
+        self._entries: dict[str, _Entry[V]] = {}  # the least recently used first
+        self._loads: dict[str, asyncio.Task[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def values(self) -> list[V]:
+        """All values, however old."""
+        return [entry.value for entry in self._entries.values()]
+
+    async def get(self, name: str) -> V:
+        """Return the value; errors of the load."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return await self._load_shared(name)
+        age_ms = self._clock_ms() - entry.loaded_ms
+        if age_ms >= self._expiry_ms:
+            return await self._load_shared(name)
+        if next(reversed(self._entries)) != name:
+            del self._entries[name]
+            self._entries[name] = entry
+        if age_ms >= self._refresh_ms and name not in self._loads and len(self._loads) < LOADS_MAX:
+            self._begin(name)
+        return entry.value
+
+    def drop(self, name: str) -> None:
+        """Load this name anew when it is next asked for."""
+        self._entries.pop(name, None)
+
+    async def close(self) -> None:
+        """Abandon the loads under way."""
+        loads = list(self._loads.values())
+        for load in loads:
+            load.cancel()
+        await asyncio.gather(*loads, return_exceptions=True)
+
+    async def _load_shared(self, name: str) -> V:
+        task = self._loads.get(name)
+        if task is None:
+            if len(self._loads) >= LOADS_MAX:
+                raise BrokerBusyError("too many names are being looked up")
+            task = self._begin(name)
+        return await asyncio.shield(task)
+
+    def _begin(self, name: str) -> asyncio.Task[V]:
+        task = self._loads[name] = asyncio.get_running_loop().create_task(self._fetch(name))
+        task.add_done_callback(lambda done: self._loaded(name, done))
+        return task
+
+    async def _fetch(self, name: str) -> V:
+        value = await self._load(name)
+        self._entries.pop(name, None)
+        self._entries[name] = _Entry(value, self._clock_ms())
+        if len(self._entries) > self._entries_max:
+            del self._entries[next(iter(self._entries))]
+        return value
+
+    def _loaded(self, name: str, task: asyncio.Task[V]) -> None:
+        self._loads.pop(name, None)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ObjectNotFoundError):
+            self._entries.pop(name, None)
+        elif isinstance(error, MQError):
+            logger.debug("look-up failed name=%s error=%s", name, error)

@@ -1,0 +1,113 @@
+"""TransactionWatch: tells brokers that this proxy can be asked about transactions of its producers.
+
+A broker asks any connected producer of a half message's group, and knows producers by their heartbeats; so the proxy
+sends heartbeats in the name of the groups that its clients registered: at once for a new group, then every
+`period_s`, to the masters of the group's topic.
+Source: ClusterTransactionService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from thermocline.proxy.messaging import TopicQueues
+from thermocline.remoting.bodies import HeartbeatData, ProducerData
+from thermocline.remoting.errors import MQError
+
+__all__ = ["TransactionWatch"]
+
+logger = logging.getLogger(__name__)
+
+MASTER_ID = 0
+
+
+class TransactionWatch:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        period_s: float,
+        groups_per_heartbeat: int,
+        topic_queues: Callable[[str], Awaitable[TopicQueues]],
+        send_heartbeat: Callable[[str, bytes], Awaitable[None]],
+    ) -> None:
+        """`send_heartbeat`: to an address."""
+        self._client_id = client_id
+        self._period_s = period_s
+        self._groups_per_heartbeat = groups_per_heartbeat
+        self._topic_queues = topic_queues
+        self._send_heartbeat = send_heartbeat
+        self._topics: dict[str, str] = {}
+        self._new: set[str] = set()
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Send no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def add(self, group: str, topic: str) -> None:
+        """Announce a group from now on."""
+        if group not in self._topics:
+            self._topics[group] = topic
+            self._new.add(group)
+            self._due.set()
+
+    def remove(self, group: str) -> None:
+        """Announce it no more; brokers forget it after a while."""
+        self._topics.pop(group, None)
+        self._new.discard(group)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_round = loop.time() + self._period_s
+        while True:
+            try:
+                async with asyncio.timeout_at(next_round):
+                    await self._due.wait()
+                groups: Iterable[str] = tuple(self._new)
+            except TimeoutError:
+                groups = tuple(self._topics)
+                next_round = loop.time() + self._period_s
+            self._due.clear()
+            self._new.clear()
+            await self._announce(groups)
+
+    async def _announce(self, groups: Iterable[str]) -> None:
+        by_address: dict[str, list[str]] = {}
+        for group in groups:
+            topic = self._topics.get(group)
+            if topic is None:
+                continue
+            try:
+                queues = await self._topic_queues(topic)
+            except MQError as error:
+                logger.info("a topic's producers are not announced topic=%s error=%s", topic, error)
+                continue
+            for broker in queues.brokers:
+                if MASTER_ID in broker.addresses:
+                    by_address.setdefault(broker.addresses[MASTER_ID], []).append(group)
+        await asyncio.gather(*(self._announce_to(address, names) for address, names in by_address.items()))
+
+    async def _announce_to(self, address: str, groups: list[str]) -> None:
+        for start in range(0, len(groups), self._groups_per_heartbeat):
+            part = groups[start : start + self._groups_per_heartbeat]
+            body = HeartbeatData(
+                client_id=self._client_id, producer_data_set=[ProducerData(group_name=group) for group in part]
+            ).encode()
+            try:
+                await self._send_heartbeat(address, body)
+            except MQError as error:
+                logger.warning("heartbeat failed address=%s error=%s", address, error)
+                return

@@ -1,0 +1,18 @@
+"""What sending and receiving through a proxy means, for every protocol."""
+
+from thermocline.proxy.flow.consumption import Consumption, NoPlaceError, ReceiveOutcome, retry_delay_ms
+from thermocline.proxy.flow.held_handles import HeldHandles, RenewalRules, TakenHandle
+from thermocline.proxy.flow.production import NoQueueError, Production, TypeConflictError
+
+__all__ = [
+    "Consumption",
+    "HeldHandles",
+    "NoPlaceError",
+    "NoQueueError",
+    "Production",
+    "ReceiveOutcome",
+    "RenewalRules",
+    "TakenHandle",
+    "TypeConflictError",
+    "retry_delay_ms",
+]

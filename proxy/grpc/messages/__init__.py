@@ -1,0 +1,6 @@
+"""The protocol's messages: schema, classes, codes, conversions."""
+
+from thermocline.proxy.grpc.messages.classes import PACKAGE, SERVICE, enums, messages
+from thermocline.proxy.grpc.messages.codes import Code, Language
+
+__all__ = ["PACKAGE", "SERVICE", "Code", "Language", "enums", "messages"]

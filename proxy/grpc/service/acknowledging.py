@@ -1,0 +1,117 @@
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue: how a client ends what it received.
+
+A client whose handles are renewed knows an old one; the present one is used (flow/held_handles.py). A request is
+answered entry by entry; entries of one request are sent to brokers side by side.
+Source: AckMessageActivity.java and its neighbours, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from thermocline.proxy.grpc.calls import RpcCall
+from thermocline.proxy.grpc.messages import Code, messages
+from thermocline.proxy.grpc.service.application import Application
+from thermocline.proxy.grpc.service.context import RequestContext
+from thermocline.proxy.grpc.service.conversion import duration_ms
+from thermocline.proxy.grpc.service.statuses import CodeError, common_status, status, status_of
+from thermocline.proxy.grpc.service.validation import check_group_name, check_invisible_ms, check_topic_name
+from thermocline.proxy.messaging import ProxyHandle
+from thermocline.remoting.errors import MQError, UnavailableError
+
+__all__ = ["Acknowledging"]
+
+T = TypeVar("T")
+
+ENTRIES_MAX = 1_024
+PARALLEL_MAX = 32
+
+
+class Acknowledging:
+    """See the module."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def ack_message(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
+        """AckMessage."""
+        topic, group = request.topic.name, request.group.name
+        check_topic_name(topic)
+        check_group_name(group)
+        if len(request.entries) > ENTRIES_MAX:
+            raise CodeError(Code.BAD_REQUEST, f"a request acknowledges at most {ENTRIES_MAX} messages")
+        timeout_ms = self._app.timeout_ms(call)
+        self._app.clients.touch(context.client_id)
+        entries = list(request.entries)
+        statuses: list[Any] = []
+        for start in range(0, len(entries), PARALLEL_MAX):
+            part = entries[start : start + PARALLEL_MAX]
+            statuses += await asyncio.gather(
+                *(self._ack(context, entry, topic=topic, group=group, timeout_ms=timeout_ms) for entry in part)
+            )
+        answer = messages.AckMessageResponse(
+            status=common_status((each.code for each in statuses), nothing="ack message result is empty")
+        )
+        for entry, entry_status in zip(entries, statuses, strict=True):
+            answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=entry_status)
+        return answer
+
+    async def _ack(self, context: RequestContext, entry: Any, *, topic: str, group: str, timeout_ms: int) -> Any:
+        async def end(handle: ProxyHandle) -> None:
+            await self._app.messaging.ack(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+        try:
+            await self._end(context, group, entry.message_id, entry.receipt_handle, end)
+        except MQError as error:
+            return status_of(error)
+        return status(Code.OK)
+
+    async def change_invisible_duration(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
+        """ChangeInvisibleDuration."""
+        topic, group = request.topic.name, request.group.name
+        check_topic_name(topic)
+        check_group_name(group)
+        invisible_ms = duration_ms(request.invisible_duration)
+        check_invisible_ms(invisible_ms, self._app.config)
+
+        async def end(handle: ProxyHandle) -> ProxyHandle:
+            return await self._app.messaging.change_invisible(
+                handle, topic=topic, group=group, invisible_ms=invisible_ms, timeout_ms=self._app.timeout_ms(call)
+            )
+
+        changed = await self._end(context, group, request.message_id, request.receipt_handle, end)
+        return messages.ChangeInvisibleDurationResponse(status=status(Code.OK), receipt_handle=changed.text())
+
+    async def forward_message(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
+        """ForwardMessageToDeadLetterQueue."""
+        topic, group, message_id = request.topic.name, request.group.name, request.message_id
+        check_topic_name(topic)
+        check_group_name(group)
+
+        async def end(handle: ProxyHandle) -> None:
+            await self._app.consumption.forward_to_dead_letters(
+                handle, topic=topic, group=group, message_id=message_id, timeout_ms=self._app.timeout_ms(call)
+            )
+
+        await self._end(context, group, message_id, request.receipt_handle, end)
+        return messages.ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
+
+    async def _end(
+        self,
+        context: RequestContext,
+        group: str,
+        message_id: str,
+        text: str,
+        end: Callable[[ProxyHandle], Awaitable[T]],
+    ) -> T:
+        """Do something with the present handle of a delivery. It is held on where the broker did not answer."""
+        handles = self._app.handles
+        taken = await handles.take(context.client_id, group, message_id, ProxyHandle.parse(text))
+        taken.handle.check_fresh(self._app.clock_ms())
+        try:
+            return await end(taken.handle)
+        except UnavailableError:
+            handles.put_back(taken)
+            raise

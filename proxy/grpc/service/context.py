@@ -1,0 +1,53 @@
+"""RequestContext: who calls, as the request's metadata say it.
+
+    x-mq-client-id        needed
+    x-mq-language         any text; official clients: JAVA, CPP, DOTNET, PYTHON, GO, RUST, HTTP (Node)
+    x-mq-client-version   decides one code, and is shown
+
+`authorization` is not read: proxies do not check users yet.
+Source: ContextInitPipeline.java, GrpcConstants.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thermocline.proxy.grpc.calls import RpcCall
+from thermocline.proxy.grpc.messages import Code
+from thermocline.proxy.grpc.service.statuses import CodeError
+from thermocline.remoting.socket_address import format_address
+
+__all__ = ["RequestContext", "read_context"]
+
+CLIENT_ID_CHARS_MAX = 512
+LABEL_CHARS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """See the module."""
+
+    client_id: str
+    language: str
+    version: str
+    remote_address: str
+
+
+def read_context(call: RpcCall) -> RequestContext:
+    """Return the caller of a request.
+
+    Raises:
+        CodeError: It gives no client id, or an impossible one.
+    """
+    metadata = call.metadata
+    client_id = metadata.get("x-mq-client-id", "").strip()
+    if not client_id:
+        raise CodeError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+    if len(client_id) > CLIENT_ID_CHARS_MAX:
+        raise CodeError(Code.BAD_REQUEST, f"a client id has at most {CLIENT_ID_CHARS_MAX} characters")
+    return RequestContext(
+        client_id=client_id,
+        language=metadata.get("x-mq-language", "")[:LABEL_CHARS_MAX],
+        version=metadata.get("x-mq-client-version", "")[:LABEL_CHARS_MAX],
+        remote_address=format_address(*call.remote_host),
+    )

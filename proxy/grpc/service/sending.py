@@ -1,0 +1,106 @@
+"""SendMessage and RecallMessage.
+
+A request holds one message, or several of one topic, which are stored as one batch and have one entry in the answer. A
+batch holds normal messages, or FIFO messages of one message group: brokers cannot delay or prepare a batch.
+Source: SendMessageActivity.java, RecallMessageActivity.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thermocline.client.send_result import SendStatus
+from thermocline.proxy.grpc.calls import RpcCall
+from thermocline.proxy.grpc.messages import Code, messages
+from thermocline.proxy.grpc.service.application import Application
+from thermocline.proxy.grpc.service.context import RequestContext
+from thermocline.proxy.grpc.service.conversion import message_type_of, stored_message
+from thermocline.proxy.grpc.service.statuses import CodeError, status
+from thermocline.proxy.grpc.service.validation import check_topic_name
+from thermocline.proxy.messaging import SendOutcome, TopicType, TransactionHandle
+
+__all__ = ["SEND_CODES", "Sending"]
+
+BATCH_MESSAGES_MAX = 4_096
+SEND_CODES = {
+    SendStatus.SEND_OK: Code.OK,
+    SendStatus.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    SendStatus.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
+    SendStatus.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
+}
+"""What a client is answered when a message is stored, by how safely."""
+
+
+class Sending:
+    """See the module."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def send_message(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
+        """SendMessage."""
+        app, drafts = self._app, request.messages
+        if not drafts:
+            raise CodeError(Code.MESSAGE_CORRUPTED, "no message to send")
+        if len(drafts) > BATCH_MESSAGES_MAX:
+            raise CodeError(Code.MESSAGE_CORRUPTED, f"a batch has at most {BATCH_MESSAGES_MAX} messages")
+        first = drafts[0]
+        check_topic_name(first.topic.name)
+        now_ms = app.clock_ms()
+        outgoing = []
+        for draft in drafts:
+            if draft.topic != first.topic:
+                raise CodeError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+            outgoing.append(stored_message(draft, config=app.config, remote_address=call.remote_host[0], now_ms=now_ms))
+        message_type, message_group = message_type_of(first), first.system_properties.message_group
+        if len(drafts) > 1:
+            _check_batch(drafts, message_type)
+        if message_type in (TopicType.LITE, TopicType.PRIORITY):
+            raise CodeError(Code.UNSUPPORTED, f"messages of the type {message_type.value} are not supported")
+        outcome = await app.production.send(
+            outgoing, message_type=message_type, message_group=message_group, timeout_ms=app.timeout_ms(call)
+        )
+        return _send_answer(outcome, ",".join([each.unique_key for each in outgoing]), message_type)
+
+    async def recall_message(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
+        """RecallMessage."""
+        app, topic = self._app, request.topic.name
+        check_topic_name(topic)
+        if app.config.checks_message_type:
+            await app.production.check_type(topic, TopicType.DELAY)
+        message_id = await app.messaging.recall(topic, request.recall_handle, timeout_ms=app.timeout_ms(call))
+        return messages.RecallMessageResponse(status=status(Code.OK), message_id=message_id)
+
+
+def _check_batch(drafts: Any, message_type: TopicType) -> None:
+    if message_type not in (TopicType.NORMAL, TopicType.FIFO):
+        raise CodeError(Code.BAD_REQUEST, "a batch holds messages of the type NORMAL or FIFO")
+    group = drafts[0].system_properties.message_group
+    for draft in drafts:
+        if message_type_of(draft) != message_type or draft.system_properties.message_group != group:
+            raise CodeError(Code.BAD_REQUEST, "a batch holds messages of one type and one message group")
+
+
+def _send_answer(outcome: SendOutcome, message_id: str, message_type: TopicType) -> Any:
+    code = SEND_CODES[outcome.status]
+    answer = messages.SendMessageResponse(status=status(code))
+    if code != Code.OK:
+        text = f"send message failed, sendStatus={outcome.status.value}"
+        answer.entries.add(status=status(code, text))
+        return answer
+    transaction_id = outcome.transaction_id
+    if message_type is TopicType.TRANSACTION:
+        transaction_id = TransactionHandle(
+            unique_key=message_id,
+            broker_name=outcome.queue.broker_name,
+            queue_offset=outcome.queue_offset,
+            physical_offset=outcome.physical_offset,
+        ).text()
+    answer.entries.add(
+        status=status(code),
+        message_id=message_id,
+        transaction_id=transaction_id,
+        offset=outcome.queue_offset,
+        recall_handle=outcome.recall_handle,
+    )
+    return answer

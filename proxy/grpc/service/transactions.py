@@ -1,0 +1,76 @@
+"""EndTransaction, and the brokers' questions about transactions.
+
+A question goes to one producer of the topic that has a Telemetry stream, another one each time; that answers with an
+EndTransaction of its own. Without a producer the question is dropped, and the broker asks again later.
+Source: EndTransactionActivity.java, GrpcClientChannel.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any
+
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.received_message import ReceivedMessage
+from thermocline.proxy.grpc.calls import RpcCall
+from thermocline.proxy.grpc.messages import Code, enums, messages
+from thermocline.proxy.grpc.service.application import Application
+from thermocline.proxy.grpc.service.context import RequestContext
+from thermocline.proxy.grpc.service.conversion import to_message
+from thermocline.proxy.grpc.service.statuses import CodeError, status
+from thermocline.proxy.grpc.service.validation import check_topic_name
+from thermocline.proxy.messaging import TransactionCheck, TransactionHandle
+from thermocline.remoting.records.properties import PropertyName
+from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+
+__all__ = ["Transactions"]
+
+logger = logging.getLogger(__name__)
+
+STATES = {
+    enums.TransactionResolution.COMMIT: TRANSACTION_COMMIT,
+    enums.TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
+}
+
+
+class Transactions:
+    """See the module. The `CheckReceiver` of the proxy's messaging."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._turn = itertools.count()
+
+    async def end_transaction(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
+        """EndTransaction."""
+        app, topic = self._app, request.topic.name
+        check_topic_name(topic)
+        if not request.transaction_id.strip():
+            raise CodeError(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+        await app.messaging.end_transaction(
+            TransactionHandle.parse(request.transaction_id),
+            topic=topic,
+            producer_group=topic,
+            message_id=request.message_id,
+            state=STATES.get(request.resolution, TRANSACTION_NONE),
+            is_check=request.source == enums.TransactionSource.SOURCE_SERVER_CHECK,
+            timeout_ms=app.timeout_ms(call),
+        )
+        return messages.EndTransactionResponse(status=status(Code.OK))
+
+    def transaction_checked(self, check: TransactionCheck) -> None:
+        """Pass a broker's question to a producer."""
+        record, topic = check.record, check.producer_group
+        queue = MessageQueue(topic=record.topic, broker_name=check.handle.broker_name, queue_id=record.queue_id)
+        message = ReceivedMessage(record, queue=queue)
+        real_topic = message.properties.get(PropertyName.REAL_TOPIC, topic)
+        command = messages.TelemetryCommand(
+            status=status(Code.OK),
+            recover_orphaned_transaction_command=messages.RecoverOrphanedTransactionCommand(
+                message=to_message(message, topic=real_topic), transaction_id=check.handle.text()
+            ),
+        )
+        for client in self._app.clients.producer_of(topic, turn=next(self._turn)):
+            if client.channel is not None and client.channel.send(command):
+                return
+        logger.info("a transaction's check finds no producer topic=%s", topic)

@@ -1,0 +1,33 @@
+"""Limits of an HTTP/2 server: what one connection, and what all together, may make it hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Http2Limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http2Limits:
+    """See the module. Sizes in bytes."""
+
+    connections_max: int = 20_000
+    address_connections_max: int = 20_000
+    streams_max: int = 4_096
+    """Streams of one connection that are open at a time."""
+    header_list_bytes_max: int = 16_384
+    """Fields of one request, decoded, with 32 bytes a field on top."""
+    header_block_bytes_max: int = 32_768
+    """A request's header block as it is sent, over all its frames."""
+    window_bytes: int = 1 << 20
+    """What a client may send on one stream ahead of this side's reading."""
+    unsent_bytes_max: int = 8 << 20
+    """Answers of one connection that its client does not read; beyond, it is closed."""
+    resets_max: int = 1_000
+    """Streams that a client may cancel in RESETS_PERIOD_S; beyond, its connection is closed."""
+    idle_ms: int = 120_000
+    """A connection without a stream is closed after this time."""
+    request_timeout_ms: int = 60_000
+    """A request whose body is not complete by then is reset; streams in both directions are not."""
+    settings_timeout_ms: int = 10_000
+    """A connection that has not sent its preface and settings by then is closed."""

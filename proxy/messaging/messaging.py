@@ -1,0 +1,232 @@
+"""Messaging: what a proxy asks of the brokers behind it; the seam under every protocol.
+
+A protocol (gRPC, remoting, ...) translates its requests into these calls and their results and errors into its answers;
+it decides nothing about messages. Two implementations are meant to stand behind it: over a cluster by the remoting
+protocol (proxy/cluster/), and beside one broker over its internal socket.
+
+Every call may raise
+    TopicNotFoundError, GroupNotFoundError   there is none of the name
+    BrokerNotFoundError                      no route names this broker
+    PermissionDeniedError                    topic, group or broker forbid it
+    BrokerBusyError                          flow control: retry
+    RequestTimeoutError                      no answer in time; whether it was carried out is unknown
+    UnavailableError                         not now
+    MQError                                  the broker refused otherwise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.received_message import ReceivedMessage
+from thermocline.client.send_result import SendStatus
+from thermocline.proxy.messaging.handles import ProxyHandle, TransactionHandle
+from thermocline.proxy.messaging.topics import TopicQueues, TopicType
+from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
+from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.records.message_record import MessageRecord
+
+__all__ = [
+    "BrokerNotFoundError",
+    "CheckReceiver",
+    "HeldMessage",
+    "Messaging",
+    "OutgoingMessage",
+    "PopOutcome",
+    "PopStatus",
+    "PulledMessages",
+    "SendOutcome",
+    "TransactionCheck",
+]
+
+
+class BrokerNotFoundError(InvalidParameterError):
+    """No route names this broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingMessage:
+    """One message to store."""
+
+    topic: str
+    body: bytes
+    properties_text: str
+    unique_key: str
+    sys_flag: int
+    born_timestamp_ms: int
+    reconsume_times: int | None = None
+    max_reconsume_times: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOutcome:
+    """Where a message, or the first one of a batch, was stored, and how safely."""
+
+    status: SendStatus
+    queue: MessageQueue
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    transaction_id: str
+    recall_handle: str
+
+
+class HeldMessage(ReceivedMessage):
+    """A popped message and the handle that it is acknowledged by."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, message: ReceivedMessage, handle: ProxyHandle) -> None:
+        super().__init__(message.record, queue=message.queue)
+        self.topic = message.topic
+        self.reconsume_times = message.reconsume_times
+        self.handle = handle
+
+
+class PopStatus(Enum):
+    """How a POP ended."""
+
+    FOUND = "found"
+    NOTHING = "nothing"
+    POLLING_FULL = "polling full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopOutcome:
+    """What a POP brought."""
+
+    status: PopStatus
+    messages: Sequence[HeldMessage] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulledMessages:
+    """What a pull brought, and where to go on."""
+
+    messages: Sequence[ReceivedMessage]
+    next_offset: QueueOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCheck:
+    """A broker asks how a transaction ended."""
+
+    producer_group: str
+    record: MessageRecord
+    handle: TransactionHandle
+
+
+class CheckReceiver(Protocol):
+    """Takes the brokers' questions about transactions."""
+
+    def transaction_checked(self, check: TransactionCheck) -> None:
+        """Pass a question to a producer of the group; without one it is dropped, and the broker asks again."""
+
+
+class Messaging(Protocol):
+    """See the module. Belongs to one event loop."""
+
+    async def start(self) -> None:
+        """Begin. Brokers may still be away."""
+
+    async def close(self) -> None:
+        """End; idempotent."""
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    async def topic_queues(self, topic: str) -> TopicQueues:
+        """Return a topic's queues; as they were some seconds ago."""
+
+    async def topic_type(self, topic: str) -> TopicType:
+        """Return a topic's type; NORMAL where it has none."""
+
+    async def group_config(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group's configuration; None where there is no such group."""
+
+    # -- producing ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, producer_group: str, timeout_ms: int
+    ) -> SendOutcome:
+        """Store one message, or several as a batch, in a queue."""
+
+    async def end_transaction(
+        self,
+        handle: TransactionHandle,
+        *,
+        topic: str,
+        producer_group: str,
+        message_id: str,
+        state: int,
+        is_check: bool,
+        timeout_ms: int,
+    ) -> None:
+        """Commit, roll back or leave open a transaction; `state` as in the system flag."""
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int) -> str:
+        """Take back a message that waits for its time; its id."""
+
+    def watch_transactions(self, producer_group: str, topic: str) -> None:
+        """Have the topic's brokers ask this proxy about transactions of the group, until `unwatch_transactions`."""
+
+    def unwatch_transactions(self, producer_group: str) -> None:
+        """End it."""
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    async def pop(
+        self,
+        broker_name: str,
+        subscription: SubscriptionData,
+        *,
+        group: str,
+        count_max: int,
+        invisible_ms: int,
+        await_ms: int,
+        init_mode: int,
+        in_order: bool,
+        attempt_id: str | None,
+        timeout_ms: int,
+    ) -> PopOutcome:
+        """Take messages from any queue of a broker, which waits for some up to `await_ms`."""
+
+    async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
+        """Acknowledge a message."""
+
+    async def change_invisible(
+        self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int
+    ) -> ProxyHandle:
+        """Keep a message invisible for so long from now on; its handle from now on."""
+
+    async def send_back_dead(
+        self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
+    ) -> None:
+        """Store a copy of a message in the group's dead-letter topic."""
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        group: str,
+        offset: QueueOffset,
+        count_max: int,
+        await_ms: int,
+        timeout_ms: int,
+    ) -> PulledMessages:
+        """Read messages from an offset on; the broker waits for some up to `await_ms`."""
+
+    async def commit_offset(self, queue: MessageQueue, *, group: str, offset: QueueOffset, timeout_ms: int) -> None:
+        """Set a group's consumer offset."""
+
+    async def committed_offset(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> QueueOffset | None:
+        """Return a group's consumer offset; None where it has none."""
+
+    async def queue_offset(
+        self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int
+    ) -> QueueOffset:
+        """Return the offset of the queue's end, of its first message, or of the first one stored at or after a time."""

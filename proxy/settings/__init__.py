@@ -1,0 +1,26 @@
+"""Settings of a proxy."""
+
+from thermocline.proxy.settings.official_settings import PROXY_CONFIG, PROXY_SETTINGS
+from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
+from thermocline.proxy.settings.setting_sources import (
+    LoadedProxyConfig,
+    ProxySource,
+    environment_properties,
+    environment_variable,
+    file_properties,
+    load_proxy_config,
+)
+
+__all__ = [
+    "FIELDS_BY_NAME",
+    "OWN_FIELDS",
+    "PROXY_CONFIG",
+    "PROXY_SETTINGS",
+    "LoadedProxyConfig",
+    "ProxyConfig",
+    "ProxySource",
+    "environment_properties",
+    "environment_variable",
+    "file_properties",
+    "load_proxy_config",
+]

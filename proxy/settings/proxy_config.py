@@ -1,0 +1,145 @@
+"""ProxyConfig: the settings of a proxy, by RocketMQ's names where it has them, and its own limits.
+
+Values are checked when a configuration is made. Where the settings come from: setting_sources.py; what each name of
+RocketMQ means here: official_settings.py.
+Source: ProxyConfig.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from thermocline.proxy.http2 import Http2Limits
+from thermocline.remoting.connections import LOOPBACK
+from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings import TlsConfig
+
+__all__ = ["FIELDS_BY_NAME", "ProxyConfig"]
+
+
+def _setting(default: Any, name: str, *, least: int | None = None, most: int | None = None) -> Any:
+    return field(default=default, metadata={"name": name, "least": least, "most": most})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyConfig:
+    """Settings of one proxy; checked when made.
+
+    Raises:
+        SettingError: A value is outside its range.
+    """
+
+    # -- where it is, and what is behind it
+    bind_address: str = _setting(LOOPBACK, "bindAddress")
+    """The address that the port is opened on."""
+    grpc_port: int = _setting(8081, "grpcServerPort", least=0, most=65_535)
+    """0 takes a free one."""
+    cluster_name: str = _setting("DefaultCluster", "rocketMQClusterName")
+    """The cluster whose brokers are asked for the configuration of groups."""
+    proxy_name: str = _setting("", "proxyName")
+    """Part of the client id by which brokers know this proxy; empty: the host's name."""
+    namesrv: str = _setting("127.0.0.1:9876", "namesrvAddr")
+    use_endpoint_port: bool = _setting(False, "useEndpointPortFromRequest")
+    """Routes name the port that a client was configured with, instead of `grpcServerPort`."""
+
+    # -- messages
+    message_bytes_max: int = _setting(4 << 20, "maxMessageSize")
+    """0 or less: no limit of the proxy's own."""
+    checks_empty_body: bool = _setting(True, "enableMessageBodyEmptyCheck")
+    properties_bytes_max: int = _setting(16 << 10, "maxUserPropertySize")
+    """0 or less: no limit."""
+    properties_max: int = _setting(128, "userPropertyMaxNum", least=0)
+    message_group_bytes_max: int = _setting(64, "maxMessageGroupSize")
+    """A message group is shorter than this; 0 or less: any length."""
+    delay_ms_max: int = _setting(86_400_000, "maxDelayTimeMills")
+    """0 or less: no limit of the proxy's own."""
+    transaction_recovery_s_max: int = _setting(3_600, "maxTransactionRecoverySecond")
+    """0 or less: no limit."""
+    checks_message_type: bool = _setting(True, "enableTopicMessageTypeCheck")
+
+    # -- what clients are told, and wait for
+    producer_attempts: int = _setting(3, "grpcClientProducerMaxAttempts", least=1)
+    producer_backoff_initial_ms: int = _setting(10, "grpcClientProducerBackoffInitialMillis", least=1)
+    producer_backoff_max_ms: int = _setting(1_000, "grpcClientProducerBackoffMaxMillis", least=1)
+    producer_backoff_multiplier: int = _setting(2, "grpcClientProducerBackoffMultiplier", least=1)
+    polling_ms_min: int = _setting(5_000, "grpcClientConsumerMinLongPollingTimeoutMillis", least=0)
+    polling_ms_max: int = _setting(20_000, "grpcClientConsumerMaxLongPollingTimeoutMillis", least=1)
+    receive_batch: int = _setting(32, "grpcClientConsumerLongPollingBatchSize", least=1, most=32)
+    invisible_ms_default: int = _setting(60_000, "defaultInvisibleTimeMills", least=1_000)
+    """Of messages whose handles are renewed."""
+    invisible_ms_min: int = _setting(10_000, "minInvisibleTimeMillsForRecv", least=0)
+    invisible_ms_max: int = _setting(43_200_000, "maxInvisibleTimeMills")
+    """0 or less: no limit."""
+
+    # -- renewal of receipt handles
+    renews: bool = _setting(True, "enableProxyAutoRenew")
+    renew_tries: int = _setting(3, "maxRenewRetryTimes", least=1)
+    renew_ahead_ms: int = _setting(10_000, "renewAheadTimeMillis", least=1)
+    renew_ms_max: int = _setting(10_800_000, "renewMaxTimeMillis", least=1)
+    renew_period_ms: int = _setting(5_000, "renewSchedulePeriodMillis", least=10)
+    invisible_ms_when_clear: int = _setting(1_000, "invisibleTimeMillisWhenClear", least=0)
+
+    # -- connections and clients
+    idle_ms: int = _setting(120_000, "grpcClientIdleTimeMills", least=1_000)
+    client_expiry_ms: int = _setting(120_000, "channelExpiredTimeout", least=1_000)
+    """Silence after which a client is forgotten."""
+    inbound_bytes_max: int = _setting(130 << 20, "grpcMaxInboundMessageSize", least=1 << 20, most=1 << 30)
+    shutdown_s: int = _setting(30, "grpcShutdownTimeSeconds", least=0)
+
+    # -- what is kept of the cluster
+    refresh_s: int = _setting(20, "topicRouteServiceCacheRefreshSeconds", least=1)
+    expiry_s: int = _setting(300, "topicRouteServiceCacheExpiredSeconds", least=1)
+    topics_max: int = _setting(20_000, "topicRouteServiceCacheMaxNum", least=1)
+    groups_max: int = _setting(20_000, "subscriptionGroupConfigCacheMaxNum", least=1)
+    transaction_period_s: int = _setting(20, "transactionHeartbeatPeriodSecond", least=1)
+    transaction_groups: int = _setting(100, "transactionHeartbeatBatchNum", least=1)
+
+    # -- limits that RocketMQ does not have
+    connections_max: int = _setting(20_000, "grpcConnectionsMax", least=1)
+    address_connections_max: int = _setting(20_000, "serverConnectionsPerAddressMax", least=1)
+    streams_max: int = _setting(4_096, "grpcStreamsPerConnectionMax", least=1)
+    metadata_bytes_max: int = _setting(16_384, "grpcMetadataBytesMax", least=4_096, most=65_536)
+    receiving_bytes_max: int = _setting(256 << 20, "grpcReceivingBytesMax", least=32 << 20)
+    """Bytes of requests that are received in part, over all connections."""
+    unsent_bytes_max: int = _setting(8 << 20, "grpcUnsentBytesPerConnectionMax", least=1 << 20)
+    clients_max: int = _setting(50_000, "grpcClientsMax", least=1)
+    client_names_max: int = _setting(1_024, "grpcTopicsPerClientMax", least=1)
+    """Topics that a producer publishes to, or subscriptions of a consumer."""
+    polls_max: int = _setting(20_000, "grpcLongPollsMax", least=1)
+    client_polls_max: int = _setting(512, "grpcLongPollsPerClientMax", least=1)
+    handles_max: int = _setting(1_000_000, "grpcReceiptHandlesMax", least=1)
+    client_handles_max: int = _setting(20_000, "grpcReceiptHandlesPerClientMax", least=1)
+
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    """Of the port, and of connections to NameServers and brokers."""
+
+    def __post_init__(self) -> None:
+        for item in OWN_FIELDS:
+            name, least, most = (item.metadata[key] for key in ("name", "least", "most"))
+            value = getattr(self, item.name)
+            if least is not None and value < least:
+                raise SettingError(f"{name} must be at least {least}", value=value)
+            if most is not None and value > most:
+                raise SettingError(f"{name} must be at most {most}", value=value)
+        if self.polling_ms_min > self.polling_ms_max:
+            raise SettingError("the shortest long poll is longer than the longest", value=self.polling_ms_min)
+
+    @property
+    def http2_limits(self) -> Http2Limits:
+        """The limits of the port."""
+        return Http2Limits(
+            connections_max=self.connections_max,
+            address_connections_max=self.address_connections_max,
+            streams_max=self.streams_max,
+            header_list_bytes_max=self.metadata_bytes_max,
+            header_block_bytes_max=2 * self.metadata_bytes_max,
+            unsent_bytes_max=self.unsent_bytes_max,
+            idle_ms=self.idle_ms,
+        )
+
+
+OWN_FIELDS = tuple(item for item in fields(ProxyConfig) if item.name != "tls")
+"""The settings that are no TLS settings."""
+FIELDS_BY_NAME = {item.metadata["name"]: item for item in (*OWN_FIELDS, *fields(TlsConfig))}
+"""The settings by property name."""
