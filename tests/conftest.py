@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Take modules and collected tests, over a million objects in a whole run, out of every later garbage collection."""
+    """Leave modules and collected tests, over a million objects in a whole run, out of later garbage collections."""
     gc.collect()
     gc.freeze()
 
