@@ -35,7 +35,7 @@ SECTOR_BYTES = 512
 VERSIONS_MAX = 4
 KEPT_SHARES = (0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 1.0)
 SPARSE_BYTES = 1 << 20
-"""Content of this size is mapped memory, in which zeroes cost nothing until they are written: a timer wheel is 38 MB."""
+"""Content of this size is mapped memory, in which zeroes cost nothing until written: a timer wheel is 38 MB."""
 Content = bytearray | mmap.mmap
 
 
