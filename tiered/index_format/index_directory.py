@@ -23,7 +23,7 @@ import zstandard
 
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.index_format.index_entry import IndexEntry
-from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset
+from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset, decompress_frame
 from thermocline.tiered.segments import MAGIC_BYTES, from_planes, to_planes
 
 Longs = npt.NDArray[np.int64]
@@ -144,7 +144,7 @@ def _decode(data: bytes, page_count: int, start: int, min_store_ms: int) -> Inde
         size_bytes = zstandard.frame_content_size(data)
         if not 0 <= size_bytes <= DIRECTORY_BYTES_MAX:
             raise LedgerCorruptError("impossible size of an index object's directory", size_bytes=size_bytes)
-        content = zstandard.ZstdDecompressor().decompress(data)
+        content = decompress_frame(data)
     except zstandard.ZstdError as error:
         raise LedgerCorruptError("an index object's directory does not decompress", size_bytes=len(data)) from error
     if len(content) < _PAGE_BYTES * page_count:

@@ -23,7 +23,13 @@ import zstandard
 
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
-from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, SegmentFormatError, SegmentOffset
+from thermocline.tiered.objects import (
+    LedgerCorruptError,
+    ObjectStore,
+    SegmentFormatError,
+    SegmentOffset,
+    decompress_frame,
+)
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.piece_logs import PART_BYTES_MAX, piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
@@ -124,7 +130,7 @@ def piece_groups_of(data: bytes) -> PieceGroups:
         size_bytes = zstandard.frame_content_size(data)
         if not 4 <= size_bytes <= GROUPS_BYTES_MAX:
             raise LedgerCorruptError("impossible size of a pack's groups", size_bytes=size_bytes)
-        content = zstandard.ZstdDecompressor().decompress(data)
+        content = decompress_frame(data)
     except zstandard.ZstdError as error:
         raise LedgerCorruptError("a pack's groups do not decompress", size_bytes=len(data)) from error
     piece_count = int.from_bytes(content[:4], "little")

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from thermocline.tiered.objects import NUMBER_BYTES
+from thermocline.tiered.objects import NUMBER_BYTES, decompress_frame
 from thermocline.tiered.segments.object_keys import escape_name
 from thermocline.tiered.segments.queue_columns import from_planes, to_planes
 from thermocline.tiered.segments.segment_entry import CoarseRows, PartLocator, RunRows, SegmentEntry
@@ -468,7 +468,7 @@ class _Content:
     """A block's frame, decompressed; its columns are taken out one after another, or by place."""
 
     def __init__(self, packed: PackedSegments) -> None:
-        content = zstandard.ZstdDecompressor().decompress(packed.frame)
+        content = decompress_frame(packed.frame)
         self._columns = packed.columns
         self._segment_count, self._run_count, self._coarse_count, self.names, self._planes = msgspec.msgpack.decode(
             content, type=tuple[int, int, int, list[str], bytes]

@@ -35,7 +35,7 @@ import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
-from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError
+from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError, decompress_frame
 from thermocline.tiered.segments.part_kind import PartKind
 
 MAGIC_BYTES = 8
@@ -364,7 +364,7 @@ def decompress(stored: bytes | memoryview, *, raw_bytes: int) -> bytes:
     try:
         if zstandard.frame_content_size(stored) != raw_bytes:
             raise FrameChecksumError("the frame's content size is another", raw_bytes=raw_bytes)
-        content = zstandard.ZstdDecompressor().decompress(stored)
+        content = decompress_frame(stored)
     except zstandard.ZstdError as error:
         raise FrameChecksumError("the frame does not decompress", raw_bytes=raw_bytes) from error
     if len(content) != raw_bytes:

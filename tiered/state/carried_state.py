@@ -23,7 +23,7 @@ import zstandard
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.ledger import find_entry
-from thermocline.tiered.objects import ObjectStore, StateCorruptError, StateTooNewError
+from thermocline.tiered.objects import ObjectStore, StateCorruptError, StateTooNewError, decompress_frame
 from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state.snapshot import StateName, StateSnapshot, decode_state, encode_state
 
@@ -59,7 +59,7 @@ def decode_carried(data: bytes) -> StateSnapshot:
         size_bytes = zstandard.frame_content_size(data)
         if not 0 < size_bytes <= STATE_BYTES_MAX:
             raise StateCorruptError("a carried state of no size", size_bytes=size_bytes)
-        text = zstandard.ZstdDecompressor().decompress(data)
+        text = decompress_frame(data)
         name = msgspec.json.decode(text, type=_Named)
     except (zstandard.ZstdError, msgspec.DecodeError) as error:
         raise StateCorruptError("a carried state cannot be decoded") from error
