@@ -14,9 +14,9 @@ Frames lie end to end from byte 8 of the object, chapters from its `chapters_sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
@@ -33,8 +33,7 @@ CACHED = 64
 _PAGE_BYTES, _FRAME_BYTES, _CHAPTER_BYTES = 2, 8, 24
 
 
-@dataclass(frozen=True, slots=True)
-class ChapterRow:
+class ChapterRow(msgspec.Struct, frozen=True):
     """One chapter: bytes [start, end) of the object, its first record's place, and when its newest was stored."""
 
     start: SegmentOffset
@@ -44,8 +43,7 @@ class ChapterRow:
     max_store_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryRows:
+class DirectoryRows(msgspec.Struct, frozen=True):
     """What a writer has to say."""
 
     frames_of_page: Sequence[int]

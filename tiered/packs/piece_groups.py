@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
@@ -43,8 +43,7 @@ CACHED = 64
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameGroup:
+class FrameGroup(msgspec.Struct, frozen=True):
     """Bytes [start, end) of the pack, the first record at `start_offset`."""
 
     start: SegmentOffset

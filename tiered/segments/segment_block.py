@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -56,8 +55,7 @@ assert SegmentEntry.__struct_fields__ == _FIELDS, "JSON has the fields in this o
 _RUN_BYTES, _COARSE_BYTES = RunRows.WIDTH * NUMBER_BYTES, CoarseRows.WIDTH * NUMBER_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentColumns:
+class SegmentColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Segments before they are packed, each field by itself. `keys` and `places`: of `.log`, `.cq` and `.idx`, the name
     of the object, and the other numbers of PartLocator; `scalars`: a row for each field of _SCALARS; `runs` and
     `coarse`: rows of numbers, and how many of them are each segment's."""

@@ -223,8 +223,7 @@ def encode_footer(content: bytes, *, kind: PartKind[Footer], body_end: int) -> b
     return b"".join((stored, checked, struct.pack("<I", zlib.crc32(checked, zlib.crc32(stored))), kind.magic))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trailer:
+class Trailer(msgspec.Struct, frozen=True, kw_only=True):
     """What a part's last 32 bytes say."""
 
     part_bytes: int

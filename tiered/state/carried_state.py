@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import zstandard
@@ -35,8 +34,7 @@ STATE_BYTES_MAX = 256 * 1024 * 1024
 COMPRESSION_LEVEL = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedState:
+class CarriedState(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot for the next entry. Call `committed` once the entry is committed."""
 
     data: bytes
