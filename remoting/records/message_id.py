@@ -21,7 +21,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.offsets import PhysicalOffset
@@ -33,8 +34,7 @@ _OFFSET_ID_CHARACTERS = (32, 56)
 _UNIQUE_FIXED = struct.Struct(">Hi")  # process id, generator number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetMessageId:
+class OffsetMessageId(msgspec.Struct, frozen=True, kw_only=True):
     """The content of an offset message id."""
 
     host: Host
