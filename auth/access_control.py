@@ -19,9 +19,10 @@ AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import TypeVar
+
+import msgspec
 
 from thermocline.auth.audit import AUTHENTICATION, AUTHORIZATION, AuditLog, denial_rest
 from thermocline.auth.auth_config import AuthConfig
@@ -94,8 +95,7 @@ CHANGES = frozenset(
 """Codes of administration that change something: always in the audit log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class _Judged(msgspec.Struct, frozen=True, kw_only=True):
     """The decision on a request, of which a denial has a refusal."""
 
     rights: tuple[Right, ...]

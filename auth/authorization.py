@@ -13,7 +13,8 @@ Source: auth/authorization/chain/{UserAuthorizationHandler,AclAuthorizationHandl
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.auth.actions import Action, is_action_allowed
 from thermocline.auth.policies import Acl, Decision, PolicyEntry, PolicyType
@@ -26,8 +27,7 @@ NO_MATCH = "no matched policies."
 DENIED = "the decision is deny."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """A decision: the entry that made it and the type of its policy, or neither for a super user and without a match.
     `reason` is for people."""
 

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+import msgspec
+
 from thermocline.auth.actions import Action
 from thermocline.auth.resources import Resource
 
@@ -57,8 +59,7 @@ def parse_decision(text: str | None) -> Decision | None:
     return _DECISIONS.get((text or "").lower())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyEntry:
+class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry. Without `sources` it counts from every address."""
 
     resource: Resource

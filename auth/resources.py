@@ -12,8 +12,9 @@ Source: auth/authorization/model/Resource.java, common/resource/ResourceType.jav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 ANYTHING = "*"
 RETRY_PREFIX = "%RETRY%"
@@ -46,8 +47,7 @@ class ResourcePattern(IntEnum):
 TYPES_BY_NAME = {kind.title.lower(): kind for kind in ResourceType}
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """One resource, or a set of them. `name` is None for the pattern ANY."""
 
     type: ResourceType

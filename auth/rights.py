@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from thermocline.auth.actions import Action
 from thermocline.auth.resources import (
     RETRY_PREFIX,
@@ -37,8 +39,7 @@ class Missing(StrEnum):
     CLUSTER = "cluster"
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
+class Right(msgspec.Struct, frozen=True):
     """One of `actions` on `resource`, which a user must be allowed."""
 
     resource: Resource

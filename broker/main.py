@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from thermocline.broker.assembly import wall_clock_ms
 from thermocline.broker.follower import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
@@ -43,8 +45,7 @@ PROCESS_NAME = "hot"
 HELPERS_READY_INTERVAL_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyPolicy:
+class ReadyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long a started broker waits for its parts before it reports that it is ready, in seconds.
 
     `helpers_timeout_s`: for its helper processes to serve; 0: it waits for neither them nor the store.
@@ -75,8 +76,7 @@ class BrokerArguments:
     """The cold tier of another broker, which is served and not written to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyAddresses:
+class ReadyAddresses(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of a started broker. `name_server` is that of `run_with_name_server`, else the configured ones;
     `cold_url` has no keys in it."""
 

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from thermocline.filters.expression_nodes import (
     NUMBERS,
@@ -124,8 +125,7 @@ def compile_condition(node: ConditionNode) -> EvaluateCondition:
 # -- operands ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Operand:
+class _Operand(msgspec.Struct, frozen=True, kw_only=True):
     """One side of a comparison."""
 
     kind: ValueKind  # of its values other than null

@@ -19,9 +19,9 @@ Source: filter/parser/SelectorParser.jj, Apache RocketMQ 5.5.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
@@ -103,8 +103,7 @@ _END = Token("$END", "")
 _COMMENT_WITHOUT_END = re.compile(r"--[^\n\r]*\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of parsing a text."""
 
     root: ConditionNode

@@ -16,8 +16,10 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
+
+import msgspec
 
 from thermocline.namesrv.name_server_config import OWN_FIELDS, NameServerConfig
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
@@ -34,16 +36,14 @@ _FIELDS = {item.metadata["name"]: item for item in OWN_FIELDS + fields(TlsConfig
 _TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropertySource:
+class PropertySource(msgspec.Struct, frozen=True, kw_only=True):
     """Settings as one source has them: property name -> text; `place` says where, for errors."""
 
     place: str
     values: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedNameServerConfig:
+class LoadedNameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration, and names that were accepted without effect."""
 
     config: NameServerConfig

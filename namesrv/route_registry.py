@@ -27,6 +27,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.route_limits import RouteLimits
 from thermocline.remoting.bodies import (
@@ -67,8 +69,7 @@ class BrokerRegistration:
     filter_servers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationResult:
+class RegistrationResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a slave receives about its master; both None for a master."""
 
     master_address: str | None = None
@@ -88,8 +89,7 @@ class _Broker:
         return MASTER_ID in self.addresses
 
 
-@dataclass(slots=True)
-class _Live:
+class _Live(msgspec.Struct):
     broker_name: str
     seen_ms: int
     expiry_ms: int

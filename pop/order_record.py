@@ -12,8 +12,6 @@ older than a state file is not needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
@@ -25,8 +23,7 @@ TAG = "order"
 PROPERTIES_TEXT = encode_properties({PropertyName.TAGS: TAG})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderRecord:
+class OrderRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one queue of one group."""
 
     topic: str

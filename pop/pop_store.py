@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
@@ -67,8 +68,7 @@ class GroupOffsets(Protocol):
         """Store the group's offset."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class Take(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of one queue that a group is to get. `offsets` may be empty: nothing matched up to `next_offset`."""
 
     topic: str
@@ -82,8 +82,7 @@ class Take:
         return self.offsets[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that a group has in flight now. `end_offset` is 0 when nothing was put."""
 
     pop_time_ms: int

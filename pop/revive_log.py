@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.pop import ack_record, check_point, order_record
 from thermocline.pop.ack_record import AckRecord
@@ -39,8 +40,7 @@ ORDER_CODE = tags_code(order_record.TAG)
 ReviveEntry = CheckPoint | AckRecord | OrderRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviveRecord:
+class ReviveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One record of the revive topic. `entry` is None when nothing can be made of it."""
 
     revive_queue_id: int

@@ -10,7 +10,8 @@ the old promise standing; what was to be synced is given back for the next one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
@@ -24,8 +25,7 @@ WRITES_PER_READ = 25
 """How much dearer it is to write a queue's tail than to read its end."""
 
 
-@dataclass(slots=True, kw_only=True)
-class DerivedRounds:
+class DerivedRounds(msgspec.Struct, kw_only=True):
     """Which rounds there have been, and what the last that was committed promises."""
 
     recovery_offset: PhysicalOffset

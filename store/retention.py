@@ -32,6 +32,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.derived_sync import DerivedRounds
@@ -75,8 +77,7 @@ class RetentionGate:
         return {name: offset for name, offset in named.items() if offset is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileVerdict:
+class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Why a log file is still there. `held_by`: what of RetentionGate needs it, `flush` or `recovery`; empty when
     nothing does. `old_at_ms`: when local retention lets it go, None for the newest file, which stays always."""
 
@@ -91,8 +92,7 @@ class FileVerdict:
         return not self.held_by and self.old_at_ms is not None and self.old_at_ms < now_ms and self.is_time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionPlan:
+class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The files to unlink; they have no readers any more."""
 
     log_file_count: int

@@ -21,6 +21,7 @@ While `is_full`, no file can be made or grow. A sync can be made to do nothing (
 from __future__ import annotations
 
 import errno
+import mmap
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -33,6 +34,9 @@ from thermocline.store.files.disk import Buffer, DiskFile
 SECTOR_BYTES = 512
 VERSIONS_MAX = 4
 KEPT_SHARES = (0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 1.0)
+SPARSE_BYTES = 1 << 20
+"""Content of this size is mapped memory, in which zeroes cost nothing until written: a timer wheel is 38 MB."""
+Content = bytearray | mmap.mmap
 
 
 class PowerCut(BaseException):
@@ -43,8 +47,8 @@ class PowerCut(BaseException):
 class _File:
     """A file's bytes: the current ones, the durable ones, and the changes between."""
 
-    content: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
+    content: Content = field(default_factory=bytearray)
+    durable: Content = field(default_factory=bytearray)
     dirty: dict[int, list[bytes]] = field(default_factory=dict)
     """Sector number -> contents since the last sync, the present one last."""
     lengths: list[int] = field(default_factory=list)
@@ -103,7 +107,7 @@ class _File:
         length = len(self.durable)
         if self.lengths and random.random() < share:
             length = random.choice(self.lengths)
-        content = bytearray(self.durable[:length]) + bytearray(max(0, length - len(self.durable)))
+        content = _resized(self.durable, length)
         for sector, versions in self.dirty.items():
             if random.random() < share:
                 present = random.choice(versions) if random.random() < 0.2 else versions[-1]
@@ -111,13 +115,13 @@ class _File:
                 room = min(SECTOR_BYTES, length - start)
                 if room > 0:
                     content[start : start + room] = present[:room].ljust(room, b"\0")
-        return _File(content=content, durable=bytearray(content), modified_ms=self.modified_ms)
+        return _File(content=content, durable=_resized(content, length), modified_ms=self.modified_ms)
 
 
-def _resized(data: bytearray, size_bytes: int) -> bytearray:
+def _resized(data: Content, size_bytes: int) -> Content:
     """A new array of so many bytes that begins with these."""
     kept_bytes = min(len(data), size_bytes)
-    resized = bytearray(size_bytes)
+    resized = bytearray(size_bytes) if size_bytes < SPARSE_BYTES else mmap.mmap(-1, size_bytes)
     with memoryview(data) as view:
         resized[:kept_bytes] = view[:kept_bytes]
     return resized

@@ -17,13 +17,13 @@ Memory: 8 bytes a unit.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+
+import msgspec
 
 STRETCH_MS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotProgress:
+class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The last unit of a tick that went out, and is in the store."""
 
     stretch: int = 0

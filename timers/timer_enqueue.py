@@ -19,8 +19,9 @@ Source: TimerMessageStore.java (enqueue, doEnqueue), Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
@@ -44,8 +45,7 @@ DELAY_MS_MAX = (1 << 31) - 1
 topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveredBefore:
+class DeliveredBefore(msgspec.Struct, frozen=True, kw_only=True):
     """Entries below a queue offset that were due before a time are known to be delivered."""
 
     queue_offset: QueueOffset = QUEUE_START

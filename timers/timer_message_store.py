@@ -32,7 +32,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.handles import RecallHandle
@@ -74,8 +76,7 @@ CATCH_UP_STEPS_MAX = 100_000
 METRICS_INTERVAL_MS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimerStatus:
+class TimerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where the timers are, for runtime information."""
 
     read_behind_ms: int = 0

@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
@@ -45,8 +47,7 @@ DELIVERED_MARGIN_MS = 60_000
 late when it was enqueued waits in a later tick than its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredTimers:
+class RecoveredTimers(msgspec.Struct, frozen=True, kw_only=True):
     """Where everything goes on."""
 
     log: TimerLog

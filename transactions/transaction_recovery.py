@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
@@ -29,8 +30,7 @@ from thermocline.transactions.transaction_table import TransactionState, Transac
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredTransactions:
+class RecoveredTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """The transactions found at a start."""
 
     table: TransactionTable

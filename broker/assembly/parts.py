@@ -12,7 +12,8 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.broker.assembly.access import AccessParts
 from thermocline.broker.assembly.base import Base
@@ -36,8 +37,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerParts:
+class BrokerParts(msgspec.Struct, frozen=True, kw_only=True):
     """One broker's. The assembly passes them on one by one; nothing below it takes this record."""
 
     base: Base

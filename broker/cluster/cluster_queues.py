@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.broker.cluster.registration import Registration
 from thermocline.broker.settings import BrokerConfig
@@ -30,8 +31,7 @@ TOPICS_MAX = 10_000
 TIMEOUT_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Route:
+class _Route(msgspec.Struct, frozen=True, kw_only=True):
     """A NameServer's answer about the other brokers' queues."""
 
     asked_ms: int

@@ -30,7 +30,6 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -65,8 +64,7 @@ ZONE_FIELD = "__ZONE_NAME"
 """Beside the header, as RocketMQ's hooks put it there (remoting/rpchook/DynamicalExtFieldRPCHook.java)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationStatus:
+class RegistrationStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How one NameServer stands."""
 
     name_server: str

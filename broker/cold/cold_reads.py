@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from thermocline.broker.cold.cold_state import ColdHealth, ColdState
 from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
@@ -34,8 +36,7 @@ class Boundary(Enum):
     UPPER = "upper"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdBounds:
+class ColdBounds(msgspec.Struct, frozen=True, kw_only=True):
     """The queue offsets `[min_offset, end_offset)` that the tier serves; the TTL cut is not yet applied. `gaps`: the
     declared holes, offsets that hold no message; some may reach beyond the bounds."""
 
@@ -64,8 +65,7 @@ class ColdPull:
     """The client that waits for the answer (`reader_left`); empty: none that can disconnect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPullResult:
+class ColdPullResult(msgspec.Struct, frozen=True, kw_only=True):
     """Records found, and how far the search went.
 
     `next_offset` is where the next pull goes on: behind the last record returned or filtered out, or the first offset
@@ -79,8 +79,7 @@ class ColdPullResult:
     next_offset: QueueOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdTimeSearch:
+class ColdTimeSearch(msgspec.Struct, frozen=True, kw_only=True):
     """The offset whose record was stored at a time, within the cold part of a queue."""
 
     topic: str
@@ -90,8 +89,7 @@ class ColdTimeSearch:
     expired_before_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdKeyQuery:
+class ColdKeyQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Records by key: `index_type` is `K` key, `U` unique id, `T` tag; newest first, at most `count_max`."""
 
     topic: str
@@ -103,8 +101,7 @@ class ColdKeyQuery:
     expired_before_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdRecord:
+class ColdRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One whole record, found by key or by its physical offset."""
 
     physical_offset: PhysicalOffset

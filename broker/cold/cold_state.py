@@ -12,8 +12,9 @@ Sends and reads of hot messages do not depend on it. Acknowledged messages stay 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class ColdState(StrEnum):
@@ -26,8 +27,7 @@ class ColdState(StrEnum):
     AWAY = "away"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdHealth:
+class ColdHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The state, why, and since when (0: not known)."""
 
     state: ColdState

@@ -9,14 +9,14 @@ Source: IndexService.java (queryOffset), Apache RocketMQ 5.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from thermocline.remoting.offsets import PhysicalOffset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyQuery:
+class KeyQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Records of a topic stored within `[begin_ms, end_ms]`; `index_type`: `K` key, `U` unique id, `T` tag."""
 
     topic: str
@@ -27,8 +27,7 @@ class KeyQuery:
     count_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyMatches:
+class KeyMatches(msgspec.Struct, frozen=True, kw_only=True):
     """The physical offsets found, newest first, and the last record indexed (zeroes for an empty index)."""
 
     physical_offsets: Sequence[PhysicalOffset]

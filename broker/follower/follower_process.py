@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -245,8 +244,7 @@ class FollowerRole:
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reported:
+class _Reported(msgspec.Struct, frozen=True):
     """The last report of a topic: the catalog entries it was made from, and the range of each queue."""
 
     entry: TopicEntry

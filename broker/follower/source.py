@@ -6,7 +6,9 @@ Its name is the source's with `-read-only` behind it, unless the settings give i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from thermocline.broker.settings import PERM_READ, BrokerConfig, BrokerSettings
 from thermocline.remoting.errors import InvalidRequestError
@@ -18,8 +20,7 @@ from thermocline.tiered.segments import BrokerKeys
 NAME_SUFFIX = "-read-only"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The broker whose history is served, by its names in the ledger."""
 
     cluster_name: str

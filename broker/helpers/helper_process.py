@@ -12,7 +12,6 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -36,8 +35,7 @@ HELLO_TIMEOUT_MS = 10_000
 SOCKET_LIMITS = ConnectionLimits(frame_bytes_max=64 * 1024 * 1024, requests_running_max=4_096)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelperOptions:
+class HelperOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Command line of a helper."""
 
     parent_pid: int
@@ -45,8 +43,7 @@ class HelperOptions:
     page_path: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelperLink:
+class HelperLink(msgspec.Struct, frozen=True, kw_only=True):
     """A helper's ties to the hot process."""
 
     connection: ClientConnection

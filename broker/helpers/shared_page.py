@@ -18,9 +18,10 @@ Rules
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+import msgspec
 
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
@@ -42,8 +43,7 @@ CHECK_SALT = 0x5448_4552_4D4F_434C
 READ_ATTEMPTS_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watermarks:
+class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
     """One consistent copy of the page."""
 
     generation: int

@@ -22,7 +22,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,7 @@ def bind_to_parent(parent_pid: int) -> None:
         sys.exit(1)  # it died before the line above could bind us to it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelperSpec:
+class HelperSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to execute: a name for logs and status, a module and its arguments."""
 
     name: str
@@ -52,8 +52,7 @@ class HelperSpec:
     arguments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelperStatus:
+class HelperStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One helper as `tier status` and the health endpoint show it."""
 
     name: str

@@ -27,8 +27,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from thermocline.broker.pops.pop_request import PopRequest
 from thermocline.broker.process import LoopTurns
@@ -55,8 +56,7 @@ class LaterNeeded(Exception):  # noqa: N818 - no failure: the way out of the syn
     """The search takes longer than the loop may be blocked: call `PopFinder.collect_later`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundQueue:
+class FoundQueue(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of one queue. `start_offset` is where the group was, `answer` what was read from there on.
 
     `read_offsets` holds more than `offsets` where an ordered POP has read what was acknowledged before.
@@ -76,8 +76,7 @@ class FoundQueue:
         return retry_flag(self.topic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteppedQueue:
+class SteppedQueue(msgspec.Struct, frozen=True, kw_only=True):
     """A queue in which nothing was for this group from `start_offset` up to `next_offset`."""
 
     topic: str

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.broker.settings import BrokerConfig
 
@@ -25,8 +26,7 @@ SHOWN_MS = 60_000
 """A group is shown for so long after it read last."""
 
 
-@dataclass(slots=True, kw_only=True)
-class GroupReads:
+class GroupReads(msgspec.Struct, kw_only=True):
     """The reads of one group: bytes in this window, since when it is shown, and the last read."""
 
     window_bytes: int

@@ -32,7 +32,8 @@ Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (compos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.broker.cold import ColdPull, ColdPullResult, ColdReads
 from thermocline.broker.process import total_memory_bytes
@@ -76,8 +77,7 @@ class SearchNeeded(Exception):  # noqa: N818 - no failure: the way out of the sy
         self.runs = runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullLimits:
+class PullLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one pull may take, near the log's end and further back than `near_bytes`."""
 
     near: RunLimits

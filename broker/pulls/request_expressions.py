@@ -6,7 +6,7 @@ SQL92               a filter on properties, see message_filters.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from thermocline.broker.tables import MessageFilters, is_tag_type
 from thermocline.filters import CompiledFilter
@@ -16,8 +16,7 @@ from thermocline.remoting.errors import SubscriptionParseError
 EXPRESSIONS_KEPT_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """`codes` of tags, or a filter on `properties`. Neither: all messages; never both."""
 
     codes: frozenset[int] | None = None

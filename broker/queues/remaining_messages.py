@@ -13,7 +13,7 @@ Belongs to the hot process's loop thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.queues.visible_queues import VisibleQueues
@@ -23,8 +23,7 @@ from thermocline.store.queues import ConsumeQueue
 from thermocline.tiered.catalog import QueueGaps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueContent:
+class QueueContent(msgspec.Struct, frozen=True, kw_only=True):
     """The ranges of a queue with messages: [minimum, end), except the gaps. `is_exact`: the minimum is not too low."""
 
     minimum: QueueOffset

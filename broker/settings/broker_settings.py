@@ -257,8 +257,7 @@ ACCESS_SECRETS = tuple(item.metadata["name"] for item in fields(AuthConfig) if i
 # --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsChange:
+class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an update: names in effect now, and names in effect from the next start on."""
 
     live: tuple[str, ...]

@@ -28,8 +28,10 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
+
+import msgspec
 
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings.broker_config import BrokerConfig
@@ -83,16 +85,14 @@ FLAGS = "flag"
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingSource:
+class SettingSource(msgspec.Struct, frozen=True, kw_only=True):
     """Settings as one source has them: name -> text; `place` says where, for errors."""
 
     place: str
     values: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSettings:
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The four configurations, and names that were accepted without effect."""
 
     broker: BrokerConfig

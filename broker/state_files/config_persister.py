@@ -23,10 +23,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from thermocline.remoting.errors import ClosedError, UnavailableError
 from thermocline.store.files import Disk, read_with_backup, replace_file
@@ -71,8 +72,7 @@ class Changes(Protocol):
         """The state encoded since `begin_save` is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     path: str
     encode: Callable[[], bytes]
     changes: Changes | None

@@ -16,15 +16,15 @@ Owner: the hot process's event loop; `sample` is to be called every second.
 Source: store/stats/BrokerStatsManager.java, broker/BrokerStats.java, Apache RocketMQ 5.3.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
+
+import msgspec
 
 from thermocline.broker.stats.stats_meter import KEYS_MAX, Meter, MeterSet, Window, WindowSum
 from thermocline.broker.stats.store_rates import StoreRates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatsView:
+class StatsView(msgspec.Struct, frozen=True, kw_only=True):
     """One statistic over its three windows."""
 
     minute: WindowSum
@@ -32,8 +32,7 @@ class StatsView:
     day: WindowSum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayTotals:
+class DayTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Messages since start, as they stood at the last two midnights."""
 
     yesterday_morning: int = 0

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
+
 
 class Window(IntEnum):
     """The three windows; the value is the index into the tables below."""
@@ -50,8 +52,7 @@ class Sample(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSum:
+class WindowSum(msgspec.Struct, frozen=True, kw_only=True):
     """Sum over a window, per second, and per call of `add`."""
 
     sum: int

@@ -11,7 +11,8 @@ Owner: the hot process's event loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.broker.settings import BrokerConfig
 from thermocline.remoting.connections import LimitCounts, client_address
@@ -20,8 +21,7 @@ from thermocline.remoting.socket_address import UNIX_PEER, parse_address
 MINUTE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreationBounds:
+class CreationBounds(msgspec.Struct, frozen=True, kw_only=True):
     """The names of three settings, and their values now."""
 
     noun: str

@@ -10,7 +10,8 @@ Owner: the hot process's event loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.bodies.hand_off import HandOffBody
 from thermocline.remoting.errors import GroupHeldError
@@ -18,8 +19,7 @@ from thermocline.remoting.errors import GroupHeldError
 HOLD_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """`plan`: what is to be applied."""
 
     plan: HandOffBody

@@ -15,7 +15,8 @@ Source: broker/client/rebalance/RebalanceLockManager.java, Apache RocketMQ 5.3.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.bodies import MessageQueue
 from thermocline.remoting.connections import LimitCounts, client_address
@@ -23,8 +24,7 @@ from thermocline.remoting.connections import LimitCounts, client_address
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Lock:
+class _Lock(msgspec.Struct):
     client_id: str
     renewed_ms: int
     address: str

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -43,8 +42,7 @@ MappingListener = Callable[[str], None]
 """Called with a topic whose mapping was changed or deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedQueue:
+class LedQueue(msgspec.Struct, frozen=True, kw_only=True):
     """A logic queue that this broker leads; at least one of its items."""
 
     topic: str

@@ -28,7 +28,8 @@ Source: common/TopicAttributes.java, common/attribute/*.java, Apache RocketMQ 5.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.duration import parse_duration_ms
 from thermocline.remoting.errors import InvalidRequestError
@@ -47,8 +48,7 @@ NUMBER_DIGITS_MAX = 19
 DURATION_TEXT_MAX = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True, kw_only=True):
     """One known attribute."""
 
     is_changeable: bool

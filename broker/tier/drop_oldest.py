@@ -26,7 +26,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from thermocline.broker.cold import ColdBounds, DroppedRange, DroppedRanges, is_tiered_topic
 from thermocline.remoting.errors import UnavailableError
@@ -41,8 +43,7 @@ logger = logging.getLogger(__name__)
 QUEUES_AT_ONCE = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A queue with local messages that may not be in the bucket: from `start_offset` on, at `physical_offset`."""
 
     queue: ConsumeQueue

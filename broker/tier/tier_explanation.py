@@ -1,7 +1,6 @@
 """Tier explanation: states in a sentence for each queue where its messages are, what happens to them next, and why:
 why the local log still holds them, why they are not in the bucket yet, why they are not deleted there."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -65,8 +64,7 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     why_in_bucket: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierCondition:
+class TierCondition(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions of all topics, from the tier process. `oldest_waiting`: the topic that holds back the log;
     `fenced_by`: see `fenced_by`, empty while this broker is the one that commits. `is_yielding`: the request budget is
     passed because local files have to go."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from thermocline.broker.state import PoppedOffsets, document_paths, hold_back, read_document
 from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.config import StoreConfig
@@ -35,8 +37,7 @@ class QueueEnds:
     """Topic -> incarnation and ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a snapshot, without its writer and its reserved offsets."""
 
     log_offset: PhysicalOffset

@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidParameterError, UnavailableError
 from thermocline.remoting.socket_address import format_address, parse_address
@@ -33,8 +34,7 @@ HTTP_SCHEMES = ("http://", "https://")
 ADDRESSES, DNS, ADDRESS_SERVER = "addresses", "dns", "address server"
 
 
-@dataclass(frozen=True, slots=True)
-class NameServerSource:
+class NameServerSource(msgspec.Struct, frozen=True):
     """One source; `values` are addresses (`host:port`), or the URL of an address server."""
 
     kind: str

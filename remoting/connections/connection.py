@@ -24,9 +24,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import cast
+
+import msgspec
 
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connections.held_bytes import UNSENT_NOTED_BYTES, HalfFrames, UnsentBytes
@@ -67,8 +68,7 @@ _BURST_S = 0.01
 _JOIN_BYTES_MAX = 64 * 1024  # below, copying into one piece is cheaper than handing over many
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on the memory that one connection may use."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
@@ -84,8 +84,7 @@ class ConnectionLimits:
     """Calls to the peer without an answer yet; a further one is refused."""
 
 
-@dataclass(slots=True)
-class Traffic:
+class Traffic(msgspec.Struct):
     """Bytes that passed a set of connections, frames whole."""
 
     received_bytes: int = 0

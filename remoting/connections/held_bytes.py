@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from thermocline.remoting.connections.limit_counts import LimitCounts
 
@@ -35,8 +36,7 @@ FRAME_TIMEOUT = "serverFrameTimeoutMillis"
 UNSENT_BYTES_MAX = "serverUnsentBytesMax"
 
 
-@dataclass(slots=True)
-class _HalfFrame:
+class _HalfFrame(msgspec.Struct):
     bytes: int
     began_s: float
 

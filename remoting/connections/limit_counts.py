@@ -12,15 +12,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 logger = logging.getLogger(__name__)
 
 LOG_PERIOD_S = 10.0
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(msgspec.Struct):
     total: int = 0
     logged_total: int = 0
     logged_s: float = float("-inf")

@@ -6,7 +6,8 @@ An IPv6 client usually has a whole /64 network, so its addresses count as one.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+
+import msgspec
 
 ADDRESS_CONNECTIONS_MAX = "serverConnectionsPerAddressMax"
 CONNECTIONS_MAX = "connections"
@@ -15,8 +16,7 @@ CONNECTIONS_MAX = "connections"
 _IPV6_PREFIX_BITS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """See held_bytes.py for the first three."""
 
     receiving_bytes_max: int = 256 << 20

@@ -12,7 +12,8 @@ Source: ExtraInfoUtil.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.offsets import QueueOffset
@@ -24,8 +25,7 @@ PIECES = 3
 SHOWN_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoppedOffsets:
+class PoppedOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """The part of an answer about one queue."""
 
     retry_flag: int

@@ -14,7 +14,7 @@ Source: ExtraInfoUtil.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.handles.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag
@@ -27,8 +27,7 @@ FIELDS_MIN = 7
 SHOWN_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptHandle:
+class ReceiptHandle(msgspec.Struct, frozen=True, kw_only=True):
     """One popped message that a consumer holds."""
 
     start_offset: QueueOffset

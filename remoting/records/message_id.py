@@ -27,7 +27,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.offsets import PhysicalOffset
@@ -43,8 +44,7 @@ _GRPC_EPOCH_MS = 1_609_459_200_000
 _UNIQUE_FIXED = struct.Struct(">Hi")  # process id, generator number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetMessageId:
+class OffsetMessageId(msgspec.Struct, frozen=True, kw_only=True):
     """The content of an offset message id."""
 
     host: Host

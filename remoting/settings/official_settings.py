@@ -19,8 +19,9 @@ made from the tables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from thermocline.remoting.errors import SettingError
 
@@ -36,8 +37,7 @@ class Treatment(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfficialSetting:
+class OfficialSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One setting of RocketMQ. `default` is its official text, empty for none."""
 
     name: str

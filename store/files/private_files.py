@@ -14,9 +14,10 @@ import logging
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,7 @@ OTHERS = 0o077
 _READ, _READ_AND_ENTER = 0o044, 0o055
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileModes:
+class FileModes(msgspec.Struct, frozen=True, kw_only=True):
     """The modes of new files and folders, independent of the umask."""
 
     file: int = 0o600

@@ -10,8 +10,8 @@ one by one (index_keys.py). Entries come in the order of the records and, within
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -34,8 +34,7 @@ _NAME_END, _VALUE_END, _SEPARATOR = NAME_END.encode(), VALUE_END.encode(), KEY_S
 _UNIQUE_KEY, _KEYS, _TAGS = (name.encode() for name in (PropertyName.UNIQUE_KEY, PropertyName.KEYS, PropertyName.TAGS))
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntries:
+class IndexEntries(msgspec.Struct, frozen=True):
     """Entries of consecutive records, an array for each field."""
 
     hashes: Hashes
@@ -70,8 +69,7 @@ def entries_of(heads: RecordHeads) -> IndexEntries:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyRange:
+class _KeyRange(msgspec.Struct, frozen=True):
     """Bytes [start, end) of a row are a key."""
 
     start: int

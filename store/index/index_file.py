@@ -20,8 +20,8 @@ Source: IndexFile.java, IndexHeader.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -48,8 +48,7 @@ ENTRIES_READ = 1 << 16
 INT_MAX = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexHeader:
+class IndexHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The header of an index file."""
 
     first_timestamp_ms: int = 0

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -74,8 +73,7 @@ class IndexCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         return 1 <= self.entry_count <= file.entry_count_max
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(msgspec.Struct, frozen=True):
     """A state to go back to: how many files there are, and entries in the last of them."""
 
     file_count: int

@@ -23,8 +23,9 @@ Source: ConsumeQueue.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
@@ -47,8 +48,7 @@ _UNIT_BYTES = UNIT.size
 _pack_unit = UNIT.pack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeQueueUnit:
+class ConsumeQueueUnit(msgspec.Struct, frozen=True, kw_only=True):
     """One message's place in the commit log, as one queue sees it."""
 
     physical_offset: PhysicalOffset

@@ -13,7 +13,7 @@ Source: DefaultMessageStore.java (getMessage, isTheBatchFull), Apache RocketMQ 5
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.log import CommitLog
@@ -22,8 +22,7 @@ from thermocline.store.queues.consume_queue import FILLER_SIZE_BYTES, UNIT
 iterate_units = UNIT.iter_unpack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
+class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one read may take."""
 
     count_max: int

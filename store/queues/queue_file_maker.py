@@ -17,7 +17,8 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import DiskFullError
 from thermocline.store.files import Disk, DiskFile
@@ -26,8 +27,7 @@ from thermocline.store.queues.consume_queue_files import ConsumeQueueFiles, make
 from thermocline.store.queues.consume_queue_table import ConsumeQueueTable
 
 
-@dataclass(slots=True)
-class UnmadeFile:
+class UnmadeFile(msgspec.Struct):
     """The file of a queue's next unit; `first_position`: that unit's place in it, in bytes."""
 
     queue: ConsumeQueue

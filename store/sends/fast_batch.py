@@ -13,9 +13,9 @@ None means: ordinary code shall look at it, nothing was made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -52,8 +52,7 @@ _pack_record_head = RECORD_HEAD.pack
 _pack_unit = UNIT.pack
 
 
-@dataclass(slots=True)
-class BatchPlace:
+class BatchPlace(msgspec.Struct):
     """Where a batch goes, and what all of its records have in common."""
 
     queue_id: int
@@ -66,8 +65,7 @@ class BatchPlace:
     record_bytes: int  # of a record without body and properties
 
 
-@dataclass(slots=True)
-class BatchRecords:
+class BatchRecords(msgspec.Struct):
     """The result of a batch: the pieces of its records, its queue units and its records' offsets."""
 
     parts: list[bytes]

@@ -31,8 +31,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from thermocline.remoting.command import FLAG_ONEWAY
 from thermocline.remoting.errors import MQError
@@ -177,8 +178,7 @@ class SendTarget:
         self.write_queue_count = write_queue_count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FastPathSettings:
+class FastPathSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's values for the fast path. `store_host` is the address that clients reach the broker at."""
 
     store_host: tuple[str, int]

@@ -12,7 +12,8 @@ Source: StoreCheckpoint.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.files import Disk, SyncSite, parent_of
@@ -30,8 +31,7 @@ SAFETY_MS = 3_000
 """How far before the stamps recovery begins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreCheckpoint:
+class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The stamps; 0 means nothing is known."""
 
     log_timestamp_ms: int = 0

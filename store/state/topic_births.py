@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -45,8 +44,7 @@ class TopicBirth(msgspec.Struct, frozen=True, kw_only=True):
         return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
-@dataclass(frozen=True, slots=True)
-class BornTopic:
+class BornTopic(msgspec.Struct, frozen=True):
     """One topic after its births. `is_newer`: its configuration stands above that of topics.json."""
 
     config: bytes

@@ -488,13 +488,15 @@ class OutageWorld:
         """Every acknowledged message is local, or committed, or was given up by name."""
         if self.service is None:
             return
+        catalog = self.service.catalog
+        ranges = {topic: held_ranges(catalog, topic) for topic in {topic for topic, _ in self.acknowledged}}
         for place, bodies in self.acknowledged.items():
             topic, queue_id = place
             queue = self.store.queues.find(topic, queue_id)
             assert queue is not None
             assert queue.next_offset == len(bodies)
-            held = {
-                offset for start, end in self.cold_runs(self.service.catalog, place) for offset in range(start, end)
-            }
-            missing = set(range(queue.min_offset)) - held - self.dropped_offsets(place)
+            missing = set(range(queue.min_offset))
+            for start, end in ranges[topic].get(queue_id, []):
+                missing.difference_update(range(start, end))
+            missing -= self.dropped_offsets(place)
             assert not missing, f"neither local nor committed: {place} {sorted(missing)[:10]}"

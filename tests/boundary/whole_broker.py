@@ -273,7 +273,11 @@ class WholeBroker:
         self._tier_stop = asyncio.Event()
         self.crashes = CrashPlan()
         role = self.tier_role = TierRole(
-            disk=self.disk, clock=self.clock, keeps_spool_in_memory=True, open_store=self._open_crashing_store
+            disk=self.disk,
+            clock=self.clock,
+            keeps_spool_in_memory=True,
+            open_store=self._open_crashing_store,
+            on_opened=lambda: None,  # what it does is for a process of its own: it goes through all objects there are
         )
         self._tier_task = asyncio.create_task(serve(self._options, self._tier_stop, role=role))
         await self._until(lambda: self._hub.is_connected("tier"))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.ledger.checkpoint import load_head_if_good
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.piece_table import QueueRange
 from thermocline.tiered.segments.object_keys import BrokerKeys
 from thermocline.tiered.state.newest_state import list_names
 from thermocline.tiered.state.snapshot import KEPT_COUNT
 
+PACKS_CACHED = 10_000
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 
 
@@ -53,6 +57,12 @@ def held_ranges(catalog: Catalog, topic: str) -> dict[int, list[tuple[int, int]]
         ranges[run.queue_id].append((run.start_offset, run.end_offset))
     for pack_id in packed.packs if packed is not None else ():
         assert packed is not None
-        for each in catalog.packs[pack_id].ranges_of(topic, packed.incarnation):
+        for each in _ranges_in(catalog.packs[pack_id], topic, packed.incarnation):
             ranges[each.queue_id].append((each.start_offset, each.end_offset))
     return {queue_id: sorted(found) for queue_id, found in ranges.items()}
+
+
+@lru_cache(maxsize=PACKS_CACHED)
+def _ranges_in(pack: PackEntry, topic: str, incarnation: int) -> tuple[QueueRange, ...]:
+    """What the entry says. Found by all of the entry's content, so an entry that changes is read anew."""
+    return tuple(pack.ranges_of(topic, incarnation))

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from thermocline.tiered.bill.arrivals import Arrivals, points_per_minute
@@ -51,8 +52,7 @@ _NO_TOPIC = ""
 """Whose removed packs are, in a checkpoint."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastSettings:
+class ForecastSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What decides about requests. `fan_in` None: nothing is merged. `collect_ms`: the least time from one collection
     of garbage to the next. `segment_count`: live segments there are now. `state_interval_ms` 0: no state is saved."""
 

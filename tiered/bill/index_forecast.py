@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.bill.seal_forecast import ForecastSeals, TopicLoad
 from thermocline.tiered.index_format import PLACES
@@ -29,8 +30,7 @@ GETS_PER_INPUT = 2
 """Its size, and its bytes: of up to FETCH_BYTES of wrappers/spooled_object.py."""
 
 
-@dataclass(slots=True)
-class IndexForecast:
+class IndexForecast(msgspec.Struct):
     """The requests for segments, packs and index objects in an interval. Commits are those of rounds, which include
     new, merged and dropped objects."""
 
@@ -40,8 +40,7 @@ class IndexForecast:
     index_puts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(msgspec.Struct, frozen=True):
     """A segment of a topic, or a pack of a class (`topic` is empty then)."""
 
     topic: str
@@ -53,8 +52,7 @@ class _Item:
     is_joined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(msgspec.Struct, frozen=True):
     """An index object as its policy looks at it."""
 
     level: int

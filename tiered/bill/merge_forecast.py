@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.bill.seal_forecast import ForecastSeals, SealRules, TopicLoad
 from thermocline.tiered.cost import HOUR_MS
@@ -29,8 +30,7 @@ GETS_PER_PACK = 2
 """Its footer and the columns, beside the records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeForecast:
+class MergeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """In an hour: merges, PUTs of packs, segments (one PUT each), GETs of packs; packs that expire, and leave the
     catalog."""
 

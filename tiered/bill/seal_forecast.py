@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.tiered.bill.arrivals import Arrivals
 from thermocline.tiered.merging import own_bytes_of
 from thermocline.tiered.packs import ttl_class
@@ -23,8 +25,7 @@ _SAID_BYTES = 40
 """About what a ledger entry says of a topic of a few queues in a pack, beside its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealRules:
+class SealRules(msgspec.Struct, frozen=True, kw_only=True):
     """As in TierConfig; `round_ms`: how often topics are looked at."""
 
     segment_bytes: int
@@ -42,8 +43,7 @@ class SealRules:
         return self.put_requests(raw_bytes * self.stored_part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLoad:
+class TopicLoad(msgspec.Struct, frozen=True, kw_only=True):
     """A topic to forecast. What waits now: so many bytes, the oldest stored `waited_ms` ago."""
 
     traffic: TopicTraffic
@@ -62,8 +62,7 @@ class TopicLoad:
         return float(self.traffic.raw_bytes.sum()) / max(1, int(self.traffic.messages.sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastSeal:
+class ForecastSeal(msgspec.Struct, frozen=True):
     """One segment: sealed in the round at `round_ms`; its newest message was stored at `newest_ms`. `is_joined`: it is
     one object, not three."""
 
@@ -72,8 +71,7 @@ class ForecastSeal:
     is_joined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastMoment:
+class ForecastMoment(msgspec.Struct, frozen=True):
     """All that waits is sealed in the round at `round_ms`, into so many packs, by so many PUTs."""
 
     round_ms: int
@@ -81,8 +79,7 @@ class ForecastMoment:
     put_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class SealedStretch:
+class SealedStretch(msgspec.Struct, frozen=True):
     """A segment of a topic, or what a class has in packs (`topic` is empty then): records stored between two times.
     `is_joined`: see ForecastSeal."""
 
@@ -103,8 +100,7 @@ class SealEvent:
     sealed: list[SealedStretch] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastSeals:
+class ForecastSeals(msgspec.Struct, frozen=True, kw_only=True):
     """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic, and how
     many pieces these are. `events`: all of it, and what is sealed before, from now on."""
 

@@ -9,7 +9,8 @@ storage     in the steady state: of a topic with a time to live the bytes receiv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.bill.bill_forecast import (
     GETS_PER_STATE,
@@ -37,8 +38,7 @@ _BESIDES = (
 """What consumers and administrators cause, too: reads, lookups, and state that changes while no message comes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageForecast:
+class StorageForecast(msgspec.Struct, frozen=True, kw_only=True):
     """`stored_bytes` once expiry has set in, and what is added to it every hour for ever."""
 
     stored_bytes: float

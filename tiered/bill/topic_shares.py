@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost import OTHER_TOPICS, TOPICS_MAX, CostMeter, Purpose, RequestKind, requests_by_kind
 from thermocline.tiered.segments import escape_name, segment_id_of
@@ -33,8 +35,7 @@ Amounts = dict[str, float]
 """By the names in NAMES."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRow:
+class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """One topic; OTHER_TOPICS: whatever is no living topic's. Counts by the names in NAMES."""
 
     topic: str

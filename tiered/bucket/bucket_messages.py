@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
@@ -21,8 +22,7 @@ Found = tuple[str, MessageRecord]
 """The broker's name and one of its records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedMessages:
+class WantedMessages(msgspec.Struct, frozen=True, kw_only=True):
     """Queue offsets [start_offset, end_offset) of one queue of a topic, or of all, with store times in
     [start_ms, end_ms); at most `count_max` of each queue. None: no bound."""
 

@@ -7,7 +7,8 @@ catalog, as a broker may have removed the object meanwhile.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
@@ -20,8 +21,7 @@ from thermocline.tiered.scrub import IndexCheck, PackCheck, SegmentCheck, quaran
 from thermocline.tiered.segments import SegmentEntry
 
 
-@dataclass(slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(msgspec.Struct, kw_only=True):
     """What one broker's part was found to be."""
 
     broker: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
@@ -14,8 +15,7 @@ from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.stores import open_object_store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerTier:
+class BrokerTier(msgspec.Struct, frozen=True, kw_only=True):
     """One broker's cold tier at one version."""
 
     store: ObjectStore

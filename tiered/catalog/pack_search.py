@@ -7,8 +7,7 @@ columns are stored end to end, so that one request reads all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -21,8 +20,7 @@ from thermocline.tiered.segments import QueueRun, SegmentEntry, decode_columns_f
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
+class FoundRecord(msgspec.Struct, frozen=True):
     """Where a record of a pack is."""
 
     segment: SegmentEntry

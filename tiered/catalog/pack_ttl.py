@@ -8,7 +8,8 @@ Expired messages are invisible long before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.packs import PackedTopic, PackEntry, PieceTable, live_topics
@@ -17,8 +18,7 @@ from thermocline.tiered.segments import is_pack_key, segment_id_of
 NEVER_MS = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBytes:
+class HeldBytes(msgspec.Struct, frozen=True, kw_only=True):
     """A pack that holds bytes of a topic, some of which have expired.
 
     `stored_bytes`: of the topic's pieces with expired bytes, 0 if no longer known. `is_live`: the pack holds the
@@ -36,8 +36,7 @@ class HeldBytes:
     removed_in: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedExpiry:
+class PackedExpiry(msgspec.Struct, frozen=True, kw_only=True):
     """Packs that are removed as a whole, with `raw_bytes` of the topic; and the topic's expired bytes, at least, in
     packs that stay."""
 

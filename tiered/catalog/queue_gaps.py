@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.offsets import QueueOffset
 
 Span = tuple[QueueOffset, QueueOffset]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueGaps:
+class QueueGaps(msgspec.Struct, frozen=True):
     """Ranges [start, end) without messages, by rising offset; no two of them touch."""
 
     spans: tuple[Span, ...] = ()

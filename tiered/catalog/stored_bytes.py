@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.segments import NO_SEGMENTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredBytes:
+class StoredBytes(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes as they are stored, and of the records in them."""
 
     stored_bytes: int

@@ -53,8 +53,7 @@ class QueueSpan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSpan:
+class PackedSpan(msgspec.Struct, frozen=True):
     """A piece's run of the queue that is not loaded: of `run` only the offsets are exact, its times are the piece's
     or the pack's, which bound them."""
 

@@ -6,7 +6,8 @@ The rule itself, hot and cold: store/config/ttl.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.store.config import visible_from_ms
 from thermocline.tiered.catalog.catalog import Catalog, TopicEntry
@@ -14,8 +15,7 @@ from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.segments import SegmentEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiredReport:
+class ExpiredReport(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of a cut: whole expired segments, and at most so much expired in segments that stay. These stay until
     the newest message in any of them, stored at `partly_max_store_ms`, has expired too."""
 

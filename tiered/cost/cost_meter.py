@@ -25,6 +25,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.wrappers import StoreCounters
 
@@ -51,16 +53,14 @@ class Purpose(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
+class _Moment(msgspec.Struct, frozen=True):
     """The totals of each purpose as they were until `time_ms`."""
 
     time_ms: int
     totals: Mapping[Purpose, StoreCounters]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recent:
+class Recent(msgspec.Struct, frozen=True, kw_only=True):
     """The requests of the last `elapsed_ms`: an hour, or the time since start if that is less."""
 
     elapsed_ms: int

@@ -24,9 +24,10 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.cost.request_kind import RequestKind
@@ -42,8 +43,7 @@ _NUMBERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceTable:
+class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
     """Prices in `currency`."""
 
     name: str

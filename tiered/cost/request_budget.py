@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.cost.cost_meter import HOUR_MS
@@ -48,8 +49,7 @@ def requests_per_hour_min(state_interval_ms: int) -> int:
     return REQUESTS_PER_HOUR_MIN + state_requests_per_hour(state_interval_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True):
     """A refused user: since when it waits, when it asked last, and for how many requests."""
 
     since_ms: int

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.doctor.bench import Bench
@@ -31,8 +32,7 @@ _BY_CONDITION = frozenset({FencingMode.CONDITIONAL})
 _BY_BALLOTS = frozenset({FencingMode.BALLOTS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaceRound:
+class RaceRound(msgspec.Struct, frozen=True, kw_only=True):
     """One key that `writers` raced for. `kept`: the stored bytes are of a writer that may have won."""
 
     winners: int
@@ -40,8 +40,7 @@ class RaceRound:
     kept: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Races:
+class Races(msgspec.Struct, frozen=True, kw_only=True):
     """How often what is raced."""
 
     writers: int = WRITERS

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from thermocline.tiered.ledger import FencingMode
 
 ALL_MODES = frozenset(FencingMode)
@@ -36,8 +38,7 @@ class Finding:
         assert bool(self.rules_out) == (self.verdict is Verdict.DEFECT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All findings on one store. `url` has no options: they may hold secrets."""
 
     url: str

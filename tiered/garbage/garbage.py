@@ -29,6 +29,8 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.remoting.errors import FencedError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, CheckpointMark, LedgerChanges, LiveNames
 from thermocline.tiered.ledger import HeadHint, LedgerWriter, Pin, find_entry, list_pins, load_head, write_hint
@@ -63,8 +65,7 @@ class GarbagePlan:
         return len(self.objects) + ledger_count + len(self.pins)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GarbageReport:
+class GarbageReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was deleted. `held_by_pin`: a pin appeared after planning, so nothing was deleted this time."""
 
     deleted_count: int = 0

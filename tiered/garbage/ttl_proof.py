@@ -14,8 +14,9 @@ Belongs to the tier process's loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, CheckpointMark, HeldBytes, PackPieces, packs_holding
@@ -40,8 +41,7 @@ class HiddenState(StrEnum):
     ORPHAN = "left by an earlier writer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedPart:
+class NamedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A wholly expired segment or pack that the catalog still names. `is_overdue`: a sweep should have dropped it."""
 
     segment_id: str
@@ -50,8 +50,7 @@ class NamedPart:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HiddenObjects:
+class HiddenObjects(msgspec.Struct, frozen=True, kw_only=True):
     """Objects with hidden bytes, of one segment or pack, committed or not. Of a pack, `size_bytes` are the topic's
     alone, where that is known. `due_ms`: the latest time of their deletion from the bucket if nothing changes; None:
     not known."""
@@ -64,8 +63,7 @@ class HiddenObjects:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketEvidence:
+class BucketEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The cold tier's part of the proof. `visible_*`: objects of the topic without expired records."""
 
     version: int
@@ -128,8 +126,7 @@ async def bucket_evidence(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judge:
+class _Judge(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs for judging a topic's segments and packs."""
 
     catalog: Catalog

@@ -13,8 +13,8 @@ that belongs to another segment has none, whatever its name.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import zstandard
 
@@ -35,8 +35,7 @@ from thermocline.tiered.segments import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SalvagedFrame:
+class SalvagedFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A frame that was read and checked; `key` is the object, `start` the part's position in it."""
 
     key: str

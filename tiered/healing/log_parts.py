@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.objects import FormatTooNewError, ObjectStore, SegmentOffset
@@ -18,8 +19,7 @@ FETCH_BYTES = 8 * 1024 * 1024
 _MAGIC = re.compile(re.escape(LOG_MAGIC))
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
+class LogPart(msgspec.Struct, frozen=True):
     """A `.log` part: bytes [start, end) of an object; its footer and trailer are its last `tail_bytes`."""
 
     topic: str

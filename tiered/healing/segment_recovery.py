@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
@@ -40,8 +42,7 @@ from thermocline.tiered.segments import (
 APPEND_RECORDS = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     """Offsets [start_offset, end_offset) of a queue, all from one source: local units, or a frame."""
 
     queue_id: int

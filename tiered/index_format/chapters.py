@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -43,8 +42,7 @@ Life = tuple[str, int]
 _names = msgspec.json.Decoder(list[Life])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceRows:
+class PlaceRows(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of records in the order of the log; `life` is an index into `incarnations`."""
 
     incarnations: Sequence[Life]

@@ -14,16 +14,16 @@ Frames lie end to end from byte 8 of the object, chapters from its `chapters_sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.index_format.index_entry import IndexEntry
-from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset
+from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset, decompress_frame
 from thermocline.tiered.segments import MAGIC_BYTES, from_planes, to_planes
 
 Longs = npt.NDArray[np.int64]
@@ -33,8 +33,7 @@ CACHED = 64
 _PAGE_BYTES, _FRAME_BYTES, _CHAPTER_BYTES = 2, 8, 24
 
 
-@dataclass(frozen=True, slots=True)
-class ChapterRow:
+class ChapterRow(msgspec.Struct, frozen=True):
     """One chapter: bytes [start, end) of the object, its first record's place, and when its newest was stored."""
 
     start: SegmentOffset
@@ -44,8 +43,7 @@ class ChapterRow:
     max_store_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryRows:
+class DirectoryRows(msgspec.Struct, frozen=True):
     """What a writer has to say."""
 
     frames_of_page: Sequence[int]
@@ -144,7 +142,7 @@ def _decode(data: bytes, page_count: int, start: int, min_store_ms: int) -> Inde
         size_bytes = zstandard.frame_content_size(data)
         if not 0 <= size_bytes <= DIRECTORY_BYTES_MAX:
             raise LedgerCorruptError("impossible size of an index object's directory", size_bytes=size_bytes)
-        content = zstandard.ZstdDecompressor().decompress(data)
+        content = decompress_frame(data)
     except zstandard.ZstdError as error:
         raise LedgerCorruptError("an index object's directory does not decompress", size_bytes=len(data)) from error
     if len(content) < _PAGE_BYTES * page_count:

@@ -21,7 +21,7 @@ import numpy as np
 import zstandard
 
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
-from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset
+from thermocline.tiered.objects import LedgerCorruptError, SegmentOffset, decompress_frame
 from thermocline.tiered.segments import SegmentId, from_planes, to_planes
 
 PLACES = "places"
@@ -114,7 +114,7 @@ def _decode_topics(data: bytes) -> frozenset[int]:
         size_bytes = zstandard.frame_content_size(data)
         if not 0 <= size_bytes <= TOPICS_BYTES_MAX or size_bytes % 4:
             raise LedgerCorruptError("impossible size of an index object's topics", size_bytes=size_bytes)
-        content = zstandard.ZstdDecompressor().decompress(data)
+        content = decompress_frame(data)
     except zstandard.ZstdError as error:
         raise LedgerCorruptError("an index object's topics do not decompress", size_bytes=len(data)) from error
     steps = from_planes(content, "<u4", len(content) // 4, 0)

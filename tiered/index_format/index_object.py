@@ -6,9 +6,9 @@ A key costs one request (its frames), a place one (its chapter), all bloom pages
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -36,8 +36,7 @@ BODY_DECODERS = {1: BodyDecoders(decode_frame, decode_chapter)}
 """By the version of the index object, which its ledger entry says."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedPlace:
+class IndexedPlace(msgspec.Struct, frozen=True):
     """The topic, queue and offset of the record at a place."""
 
     life: Life
@@ -45,8 +44,7 @@ class IndexedPlace:
     offset: QueueOffset
 
 
-@dataclass(frozen=True, slots=True)
-class IndexObject:
+class IndexObject(msgspec.Struct, frozen=True):
     """See the module's header. Reads may raise the store's errors and CorruptDataError."""
 
     store: ObjectStore

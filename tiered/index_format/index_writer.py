@@ -12,7 +12,6 @@ An object is of keys or of places: the other half is empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -32,8 +31,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(IndexEntry)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexRange:
+class IndexRange(msgspec.Struct, frozen=True, kw_only=True):
     """What an object is to be: its name, its class and range, and what bounds its records."""
 
     index_id: SegmentId

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
@@ -45,8 +45,7 @@ FRAMES_OF_PAGE_MAX = 0xFFFF
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyEntries:
+class KeyEntries(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of entries, one row an entry."""
 
     hashes: Hashes
@@ -86,8 +85,7 @@ def index_hash(topic: str, incarnation: int, key: str) -> int:
     return mix(key_hash(key.encode()) ^ salt_of(topic, incarnation))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageShape:
+class PageShape(msgspec.Struct, frozen=True, kw_only=True):
     """How many bloom pages of how many bytes there are; pages of entries are as many."""
 
     page_bytes: int
@@ -130,8 +128,7 @@ class PageShape:
         return np.packbits(flags, bitorder="little").tobytes()
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPage:
+class EncodedPage(msgspec.Struct, frozen=True):
     """The frames of one page, and the first hash of each."""
 
     frames: list[bytes]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.tiered.catalog import Catalog
@@ -33,8 +34,7 @@ SIZES_MAX = 4_096
 """The most sizes remembered, of cached items or not: an item that proved too large is not fetched again."""
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(msgspec.Struct):
     item: Item
     records: FreshRecords
     size_bytes: int

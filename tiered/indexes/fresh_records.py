@@ -13,8 +13,8 @@ any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -34,8 +34,7 @@ Words = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreshRecords:
+class FreshRecords(msgspec.Struct, frozen=True, kw_only=True):
     """See the module's header. Does not contain records below the place `start`."""
 
     start: PhysicalOffset
@@ -95,8 +94,7 @@ class FreshRecords:
         return self.incarnations[int(self.run_incarnations[run])], int(self.run_queues[run]), offset
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """Columns of one segment: runs, the place of each row, and keys."""
 
     life: Life

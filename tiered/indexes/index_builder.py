@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from thermocline.remoting.offsets import PhysicalOffset
@@ -85,8 +86,7 @@ class IndexUploads:
         self.result = IndexResult()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, kw_only=True):
     """An object to write: its class and its content."""
 
     ttl_class: str
@@ -212,8 +212,7 @@ class IndexBuilder:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class KeptGap:
+class KeptGap(msgspec.Struct, frozen=True):
     """Offsets in quarantine, and the bounds of their segment's store times."""
 
     gap: IndexGap

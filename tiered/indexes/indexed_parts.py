@@ -7,8 +7,8 @@ objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ from thermocline.tiered.segments import (
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedPart:
+class IndexedPart(msgspec.Struct, frozen=True, kw_only=True):
     """The records of one segment in a range of the log, in no order, and their keys: `key_records` has the record of
     each key. `newest_ms`: no record was stored after that."""
 
@@ -45,8 +44,7 @@ class IndexedPart:
     key_records: Longs
 
 
-@dataclass(frozen=True, slots=True)
-class PartBytes:
+class PartBytes(msgspec.Struct, frozen=True):
     """Stored parts of a segment."""
 
     entry: SegmentEntry

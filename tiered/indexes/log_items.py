@@ -8,8 +8,8 @@ of their lists (`segment_list.py`), only of changed topics, and only unindexed s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ def item_id(item: Item) -> str:
     return item.segment_id if isinstance(item, SegmentEntry) else item.pack_id
 
 
-@dataclass(frozen=True, slots=True)
-class LogItems:
+class LogItems(msgspec.Struct, frozen=True):
     """In the order in which a catalog has them; places [start, end), and how many records each holds."""
 
     items: Sequence[Item]
@@ -95,8 +94,7 @@ class LogItems:
 NOTHING = LogItems.of(())
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
+class _Topic(msgspec.Struct, frozen=True):
     """A topic's segments, and the unindexed ones among them."""
 
     segments: SegmentList

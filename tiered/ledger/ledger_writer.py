@@ -71,8 +71,7 @@ ENTRIES_MAX = 64
 CLAIM_ATTEMPTS_MAX = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerIdentity:
+class LedgerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of a writer: the UUID of its store directory, and the names under which it serves."""
 
     store_uuid: str
@@ -80,8 +79,7 @@ class LedgerIdentity:
     broker_name: str
 
 
-@dataclass(slots=True, kw_only=True)
-class _Pending:
+class _Pending(msgspec.Struct, kw_only=True):
     """An entry being committed. `created`: it exists and is this writer's; its predecessor is not checked yet."""
 
     entry: LedgerEntry

@@ -18,6 +18,8 @@ import logging
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import decode_record
@@ -45,8 +47,7 @@ Found = list[tuple[int, memoryview]]
 """Physical offset and bytes, newest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyWanted:
+class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):
     """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]."""
 
     topic: str
@@ -151,8 +152,7 @@ class KeySearch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _TimedSource:
+class _TimedSource(msgspec.Struct, frozen=True):
     """A source, and the bounds of the store times of the records it is likely searched for."""
 
     source: KeySource

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Set
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import Catalog, PackPieces, TopicEntry
@@ -48,8 +49,7 @@ class KeySource(Protocol):
         """Queue and offset of each record that may have the key, newest first, a few at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSource:
+class IndexSource(msgspec.Struct, frozen=True):
     """One index object."""
 
     index: IndexEntry
@@ -81,8 +81,7 @@ class IndexSource:
         return IndexObject(self.store, self.index).find_key(self.hash_of(key))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreshSource:
+class FreshSource(msgspec.Struct, frozen=True, kw_only=True):
     """One segment or pack, by its records in memory: perhaps not all of them, so it has another name."""
 
     name: str
@@ -96,8 +95,7 @@ class FreshSource:
         yield self.records.find_key(self.life, key)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSource:
+class SegmentSource(msgspec.Struct, frozen=True):
     """One segment, or piece of a pack, by its own `.idx` part."""
 
     segment: SegmentEntry
@@ -126,8 +124,7 @@ class SegmentSource:
         yield [(run.queue_id, offset) for run, offset in found]
 
 
-@dataclass(frozen=True, slots=True)
-class PackSource:
+class PackSource(msgspec.Struct, frozen=True):
     """One pack, by the `.idx` parts of the topic's pieces in it."""
 
     pack: PackEntry

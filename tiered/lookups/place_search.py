@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.offsets import PhysicalOffset
@@ -14,8 +15,7 @@ from thermocline.tiered.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceAnswer:
+class PlaceAnswer(msgspec.Struct, frozen=True):
     """The definite answer of index objects; `place` None: no unexpired record was stored there."""
 
     place: IndexedPlace | None

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.packs import SPAN_OF_TTL, PackEntry, longest_ttl_ms
@@ -34,8 +35,7 @@ def own_bytes_of(segment_bytes: int) -> int:
     return max(1, segment_bytes // OWN_PART)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergePlan:
+class MergePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Packs to merge, all of one class; the resulting packs are of `level`, cut by the first `depth` bits."""
 
     packs: tuple[PackEntry, ...]
@@ -48,8 +48,7 @@ class MergePlan:
         return sum(pack.raw_bytes for pack in self.packs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergePolicy:
+class MergePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """See the module's header."""
 
     fan_in: int

@@ -13,7 +13,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -61,8 +62,7 @@ class MergeBudget:
         self._available -= size_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeOutcome:
+class MergeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a committed merge."""
 
     packs_out: int

@@ -22,6 +22,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from thermocline.tiered.budgets import TierBudgets
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes import FreshIndex, Item, part_bytes
@@ -63,8 +65,7 @@ class MergeResult:
         return sum(pack.object_bytes for pack in self.packs_in) + sum(each.stored_bytes for each in self.segments_in)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRules:
+class MergeRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a merge: each topic's present TTL class, and its cut."""
 
     class_of: Callable[[str], str]

@@ -25,6 +25,7 @@ from thermocline.tiered.objects.packed_rows import NUMBER_BYTES, PackedRows, dec
 from thermocline.tiered.objects.parallel import run_all
 from thermocline.tiered.objects.segment_offset import OBJECT_START, SegmentOffset
 from thermocline.tiered.objects.spool import Spool
+from thermocline.tiered.objects.zstd_frames import decompress_frame
 
 __all__ = [
     "MASK",
@@ -57,6 +58,7 @@ __all__ = [
     "check_json",
     "check_key",
     "dec_hook",
+    "decompress_frame",
     "enc_hook",
     "is_masked",
     "is_sealed",

@@ -21,8 +21,9 @@ Rules
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError
@@ -43,8 +44,7 @@ KEY_BYTES_MAX = 1024
 Data: TypeAlias = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectInfo:
+class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a listing or a head request tells. `modified_ms` and `etag` are for people; nothing decides by them."""
 
     key: str
@@ -53,8 +53,7 @@ class ObjectInfo:
     modified_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectSuffix:
+class ObjectSuffix(msgspec.Struct, frozen=True, kw_only=True):
     """The end of an object: `data` is its last bytes, `size_bytes` the size of the whole object."""
 
     data: bytes

@@ -104,9 +104,10 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     def ranges_of(self, topic: str, incarnation: int) -> Iterator[QueueRange]:
         """The offsets that the pieces of one life of a topic hold."""
         indexes = self.indexes_of(topic)
-        table = self.table() if indexes else None
+        if not indexes:
+            return
+        table = decode_piece_table(self.pieces, piece_count=len(self.topics))  # without times, which are another frame
         for index in indexes:
-            assert table is not None
             piece = table.piece(index)
             if piece.incarnation == incarnation:
                 yield from piece.queues

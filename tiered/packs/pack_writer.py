@@ -26,8 +26,7 @@ RECORD_MEMORY_BYTES = 30
 """What a record takes in a pack that is written: its share of the `.cq` and `.idx` parts."""
 
 
-@dataclass(slots=True, eq=False)
-class FinishedObject:
+class FinishedObject(msgspec.Struct, eq=False):
     """The bytes of one object, complete; `close` frees them."""
 
     data: memoryview
@@ -47,8 +46,7 @@ class FinishedObject:
         self.close()
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(msgspec.Struct):
     entry: SegmentEntry
     cq: bytes
     idx: bytes

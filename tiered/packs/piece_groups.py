@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.message_record import decode_record
-from thermocline.tiered.objects import LedgerCorruptError, ObjectStore, SegmentFormatError, SegmentOffset
+from thermocline.tiered.objects import (
+    LedgerCorruptError,
+    ObjectStore,
+    SegmentFormatError,
+    SegmentOffset,
+    decompress_frame,
+)
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.piece_logs import PART_BYTES_MAX, piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
@@ -37,8 +43,7 @@ CACHED = 64
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameGroup:
+class FrameGroup(msgspec.Struct, frozen=True):
     """Bytes [start, end) of the pack, the first record at `start_offset`."""
 
     start: SegmentOffset
@@ -124,7 +129,7 @@ def piece_groups_of(data: bytes) -> PieceGroups:
         size_bytes = zstandard.frame_content_size(data)
         if not 4 <= size_bytes <= GROUPS_BYTES_MAX:
             raise LedgerCorruptError("impossible size of a pack's groups", size_bytes=size_bytes)
-        content = zstandard.ZstdDecompressor().decompress(data)
+        content = decompress_frame(data)
     except zstandard.ZstdError as error:
         raise LedgerCorruptError("a pack's groups do not decompress", size_bytes=len(data)) from error
     piece_count = int.from_bytes(content[:4], "little")

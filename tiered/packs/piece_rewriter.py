@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -31,8 +31,7 @@ from thermocline.tiered.segments import (
 )
 
 
-@dataclass(slots=True)
-class PieceBytes:
+class PieceBytes(msgspec.Struct):
     """One piece and its parts."""
 
     entry: SegmentEntry
@@ -94,8 +93,7 @@ def stretches(entries: Iterable[SegmentEntry], *, raw_bytes_max: int) -> Iterato
         yield stretch
 
 
-@dataclass(slots=True)
-class _OpenPiece:
+class _OpenPiece(msgspec.Struct):
     entry: SegmentEntry
     log: memoryview
     cq: memoryview

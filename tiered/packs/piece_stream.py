@@ -7,7 +7,8 @@ Belongs to one event loop.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.objects import OBJECT_START, ObjectStore, SegmentFormatError, SegmentOffset
 from thermocline.tiered.packs.pack_entry import PackEntry
@@ -18,8 +19,7 @@ BUFFER_BYTES = 4 * 1024 * 1024
 COLUMNS_BUFFER_BYTES = 512 * 1024
 
 
-@dataclass(slots=True)
-class PiecePlace:
+class PiecePlace(msgspec.Struct):
     """A piece, and the stream that its bytes come from."""
 
     entry: SegmentEntry

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.offsets import QueueOffset
-from thermocline.tiered.objects import LedgerCorruptError
+from thermocline.tiered.objects import LedgerCorruptError, decompress_frame
 from thermocline.tiered.packs.piece_times import PieceTimes
 from thermocline.tiered.segments import from_planes, to_planes
 
@@ -136,7 +136,7 @@ def decode_piece_table(data: bytes, *, piece_count: int, times: PieceTimes | Non
         size_bytes = zstandard.frame_content_size(data)
         if not 0 < size_bytes <= TABLE_BYTES_MAX:
             raise LedgerCorruptError("impossible size of a piece table", size_bytes=size_bytes)
-        content = zstandard.ZstdDecompressor().decompress(data)
+        content = decompress_frame(data)
     except zstandard.ZstdError as error:
         raise LedgerCorruptError("a piece table does not decompress", size_bytes=len(data)) from error
     queue_count, rest = divmod(len(content) - piece_count * _PIECE_BYTES, _QUEUE_BYTES)

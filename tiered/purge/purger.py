@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import (
@@ -40,8 +41,7 @@ ALL_EXPIRED_MS = 1 << 62
 ATTEMPTS_MAX = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurgeReport:
+class PurgeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a purge. `remaining`: packs that still hold hidden bytes, and removed objects that a pin keeps;
     `left_segments`: the topic's own segments that hold such bytes."""
 
@@ -55,8 +55,7 @@ class PurgeReport:
     left_segments: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Rewritten:
+class _Rewritten(msgspec.Struct):
     packs: int = 0
     segments: int = 0
     written_bytes: int = 0

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.tiered.segments import DecodedFrame
 
@@ -47,8 +49,7 @@ class ColdPull:
     reader: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPullResult:
+class ColdPullResult(msgspec.Struct, frozen=True, kw_only=True):
     """`buffers` are runs of whole records in order; `end_offset` is the queue's end in the cold tier."""
 
     status: ColdPullStatus

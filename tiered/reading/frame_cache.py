@@ -22,6 +22,8 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
+
 from thermocline.tiered.objects import FrameChecksumError
 from thermocline.tiered.segments import DecodedFrame, FrameInfo, SegmentReader, decode_frame, plan_fetches
 
@@ -39,8 +41,7 @@ AHEAD_CACHE_FRAMES_MIN = 8
 _ENTRY_BYTES = 200
 
 
-@dataclass(slots=True, eq=False)
-class _Fetch:
+class _Fetch(msgspec.Struct, eq=False):
     """One request under way. `owners`: its readers; "" stands for no particular reader. `keys`: its frames."""
 
     owners: set[str]
@@ -48,8 +49,7 @@ class _Fetch:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Coming:
+class _Coming(msgspec.Struct, frozen=True):
     """A frame of a fetch."""
 
     stored: asyncio.Future[bytes]

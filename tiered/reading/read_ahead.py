@@ -7,7 +7,8 @@ another frame, and returns to zero when it jumps. Bounded: the least recently us
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
 
@@ -18,8 +19,7 @@ CursorKey = tuple[str, str, int, int]
 """Group, topic, incarnation, queue id."""
 
 
-@dataclass(slots=True)
-class Cursor:
+class Cursor(msgspec.Struct):
     """The reader's next offset after its last read, and its window in frames."""
 
     next_offset: QueueOffset = NO_QUEUE_OFFSET

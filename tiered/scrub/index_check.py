@@ -9,7 +9,6 @@ Whether it names the right records is not checked: it is made from parts that ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -25,8 +24,7 @@ from thermocline.tiered.wrappers import SpooledObject
 FRAMES_AT_ONCE = 64
 
 
-@dataclass(slots=True)
-class IndexCheck:
+class IndexCheck(msgspec.Struct):
     """Checks one index object once. `read_bytes` counts fetched bytes."""
 
     store: ObjectStore

@@ -11,8 +11,9 @@ The pack is fetched once (`spooled_object.py`). Bounded: one pack on the disk, t
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
 from thermocline.tiered.catalog import PackPieces
@@ -27,8 +28,7 @@ from thermocline.tiered.wrappers import SpooledObject
 PIECES_NAMED_MAX = 8
 
 
-@dataclass(slots=True)
-class PackCheck:
+class PackCheck(msgspec.Struct):
     """Checks one pack once. `read_bytes` counts fetched bytes."""
 
     store: ObjectStore

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
@@ -47,8 +49,7 @@ START: SegmentName = ("", "")
 Item: TypeAlias = SegmentEntry | PackEntry | IndexEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScrubOptions:
+class ScrubOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`deep`: read every byte of every segment, pack and index object. `budget_bytes`: the most bytes read by that,
     None for all. `cursor`: where an earlier scrub stopped."""
 
@@ -57,8 +58,7 @@ class ScrubOptions:
     cursor: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Inspection:
+class _Inspection(msgspec.Struct, kw_only=True):
     """The result of one check of everything except the segments' bytes."""
 
     catalog: Catalog
@@ -82,8 +82,7 @@ class _Inspection:
         return self.listing.garbage | self.states.garbage | self.fencing.garbage
 
 
-@dataclass(slots=True)
-class ScrubProgress:
+class ScrubProgress(msgspec.Struct):
     """The progress of a scrub, for display; packs and index objects count as segments."""
 
     segment_count: int = 0

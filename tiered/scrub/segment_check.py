@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -48,8 +49,7 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 FRAMES_NAMED_MAX = 8
 
 
-@dataclass(slots=True, eq=False)
-class _Columns:
+class _Columns(msgspec.Struct, eq=False):
     """Sizes and places of a run's records, filled from `.log`; -1 where a frame could not be read."""
 
     start_offset: QueueOffset

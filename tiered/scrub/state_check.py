@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.findings import Finding, ObjectKind, Problem
@@ -27,8 +29,7 @@ from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state import KEPT_COUNT, StateName, StateSnapshot, decode_state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateListing:
+class StateListing(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshots listed, name to size in bytes; `expected`: those that the writer had before the listing."""
 
     there: dict[StateName, int]

@@ -61,8 +61,7 @@ class SteadyState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     refilled_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one step. `report`: of the check at the beginning of a pass; `name`: the object that was read, with
     its findings. Neither: there is nothing to do for `wait_ms`."""
 
@@ -72,8 +71,7 @@ class Step:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Survey:
+class _Survey(msgspec.Struct, frozen=True):
     """The next objects in reading order, as many as are kept; the bytes behind the cursor, and of all objects."""
 
     upcoming: deque[tuple[SegmentName, int]]

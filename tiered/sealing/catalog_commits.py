@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import msgspec
 
@@ -37,8 +36,7 @@ RETRY_DELAY_MS_MAX = 10_000
 Change = Callable[[Catalog], LedgerChanges | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Joining:
+class _Joining(msgspec.Struct, frozen=True):
     """A change that waits for another change's entry; `is_in` receives the outcome."""
 
     change: Change

@@ -11,7 +11,6 @@ Decides, and commits nothing. Belongs to the tier service.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -38,8 +37,7 @@ SWEEPS_WAITED_MAX = 3
 """How many sweep intervals an expired pack may wait for a commit that is made for another reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReport:
+class TopicReport(msgspec.Struct, frozen=True, kw_only=True):
     """One topic as the hot process reports it. `ttl_ms`: in effect now; None keeps messages for ever. `cut_ms`:
     messages stored before it have expired for good. `expired_before_ms`: the part of the cut that changes of the time
     to live have fixed."""

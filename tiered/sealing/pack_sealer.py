@@ -15,8 +15,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, ObjectNotFoundError
 from thermocline.tiered.budgets import TierBudgets
@@ -36,8 +37,7 @@ _RANGE_BYTES = 5
 _PIECE_BYTES = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedPack:
+class SealedPack(msgspec.Struct, frozen=True, kw_only=True):
     """An uploaded pack, and the plans that went into it with what became of them."""
 
     pack: PackEntry

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.tiered.cost import RequestBudget
 
 logger = logging.getLogger(__name__)
@@ -30,8 +32,7 @@ CostOf = Callable[[Sequence[str], bool], int]
 """Returns the most requests needed to seal topics in one round; True: full ones in packs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DueTopic:
+class DueTopic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic that is due; its oldest message was stored at `first_ms`. `must`: seal now, even beyond the budget."""
 
     topic: str

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
@@ -36,16 +37,14 @@ PLAN_UNITS_MAX = 1_000_000
 PLAN_UNITS_PER_QUEUE_MIN = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealPolicy:
+class SealPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a topic is due, and how much one segment takes."""
 
     segment_bytes: int = 128 * 1024 * 1024
     age_ms: int = 600_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealRun:
+class SealRun(msgspec.Struct, frozen=True, kw_only=True):
     """One queue's part of a plan: the units of queue offsets [start_offset, start_offset + len(units))."""
 
     queue_id: int
@@ -58,8 +57,7 @@ class SealRun:
         return self.start_offset + len(self.units)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealPlan:
+class SealPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one new segment. `skipped_to` moves queues whose waiting records had all expired."""
 
     topic: str
@@ -74,8 +72,7 @@ class SealPlan:
         return sum(len(run.units) for run in self.runs)
 
 
-@dataclass(slots=True, kw_only=True)
-class QueueProgress:
+class QueueProgress(msgspec.Struct, kw_only=True):
     """One queue; offsets in messages, `accounted_offset` is how far `waiting_bytes` has been counted."""
 
     min_offset: QueueOffset = QUEUE_START

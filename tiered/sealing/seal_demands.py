@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
 from thermocline.tiered.sealing.pack_sealer import SealedPack
 from thermocline.tiered.sealing.seal_backlog import SealBacklog
 from thermocline.tiered.segments import SegmentEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealOutcome:
+class SealOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A segment or pack piece committed by a seal on demand."""
 
     topic: str

@@ -7,19 +7,18 @@ A sweep is due each interval, and may wait for a commit made for another reason,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """A committed sweep: when it read the catalog, and each topic's cut."""
 
     at_ms: int
     cuts_ms: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepState:
+class SweepState(msgspec.Struct, frozen=True, kw_only=True):
     """The last sweep (None before the first), the latest time of the next one, and the longest interval between two
     unless one waits for the request budget."""
 
@@ -30,8 +29,7 @@ class SweepState:
     waits_for_budget: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweeps:
+class Sweeps(msgspec.Struct, frozen=True, kw_only=True):
     """The sweeps of segments, and those of packs."""
 
     segments: SweepState

@@ -11,8 +11,8 @@ anyway; an idle broker costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,8 +26,7 @@ _FIRST_ROWS = 64
 Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicTraffic:
+class TopicTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """One topic in a window: messages and bytes (as the log holds them) of each minute, oldest first."""
 
     topic: str
@@ -35,8 +34,7 @@ class TopicTraffic:
     raw_bytes: Counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficWindow:
+class TrafficWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The messages received during `elapsed_ms`; topics without any are omitted."""
 
     elapsed_ms: int

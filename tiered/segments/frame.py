@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import zstandard
 
@@ -21,8 +21,7 @@ from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.segments.segment_format import FRAME_RAW_BYTES_MAX, FrameInfo, decompress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedFrame:
+class DecodedFrame(msgspec.Struct, frozen=True, kw_only=True):
     """Records [start_offset, start_offset + count) in `data`; record i is data[positions[i]:positions[i + 1]]."""
 
     data: bytes

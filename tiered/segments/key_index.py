@@ -30,6 +30,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
@@ -104,8 +105,7 @@ def mix(value: int) -> int:
     return value ^ value >> 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BloomShape:
+class BloomShape(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the bloom part; with it a key's page is found without the footer. No pages: no keys."""
 
     page_bytes: int
@@ -192,8 +192,7 @@ class KeyIndexFooter:
         return int(self.blocks.nbytes) + 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedKeyIndex:
+class EncodedKeyIndex(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of an `.idx` part, and its values for the catalog."""
 
     data: bytes

@@ -7,8 +7,7 @@ lists every few frames: then a record is somewhere between two of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from thermocline.remoting.offsets import QueueOffset
@@ -47,8 +46,7 @@ def known_frames(entry: SegmentEntry) -> LogFooter | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameGroup:
+class FrameGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Frames that follow one another: positions [start, end) of the part, the first at `start_offset`."""
 
     start: int

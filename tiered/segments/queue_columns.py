@@ -24,6 +24,7 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
@@ -75,8 +76,7 @@ Sizes: TypeAlias = npt.NDArray[np.uint32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueColumns:
+class QueueColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of consecutive records of one queue, the first at `start_offset`."""
 
     queue_id: int

@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -27,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from thermocline.tiered.objects import NUMBER_BYTES
+from thermocline.tiered.objects import NUMBER_BYTES, decompress_frame
 from thermocline.tiered.segments.object_keys import escape_name
 from thermocline.tiered.segments.queue_columns import from_planes, to_planes
 from thermocline.tiered.segments.segment_entry import CoarseRows, PartLocator, RunRows, SegmentEntry
@@ -56,8 +55,7 @@ assert SegmentEntry.__struct_fields__ == _FIELDS, "JSON has the fields in this o
 _RUN_BYTES, _COARSE_BYTES = RunRows.WIDTH * NUMBER_BYTES, CoarseRows.WIDTH * NUMBER_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentColumns:
+class SegmentColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Segments before they are packed, each field by itself. `keys` and `places`: of `.log`, `.cq` and `.idx`, the name
     of the object, and the other numbers of PartLocator; `scalars`: a row for each field of _SCALARS; `runs` and
     `coarse`: rows of numbers, and how many of them are each segment's."""
@@ -468,7 +466,7 @@ class _Content:
     """A block's frame, decompressed; its columns are taken out one after another, or by place."""
 
     def __init__(self, packed: PackedSegments) -> None:
-        content = zstandard.ZstdDecompressor().decompress(packed.frame)
+        content = decompress_frame(packed.frame)
         self._columns = packed.columns
         self._segment_count, self._run_count, self._coarse_count, self.names, self._planes = msgspec.msgpack.decode(
             content, type=tuple[int, int, int, list[str], bytes]

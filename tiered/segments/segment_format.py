@@ -35,7 +35,7 @@ import zstandard
 
 from thermocline.remoting.errors import OffsetOutOfRangeError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
-from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError
+from thermocline.tiered.objects import FrameChecksumError, SegmentFormatError, decompress_frame
 from thermocline.tiered.segments.part_kind import PartKind
 
 MAGIC_BYTES = 8
@@ -223,8 +223,7 @@ def encode_footer(content: bytes, *, kind: PartKind[Footer], body_end: int) -> b
     return b"".join((stored, checked, struct.pack("<I", zlib.crc32(checked, zlib.crc32(stored))), kind.magic))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trailer:
+class Trailer(msgspec.Struct, frozen=True, kw_only=True):
     """What a part's last 32 bytes say."""
 
     part_bytes: int
@@ -364,7 +363,7 @@ def decompress(stored: bytes | memoryview, *, raw_bytes: int) -> bytes:
     try:
         if zstandard.frame_content_size(stored) != raw_bytes:
             raise FrameChecksumError("the frame's content size is another", raw_bytes=raw_bytes)
-        content = zstandard.ZstdDecompressor().decompress(stored)
+        content = decompress_frame(stored)
     except zstandard.ZstdError as error:
         raise FrameChecksumError("the frame does not decompress", raw_bytes=raw_bytes) from error
     if len(content) != raw_bytes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -49,8 +50,7 @@ WHOLE_INDEX_BYTES_MAX = 2 * 1024 * 1024
 """So is, for a key, an `.idx` part that is in no index object yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRun:
+class RecordRun(msgspec.Struct, frozen=True, kw_only=True):
     """Records of offsets [start_offset, end_offset) of one queue, end to end in `data`."""
 
     queue_id: int

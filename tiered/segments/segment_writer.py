@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import zstandard
@@ -49,8 +50,7 @@ _UNIQUE_KEY = PropertyName.UNIQUE_KEY.encode()
 _KEYS = PropertyName.KEYS.encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentOptions:
+class SegmentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`frame_bytes`: records in one frame. `coarse_frames`: every how many frames the catalog notes one."""
 
     frame_bytes: int = FRAME_BYTES
@@ -286,8 +286,7 @@ def _check_heads(heads: RecordHeads, sizes: npt.NDArray[np.int64], *, queue_id: 
         raise CorruptDataError("not the record that the queue should hold", queue_id=queue_id, queue_offset=offset)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class FinishedSegment:
+class FinishedSegment(msgspec.Struct, kw_only=True, eq=False):
     """The three parts, complete. `log` is a view that `close` invalidates; `entry` gives the catalog's view of it."""
 
     footer: LogFooter

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.ledger import find_entry
-from thermocline.tiered.objects import ObjectStore, StateCorruptError, StateTooNewError
+from thermocline.tiered.objects import ObjectStore, StateCorruptError, StateTooNewError, decompress_frame
 from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state.snapshot import StateName, StateSnapshot, decode_state, encode_state
 
@@ -35,8 +34,7 @@ STATE_BYTES_MAX = 256 * 1024 * 1024
 COMPRESSION_LEVEL = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedState:
+class CarriedState(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot for the next entry. Call `committed` once the entry is committed."""
 
     data: bytes
@@ -59,7 +57,7 @@ def decode_carried(data: bytes) -> StateSnapshot:
         size_bytes = zstandard.frame_content_size(data)
         if not 0 < size_bytes <= STATE_BYTES_MAX:
             raise StateCorruptError("a carried state of no size", size_bytes=size_bytes)
-        text = zstandard.ZstdDecompressor().decompress(data)
+        text = decompress_frame(data)
         name = msgspec.json.decode(text, type=_Named)
     except (zstandard.ZstdError, msgspec.DecodeError) as error:
         raise StateCorruptError("a carried state cannot be decoded") from error

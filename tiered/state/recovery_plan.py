@@ -18,8 +18,9 @@ its last write before the recovery's claim stay hidden: some may have been delet
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.tiered.catalog import Catalog, LedgerChanges, QueueHole, TopicChange
@@ -32,8 +33,7 @@ INCARNATIONS_SKIPPED = 1_000_000
 HOLES_PER_ENTRY = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePlan:
+class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
     """One queue. `known_lost_count`: messages that the snapshot counted and the catalog does not hold."""
 
     queue_id: int
@@ -43,8 +43,7 @@ class QueuePlan:
     known_lost_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
+class TopicPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One topic. `is_known`: it is in the snapshot; else only in the catalog. `quarantined_count`: committed messages
     that cannot be read from any source."""
 
@@ -65,8 +64,7 @@ class TopicPlan:
         return sum(queue.known_lost_count for queue in self.queues)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryPlan:
+class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """See the module's header. `log_offset`: where the new log begins."""
 
     log_offset: PhysicalOffset

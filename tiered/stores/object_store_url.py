@@ -19,6 +19,8 @@ from random import Random, SystemRandom
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+import msgspec
+
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.files import Disk, Readers, RealDisk, apply_modes, modes_like
 from thermocline.tiered.objects import SHOWN_OPTIONS, ObjectStore, is_masked, masked_url
@@ -42,8 +44,7 @@ _TEXT_OPTIONS = (SHOWN_OPTIONS | _SECRET_OPTIONS) - {"path_style"}
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryAccess:
+class DirectoryAccess(msgspec.Struct, frozen=True, kw_only=True):
     """Who may read what a writer puts into a directory; `trees`: its folders there, which are given that access too."""
 
     readers: Readers

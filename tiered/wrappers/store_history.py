@@ -9,7 +9,8 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.objects import ObjectInfo, ObjectStore
@@ -26,8 +27,7 @@ def _without_end(_key: str) -> float:
     return math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(msgspec.Struct, frozen=True):
     """An object was put or created, or (`deleted`: what it was) deleted."""
 
     at_ms: int

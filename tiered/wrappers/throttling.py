@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.tiered.objects import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.retrying import Sleep
@@ -25,8 +26,7 @@ READS = frozenset({Verb.GET, Verb.GET_RANGE, Verb.GET_SUFFIX, Verb.HEAD, Verb.LI
 BURST_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLimits:
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Most bytes and requests in a second, in each direction; 0 is no limit."""
 
     write_bytes_per_second: int = 0

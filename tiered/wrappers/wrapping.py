@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+
+import msgspec
 
 from thermocline.tiered.objects import Data, ObjectInfo, ObjectStore, ObjectSuffix, SegmentOffset
 
@@ -27,8 +28,7 @@ class Verb(StrEnum):
     REMOVE_INCOMPLETE = "remove_incomplete"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreCall:
+class StoreCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call: it sends `sent_bytes`, and requests `wanted_bytes`, as far as the request shows."""
 
     verb: Verb

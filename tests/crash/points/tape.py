@@ -111,7 +111,7 @@ class Tape:
         """Another one comes; what is to happen."""
         io = Io(len(self.ios), self.operation, layer, verb, target)
         self.ios.append(io)
-        self._digest.update(f"{io}\n".encode())
+        self._digest.update(f"{io.operation}\t{layer}\t{verb}\t{target}\n".encode())
         if self.point is None or self.point.number != io.number:
             return None
         self.is_reached = True

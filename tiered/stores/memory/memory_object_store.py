@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError, SegmentSizeError
 from thermocline.tiered.objects import AlreadyExistsError, Data, ObjectInfo, ObjectSuffix, SegmentOffset, check_key
@@ -17,8 +18,7 @@ from thermocline.tiered.objects import AlreadyExistsError, Data, ObjectInfo, Obj
 LIST_PAGE_COUNT = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(msgspec.Struct, frozen=True):
     data: bytes
     etag: str
     modified_ms: int
