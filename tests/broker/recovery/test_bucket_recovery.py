@@ -82,7 +82,7 @@ async def test_a_recovery_reports_the_state_that_it_used(bucket: MemoryObjectSto
     assert report.epoch == before.epoch + 1
     counts = {topic.topic: topic.committed_count for topic in report.topics}
     assert counts[PLAIN] == sum(ENDS[PLAIN].values())
-    assert list(report.lines())[0].startswith(f"recovered root={KEYS.root} epoch={report.epoch} ")
+    assert next(report.lines()).startswith(f"recovered root={KEYS.root} epoch={report.epoch} ")
     assert disk.read(f"{STORE.own_path}/recovery.txt").decode().splitlines() == list(report.lines())
     store = open_recovered(disk)
     for queue_id, end in ENDS[PLAIN].items():
