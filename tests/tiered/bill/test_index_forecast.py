@@ -17,7 +17,7 @@ from thermocline.tiered.bill.index_forecast import (
 )
 from thermocline.tiered.bill.seal_forecast import ForecastSeals, SealedStretch, SealEvent, TopicLoad
 from thermocline.tiered.index_format import PLACES
-from thermocline.tiered.indexes.index_policy import FAN_IN, ITEMS_MIN
+from thermocline.tiered.indexes.index_policy import FAN_IN, ITEMS_MIN, SLOTS
 from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.packs.ttl_classes import FOREVER, SPAN_OF_TTL, longest_ttl_ms, ttl_class
 from thermocline.tiered.sealing import TopicTraffic
@@ -134,9 +134,15 @@ def test_a_range_ends_at_its_last_record_or_the_gate() -> None:
     for number in range(ITEMS_MIN):
         one.add(segment(number, number + 1))
     one.add(segment(3, 50))
+    one.add(segment(20, 30))  # behind the gate
     one.play_round(60, 20)
     assert one._indexed_ms == 20
-    assert one._items == [segment(3, 50)], "its records behind the gate"
+    assert one._items == [segment(3, 50), segment(20, 30)], "they have records behind the gate"
+    assert one.forecast.segment_gets == GETS_PER_SEGMENT * (ITEMS_MIN + 1)
+    one.add(segment(10, 20))
+    one.add(pack(20, 31, records=RECORDS_MAX))
+    one.play_round(60, 31)
+    assert one.forecast.segment_gets == GETS_PER_SEGMENT * (ITEMS_MIN + 1 + 2), "what ends there is indexed already"
     one = player(fan_in=100)
     for number in range(ITEMS_MIN):
         one.add(segment(number, number + 1))
@@ -180,6 +186,16 @@ def test_objects_go_when_the_longest_time_to_live_of_their_class_is_over() -> No
     assert one._objects[CLASS]
     one.play_round(10 + HOUR_MS, 10 + HOUR_MS)
     assert (one._objects[CLASS], one._objects[PLACES]) == ([], [])
+
+
+def test_objects_of_one_slot_become_one_when_it_is_over() -> None:
+    one = player(load(ttl_ms=HOUR_MS), fan_in=100)
+    slot_ms = HOUR_MS // SLOTS
+    for end_ms in (slot_ms - 2, slot_ms - 1, slot_ms):
+        one.add(pack(end_ms - 1, end_ms, ttl_class=CLASS, records=RECORDS_MAX))
+        one.play_round(end_ms, end_ms)
+    for name in (CLASS, PLACES):
+        assert [(each.level, each.max_store_ms) for each in one._objects[name]] == [(1, slot_ms - 1), (0, slot_ms)]
 
 
 def test_a_topic_that_is_kept_keeps_all_places() -> None:
