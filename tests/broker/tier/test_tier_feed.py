@@ -208,9 +208,10 @@ async def test_pressure_is_reported_while_it_lasts(world: World) -> None:
         await until(lambda: world.tier.tables)
         assert [table.pressure for table in world.tier.take()] == [True]
     world.feed.ticked(pressure=False)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert not any(table.pressure for table in world.tier.take())
+    await until(lambda: world.tier.tables)
+    assert [table.pressure for table in world.tier.take()] == [False], "its end is told, too"
+    await world.feed.flush()
+    assert world.tier.take() == []
 
 
 async def test_cuts_are_those_of_the_kept_time(world: World) -> None:
