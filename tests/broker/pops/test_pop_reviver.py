@@ -64,6 +64,7 @@ async def test_a_message_comes_back_when_it_is_due_and_not_before(broker: DataBr
     broker.clock.now_ms += 1
     assert not await reviver.step()
     assert in_flight_count(broker) == 0
+    assert broker.parts.tables.offsets.query(RETRY_TOPIC, GROUP, 0) == 0, "the group begins with its first message"
     (again,) = client.pop()
     assert (again.body, again.record.reconsume_times) == (b"a", 1)
     config = broker.parts.tables.topics.get(RETRY_TOPIC)

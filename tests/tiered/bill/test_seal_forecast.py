@@ -129,3 +129,41 @@ def test_only_what_is_sealed_in_the_interval_counts() -> None:
     assert [moment.round_ms for moment in at_start.moments] == [0]
     assert forecast(load(), minutes=10, start_ms=0).events[-1].round_ms < 10 * MINUTE_MS
     assert forecast().moments == []
+
+
+def test_segments_have_times_from_the_start_of_the_interval() -> None:
+    whole = forecast(load(), segment_bytes=600, minutes=8)
+    assert [seal.round_ms for seal in whole.segments["orders"]] == [ROUND_MS, ROUND_MS + 3 * MINUTE_MS]
+    later = forecast(load(), segment_bytes=600, start_ms=ROUND_MS + 1, minutes=4)
+    assert later.segments == {"orders": [ForecastSeal(3 * MINUTE_MS - 1, 3 * MINUTE_MS - 1, is_joined=True)]}
+    at_start = forecast(load(), segment_bytes=600, start_ms=ROUND_MS, minutes=3)
+    assert at_start.segments == {"orders": [ForecastSeal(0, 0, is_joined=True)]}, "its end is not of it"
+
+
+def test_a_topic_fills_segments_again_after_a_moment() -> None:
+    """In minutes 0 and 1 50 bytes each come, then 1 000 in one: they are a segment of their own before they are old."""
+    raw_bytes = np.array([50, 50, 50, 0, 1_000, 0, 0, 0], np.int64)
+    traffic = TopicTraffic(topic="t", messages=np.minimum(raw_bytes, 1), raw_bytes=raw_bytes)
+    arrivals = Arrivals(traffic, cycle_ms=8 * MINUTE_MS, random=Random(1), points_per_minute=1)
+    found = forecast_seals([TopicLoad(traffic=traffic)], RULES, {"t": arrivals}, start_ms=0, horizon_ms=8 * MINUTE_MS)
+    assert found.packed_counts["t"] >= 1
+    assert [seal.is_joined for seal in found.segments["t"]] == [False]
+
+
+def test_the_bytes_of_a_message_are_those_of_the_window_on_average() -> None:
+    def record_bytes(messages: int, raw_bytes: int) -> float:
+        columns = (np.array([messages, 0], np.int64), np.array([raw_bytes, 0], np.int64))
+        return TopicLoad(traffic=TopicTraffic(topic="t", messages=columns[0], raw_bytes=columns[1])).record_bytes
+
+    assert [record_bytes(1, 100), record_bytes(4, 100), record_bytes(0, 0)] == [100, 25, 0]
+
+
+def test_half_a_record_of_a_full_segment_stays() -> None:
+    """Segments of 200 bytes, records of 50: 175 bytes of them go with each, 100 come in a minute."""
+    found = forecast(load(), segment_bytes=200, minutes=30, age_ms=20 * MINUTE_MS)
+    seals = found.segments["orders"]
+    assert len(seals) == 17
+    starts = [175 * number // 100 for number in range(len(seals))]
+    ends = [(175 * number + 199) // 100 for number in range(len(seals))]
+    assert [event.sealed[0].start_ms for event in found.events] == [FIRST_MS + each * MINUTE_MS for each in starts]
+    assert [seal.newest_ms for seal in seals] == [FIRST_MS + each * MINUTE_MS for each in ends]
