@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.broker.wire import Wire
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.remoting.command import RemotingCommand
