@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from tests.waiting import until
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.indexes import IndexResult
@@ -108,9 +109,13 @@ async def test_inputs_of_a_merge_that_are_damaged_are_reported_once(world: World
     damaged = [index for index in world.tier.catalog.indexes.values() if not index.is_of_places]
     for index in damaged:
         await world.store.put(index.key, bytes(len(world.store.objects[index.key])))
-    with pytest.raises(CorruptDataError):
-        for _ in range(3):
+    error_count = 0
+    for _ in range(3):
+        try:
             await world.indexing.run_once()
+        except CorruptDataError:
+            error_count += 1
+    assert error_count == 1
     assert {index.index_id for index in damaged} <= world.indexing._failed
     while await world.indexing.run_once():
         continue
@@ -147,10 +152,6 @@ async def test_the_task_works_when_it_is_told_of_a_change(world: World) -> None:
     await world.seal()
     changed.set()
     try:
-        async with asyncio.timeout(30):
-            while not world.live:
-                await asyncio.sleep(0)
-            while changed.is_set():
-                await asyncio.sleep(0)
+        await until(lambda: world.live and not changed.is_set())
     finally:
         task.cancel()
