@@ -5,16 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
+from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from tests.tiered.ledger_data import make_entry
+from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import TopicEntry
 from thermocline.tiered.catalog.ledger_entry import DamagedPart, LostRange, Quarantine, QueueHole
-from thermocline.tiered.catalog.topic_index import MADE_SPANS_MAX, QueueIndex, QueueSpan, TopicIndex
+from thermocline.tiered.catalog.topic_index import MADE_SPANS_MAX, PackedSpan, QueueIndex, QueueSpan, TopicIndex
 from thermocline.tiered.objects import QuarantinedError, QueueGapError
 from thermocline.tiered.packs import PackedTopic
 from thermocline.tiered.packs.pack_entry import QueueBounds
 from thermocline.tiered.segments.segment_entry import SegmentEntry
 from thermocline.tiered.segments.segment_format import SegmentId
 from thermocline.tiered.segments.segment_list import SegmentList
+from thermocline.tiered.stores.memory import MemoryObjectStore
 
 
 def segment(number: int, start: int, end: int, *, times_ms: tuple[int, int], queue_id: int = 0) -> SegmentEntry:
@@ -156,3 +160,30 @@ def test_times_of_lost_records_at_either_end_are_those_of_their_segment() -> Non
 def test_a_segment_that_never_held_the_lost_queue_is_refused() -> None:
     with pytest.raises(QueueGapError):
         TopicIndex(entry(FIRST, quarantine=(lost(SECOND, LostRange(3, 12, 14)),)))
+
+
+async def test_a_piece_of_a_pack_is_a_span_with_the_pieces_times() -> None:
+    """Those of the pack where the ledger has none of the piece."""
+    hot = SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in ("orders", "others")}
+    async with opened(MemoryObjectStore(), TierConfig(cold_url="memory://packs"), hot=hot, topics=topics) as tier:
+        for name in ("others", "orders", "orders", "others"):
+            hot.append(name, 0, body_bytes=100)
+            hot.now_ms += 1_000
+        hot.now_ms += 3_600_000
+        tier.report()
+        await tier.service.run_once()
+        catalog = tier.catalog
+    (pack,) = catalog.packs.values()
+    topic = catalog.topics["orders"]
+    index = TopicIndex(topic, packed=catalog.packed["orders"], packs=[pack])
+    (span,) = of_queue(index).spans
+    assert isinstance(span, PackedSpan)
+    assert (span.topic, span.pack, span.run.start_offset, span.run.end_offset) == ("orders", pack, 0, 2)
+    first_ms, last_ms = pack.min_store_ms, pack.max_store_ms
+    assert (span.run.min_store_ms, span.run.max_store_ms) == (first_ms + 1_000, last_ms - 1_000)
+    assert (span.run.min_physical_offset, span.run.end_physical_offset) == (0, pack.end_physical_offset)
+    assert (index.end_offset(0), index.span_count, of_queue(index).count_from(1)) == (2, 1, 1)
+    old = msgspec.structs.replace(pack, times=b"")
+    (span,) = of_queue(TopicIndex(topic, packs=[old])).spans
+    assert (span.run.min_store_ms, span.run.max_store_ms) == (first_ms, last_ms)
