@@ -31,7 +31,7 @@ def merged(
         moments=[ForecastMoment(number, 1, 1) for number in range(MOMENTS)],
         segments=fields.pop("segments", {topic: [] for topic in bytes_of}),
         packed_bytes=bytes_of,
-        packed_counts={topic: MOMENTS for topic in bytes_of},
+        packed_counts=dict.fromkeys(bytes_of, MOMENTS),
     )
     return forecast_merges([load(topic, ttl_ms) for topic in bytes_of], seals, RULES, fan_in=fan_in, hours=hours)
 
