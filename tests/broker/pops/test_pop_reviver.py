@@ -67,10 +67,33 @@ async def test_a_message_comes_back_when_it_is_due_and_not_before(broker: DataBr
     assert broker.parts.tables.offsets.query(RETRY_TOPIC, GROUP, 0) == 0, "the group begins with its first message"
     (again,) = client.pop()
     assert (again.body, again.record.reconsume_times) == (b"a", 1)
+    meter = broker.parts.base.stats.put_meter(RETRY_TOPIC)
+    stored = broker.store.queues.find(RETRY_TOPIC, 0)
+    assert stored is not None
+    assert (meter.count, meter.bytes) == (1, stored.unit(0).size_bytes)
     config = broker.parts.tables.topics.get(RETRY_TOPIC)
     assert config is not None
     assert config.read_queue_nums == 1
     assert broker.parts.tables.offsets.query(RETRY_TOPIC, GROUP, 0) == 1
+
+
+async def test_a_message_that_came_back_too_often_is_a_dead_letter(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    group = broker.parts.tables.groups.find_or_create(GROUP)
+    assert group is not None
+    group.retry_max_times = 1
+    client.send(b"a")
+    for _ in range(2):
+        assert bodies(client.pop(invisibleTime=20_000)) == [b"a"]
+        broker.clock.now_ms = due_ms(broker)
+        await reviver.step()
+    assert client.pop() == []
+    dead = broker.store.queues.find(f"%DLQ%{GROUP}", 0)
+    assert dead is not None
+    assert dead.next_offset == 1
+    assert broker.store.read_record(dead.unit(0).physical_offset).body == b"a"
+    assert [broker.parts.base.stats.put_meter(topic).count for topic in (RETRY_TOPIC, f"%DLQ%{GROUP}")] == [1, 1]
+    assert list(broker.parts.base.stats._dead_letter) == [f"{TOPIC}@{GROUP}"]
 
 
 async def test_a_slice_of_them_at_a_time(broker: DataBroker) -> None:
