@@ -12,7 +12,7 @@ from tests.tiered.cold_data import Log, write_segment
 from tests.tiered.ledger_data import KEYS
 from thermocline.tiered.packs.segment_upload import upload_segment
 from thermocline.tiered.segments.known_frames import body_end, group_of, known_frames
-from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, RunRows, SegmentEntry
+from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segments.segment_format import LogFooter
 from thermocline.tiered.segments.segment_reader import read_log_footer
 from thermocline.tiered.segments.segment_writer import SegmentOptions
@@ -83,3 +83,6 @@ async def test_the_group_of_a_record(segment: tuple[SegmentEntry, LogFooter], st
     assert group_of(msgspec.structs.replace(entry, coarse=CoarseRows.of([])), footer.runs[0], 0) is None
     last = footer.frames[-1]
     assert body_end(entry) == last["position"] + last["stored_bytes"]
+    log = entry.log
+    moved = PartLocator(log.key, log.start + 50, log.end + 50, log.footer_start + 50, log.crc32)
+    assert body_end(msgspec.structs.replace(entry, log=moved)) == body_end(entry), "positions are within the part"
