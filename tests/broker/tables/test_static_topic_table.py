@@ -21,7 +21,7 @@ def item(gen: int, broker: str, logic_offset: int, *, queue_id: int) -> LogicQue
 
 
 def detail(epoch: int = 1, topic: str = TOPIC, broker: str = OWN) -> TopicQueueMappingDetail:
-    """Queue 0 has moved away from physical queue 2, queues 1 and 3 are here, as 5 and 4."""
+    """Queue 0 has moved away from physical queue 2, queues 1 and 3 are here, as 6 and 4."""
     return TopicQueueMappingDetail(
         topic=topic,
         broker_name=broker,
@@ -29,7 +29,7 @@ def detail(epoch: int = 1, topic: str = TOPIC, broker: str = OWN) -> TopicQueueM
         total_queues=4,
         hosted_queues={
             0: [item(0, OWN, 0, queue_id=2), item(1, OTHER, 100, queue_id=0)],
-            1: [item(0, OTHER, 0, queue_id=3), item(1, OWN, 100, queue_id=5)],
+            1: [item(0, OTHER, 0, queue_id=3), item(1, OWN, 100, queue_id=6)],
             3: [item(0, OWN, 0, queue_id=4)],
         },
     )
@@ -62,7 +62,7 @@ async def test_the_queue_that_a_request_means(table: StaticTopicTable) -> None:
     for is_logical in (None, True):
         led = table.led(TOPIC, 1, is_logical=is_logical)
         assert led is not None
-        assert (led.topic, led.queue_id, led.leader.queue_id) == (TOPIC, 1, 5)
+        assert (led.topic, led.queue_id, led.leader.queue_id) == (TOPIC, 1, 6)
         assert [led.is_here(each) for each in led.items] == [False, True]
     assert table.led(TOPIC, 1, is_logical=False) is None, "a physical one"
     for queue_id in (0, 2, -1):
@@ -78,7 +78,7 @@ async def test_the_queue_that_a_request_means(table: StaticTopicTable) -> None:
 async def test_a_message_for_a_queue_that_moved_goes_to_another(table: StaticTopicTable) -> None:
     assert table.queue_for(TOPIC, 2) == 2
     await table.update(detail(), force=False)
-    assert [table.queue_for(TOPIC, queue_id) for queue_id in (4, 5, 2, 3)] == [4, 5, 4, 5]
+    assert [table.queue_for(TOPIC, queue_id) for queue_id in (4, 6, 2, 3)] == [4, 6, 4, 6]
 
 
 async def test_an_update_is_durable_or_changes_nothing(disk: SimulatedDisk, table: StaticTopicTable) -> None:
@@ -89,6 +89,8 @@ async def test_an_update_is_durable_or_changes_nothing(disk: SimulatedDisk, tabl
     assert on_disk(disk, TOPIC).details[TOPIC].epoch == 1
     with pytest.raises(InvalidRequestError, match="another broker's"):
         await table.update(detail(2, broker=OTHER), force=False)
+    with pytest.raises(InvalidRequestError):
+        table.check(detail(0), force=False)
     disk.is_full = True
     with pytest.raises(UnavailableError):
         await table.update(detail(2), force=False)

@@ -64,6 +64,9 @@ def test_the_lowest_level_is_merged_first() -> None:
     high, low = [pack(level=1) for _ in range(3)], [pack(50, level=0) for _ in range(3)]
     assert chosen(*high, *low) == low
     assert chosen(*high, *low[:2]) == high
+    plan = POLICY.choose(msgspec.structs.replace(Catalog.empty(), packs={each.pack_id: each for each in high}))
+    assert plan is not None
+    assert plan.level == 2
 
 
 def test_packs_of_a_class_span_a_part_of_its_time_to_live() -> None:
