@@ -58,6 +58,7 @@ class TierFeed:
         self._sequence = 0
         self._log_offset = LOG_START
         self._pressure = False
+        self._told_pressure = False
         self._is_telling = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -160,7 +161,8 @@ class TierFeed:
         more = bool(self._changed_topics or self._changed_queues)
         self._changed_topics.update(dict.fromkeys(ending))
         if not more:
-            is_news = bool(topics or queues or self._pressure) or written_offset != self._log_offset
+            is_news = bool(topics or queues or self._pressure or self._told_pressure)
+            is_news = is_news or written_offset != self._log_offset
             self._log_offset = max(self._log_offset, written_offset)
             if not is_news:
                 return False
@@ -172,6 +174,7 @@ class TierFeed:
             queues=queues,
             pressure=self._pressure and not more,
         )
+        self._told_pressure = table.pressure
         self._hub.tell(TIER_ROLE, HelperRequestCode.QUEUE_TABLE, table)
         return more
 

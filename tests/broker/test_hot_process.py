@@ -2,7 +2,8 @@
 
 Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/helper_links.py`,
 `broker/assembly/helper_set.py`, `broker/assembly/late_handler.py`, `broker/assembly/listener.py`,
-`broker/assembly/local_store.py`, `broker/assembly/parts.py`, `broker/assembly/state.py`, `broker/assembly/tables.py`,
+`broker/assembly/local_store.py`, `broker/assembly/parts.py`, `broker/assembly/processors.py`,
+`broker/assembly/state.py`, `broker/assembly/tables.py`,
 `broker/helpers/helper_process.py`, `broker/helpers/index_link.py`,
 `broker/helpers/index_process.py`, `broker/process/build_id.py`, `broker/processors/tier/cost.py`,
 `broker/processors/tier/scrub.py`, `broker/processors/tier/tier.py`, `broker/state/state_link.py`,

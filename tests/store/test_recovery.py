@@ -96,6 +96,19 @@ def test_after_a_kill_only_records_after_the_last_sync_are_scanned() -> None:
     assert all_bodies(store) == list(range(70))
 
 
+def test_what_a_recovery_has_scanned_is_not_scanned_again() -> None:
+    """Killed right after a start: the next one begins where the first ended."""
+    disk = SimulatedDisk()
+    filled(disk)
+    store = open_store(killed(disk))
+    assert store.recovery_report.record_count > 0
+    store = open_store(killed(disk))
+    report = store.recovery_report
+    assert (report.was_clean, report.record_count) == (False, 0)
+    assert report.scan_start_offset == store.commit_log.append_offset
+    assert all_bodies(store) == list(range(60))
+
+
 def test_store_time_goes_on_from_the_log() -> None:
     disk = SimulatedDisk()
     store = open_store(disk, clock=Clock(5_000_000))

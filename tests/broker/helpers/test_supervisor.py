@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,35 @@ async def test_a_killed_helper_comes_back_and_stops_with_the_broker(helper_modul
     with pytest.raises(ProcessLookupError):
         os.kill(started(log)[1], 0)
     assert helper.status().state == "stopped"
+
+
+async def test_the_delay_doubles_until_a_helper_has_lived_long_enough(
+    helper_module: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lives_ms = [0, 0, 0, 9, 10, 0]
+    times_ms = chain.from_iterable((1_000_000, 1_000_000 + life_ms) for life_ms in lives_ms)
+    (tmp_path / "ends_at_once.py").write_text("raise SystemExit(3)")
+    spec = HelperSpec(name="test", module="ends_at_once", arguments=())
+    helper = SupervisedHelper(
+        spec,
+        now_ms=lambda: next(times_ms, 2_000_000),
+        restart_delay_ms=1,
+        restart_delay_ms_max=4,
+        healthy_ms=10,
+    )
+
+    def delays_ms() -> list[int]:
+        messages = [record.getMessage() for record in caplog.records]
+        return [int(each.partition("restart_delay_ms=")[2]) for each in messages if "helper stopped" in each]
+
+    helper.start()
+    with pytest.raises(AssertionError):
+        helper.start()
+    await until(lambda: len(delays_ms()) >= len(lives_ms))
+    assert helper.status().last_exit_status == 3
+    await helper.stop(timeout_ms=10_000)
+    assert delays_ms()[: len(lives_ms)] == [1, 2, 4, 4, 1, 2]
+    assert helper.status().pid is None
 
 
 async def test_a_helper_that_refuses_is_held_down(helper_module: str, tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from random import Random
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import add_topic, bodies_of, delete_topic, draft, open_store, small_config
+from tests.store.store_parts import (
+    UNITS_PER_FILE,
+    add_topic,
+    bodies_of,
+    delete_topic,
+    draft,
+    open_store,
+    small_config,
+)
 from thermocline.store.message_store import MessageStore
 
 TOPIC = "orders"
@@ -42,6 +50,31 @@ def test_a_file_is_ordered_once_and_written_by_the_tick(store: MessageStore, dis
     assert file.size_bytes == store.config.queue_file_bytes
     store.tick()
     assert [bodies_of(store, queue_id=queue_id) for queue_id in range(3)] == [[b"hello"]] * 3
+
+
+def test_a_file_behind_the_first_is_ordered_once(store: MessageStore, disk: SimulatedDisk) -> None:
+    maker, file_bytes = store.queue_file_maker, store.config.queue_file_bytes
+    for number in range(UNITS_PER_FILE):
+        store.put(draft(body=b"%d" % number))
+    store.tick()
+    store.put(draft(body=b"next"))
+    (order,) = orders = maker.order(1)
+    assert (order.base_position, order.first_position) == (file_bytes, 0)
+    assert maker.order(1) == [], "it is being made already"
+    maker.make(orders)
+    maker.take_orders(orders)
+    assert maker.order(1) == [], "it is there"
+    assert len(disk.list_directory(path_of(TOPIC, 0))) == 2
+    store.tick()
+    assert bodies_of(store)[-2:] == [b"%d" % (UNITS_PER_FILE - 1), b"next"]
+
+
+def test_an_order_that_was_not_made_is_given_again(store: MessageStore) -> None:
+    maker = store.queue_file_maker
+    store.put(draft())
+    orders = maker.order(1)
+    maker.take_orders(orders)
+    assert [each.queue for each in maker.order(1)] == [orders[0].queue]
 
 
 def test_a_write_between_making_and_taking_is_kept(store: MessageStore) -> None:

@@ -26,6 +26,7 @@ from thermocline.tiered.segments.segment_list import (
     BLOCK_SEGMENTS,
     LOOSE_MAX,
     NO_SEGMENTS,
+    SMALL_BLOCKS_MAX,
     SegmentList,
     decode_catalog_value,
     encode_catalog_value,
@@ -187,6 +188,48 @@ def test_it_answers_as_a_tuple_would(seed: int) -> None:
     check(packed, plain, random)
     assert list(packed) == plain
     assert packed.without([each.segment_id for each in plain])[0] is NO_SEGMENTS
+
+
+def test_one_is_taken_by_its_number_from_every_part() -> None:
+    """Over two blocks and loose ones; from either end, no further."""
+    plain = made_segments("orders", count=2 * BLOCK_SEGMENTS + LOOSE_MAX - 1, seed=1)
+    loose = plain[2 * BLOCK_SEGMENTS :]
+    packed = SegmentList.of(plain[: 2 * BLOCK_SEGMENTS]).with_more(loose)
+    assert [len(part) for part in packed._parts] == [BLOCK_SEGMENTS, BLOCK_SEGMENTS, len(loose)]
+    count = len(plain)
+    for border in (0, BLOCK_SEGMENTS, 2 * BLOCK_SEGMENTS, count):
+        for index in range(max(0, border - 2), min(count, border + 2)):
+            assert packed[index] == packed[index - count] == plain[index]
+        assert packed[border - 1 : border + 2] == tuple(plain[border - 1 : border + 2])
+    for index in (count, -count - 1):
+        with pytest.raises(IndexError):
+            packed[index]
+    assert decoder.decode(encoder.encode(OfTopic(packed))).segments == packed
+
+
+def test_equality_is_that_of_the_segments() -> None:
+    plain = made_segments("orders", count=LOOSE_MAX + 2, seed=1)
+    packed, apart = SegmentList.of(plain), NO_SEGMENTS
+    for each in plain:
+        apart = apart.with_more([each])
+    assert packed == apart == tuple(plain)
+    assert hash(packed) == hash(apart)
+    assert packed != SegmentList.of(plain[:-1]) != packed
+    assert packed != SegmentList.of([*plain[:-1], plain[0]])
+    assert packed != plain, "a list is none"
+
+
+def test_small_blocks_become_a_large_one() -> None:
+    plain = made_segments("orders", count=LOOSE_MAX * (SMALL_BLOCKS_MAX + 1), seed=1)
+    packed = NO_SEGMENTS
+    sizes = []
+    for start in range(0, len(plain), LOOSE_MAX):
+        packed = packed.with_more(plain[start : start + LOOSE_MAX])
+        sizes.append([len(part) for part in packed._parts])
+    assert sizes[:2] == [[LOOSE_MAX], [LOOSE_MAX] * 2]
+    assert sizes[-2:] == [[LOOSE_MAX] * SMALL_BLOCKS_MAX, [BLOCK_SEGMENTS, len(plain) - BLOCK_SEGMENTS]]
+    assert list(packed) == plain
+    assert [len(part) for part in packed.with_more(plain[:1])._parts] == [*sizes[-1], 1]
 
 
 def test_nothing_that_is_not_there_is_taken_away() -> None:

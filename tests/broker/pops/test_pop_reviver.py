@@ -1,0 +1,197 @@
+"""PopReviver: when it looks again, how much it does at a time, and what happens to messages that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.cold_tier import MemoryColdTier
+from tests.broker.data_broker import DataBroker, data_broker
+from tests.broker.popping import GROUP, TOPIC, PopClient, bodies
+from tests.broker.pulling import expire_local_files
+from tests.waiting import until
+from thermocline.broker.pops import pop_reviver
+from thermocline.broker.pops.pop_reviver import AGAIN_S, SLEEP_S_MAX, SLICE_MAX
+
+RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
+
+
+@pytest.fixture
+def cold() -> MemoryColdTier:
+    return MemoryColdTier()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, cold: MemoryColdTier) -> AsyncIterator[DataBroker]:
+    async with data_broker(tmp_path, topics=[TOPIC], cold=cold, start=False, log_file_bytes=8_192) as broker:
+        yield broker
+
+
+def in_flight_count(broker: DataBroker) -> int:
+    return len(broker.parts.pops.store.in_flight)
+
+
+def due_ms(broker: DataBroker) -> int:
+    found = broker.parts.pops.store.in_flight.next_due_ms
+    assert found is not None
+    return found
+
+
+async def test_it_sleeps_until_the_first_message_is_due(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    assert reviver._sleep_s() is None, "nothing is in flight"
+    client.send(b"late")
+    client.pop(invisibleTime=200_000)
+    assert reviver._sleep_s() == SLEEP_S_MAX
+    client.send(b"soon")
+    client.pop(invisibleTime=20_000)
+    first_ms = due_ms(broker)
+    for left_ms, sleep_s in ((20_000, 20.0), (1, 0.001), (0, 0.0), (-5, 0.0)):
+        broker.clock.now_ms = first_ms - left_ms
+        assert reviver._sleep_s() == sleep_s
+
+
+async def test_a_message_comes_back_when_it_is_due_and_not_before(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(b"a")
+    client.pop(invisibleTime=20_000)
+    broker.clock.now_ms = due_ms(broker) - 1
+    assert not await reviver.step()
+    assert in_flight_count(broker) == 1
+    broker.clock.now_ms += 1
+    assert not await reviver.step()
+    assert in_flight_count(broker) == 0
+    assert broker.parts.tables.offsets.query(RETRY_TOPIC, GROUP, 0) == 0, "the group begins with its first message"
+    (again,) = client.pop()
+    assert (again.body, again.record.reconsume_times) == (b"a", 1)
+    meter = broker.parts.base.stats.put_meter(RETRY_TOPIC)
+    stored = broker.store.queues.find(RETRY_TOPIC, 0)
+    assert stored is not None
+    assert (meter.count, meter.bytes) == (1, stored.unit(0).size_bytes)
+    config = broker.parts.tables.topics.get(RETRY_TOPIC)
+    assert config is not None
+    assert config.read_queue_nums == 1
+    assert broker.parts.tables.offsets.query(RETRY_TOPIC, GROUP, 0) == 1
+
+
+async def test_a_message_that_came_back_too_often_is_a_dead_letter(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    group = broker.parts.tables.groups.find_or_create(GROUP)
+    assert group is not None
+    group.retry_max_times = 1
+    client.send(b"a")
+    for _ in range(2):
+        assert bodies(client.pop(invisibleTime=20_000)) == [b"a"]
+        broker.clock.now_ms = due_ms(broker)
+        await reviver.step()
+    assert client.pop() == []
+    dead = broker.store.queues.find(f"%DLQ%{GROUP}", 0)
+    assert dead is not None
+    assert dead.next_offset == 1
+    assert broker.store.read_record(dead.unit(0).physical_offset).body == b"a"
+    assert [broker.parts.base.stats.put_meter(topic).count for topic in (RETRY_TOPIC, f"%DLQ%{GROUP}")] == [1, 1]
+    assert list(broker.parts.base.stats._dead_letter) == [f"{TOPIC}@{GROUP}"]
+
+
+async def test_a_slice_of_them_at_a_time(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    for _ in range(SLICE_MAX + 1):
+        client.send(b"a")
+        client.pop(invisibleTime=20_000)
+    broker.clock.now_ms = due_ms(broker)
+    assert await reviver.step(), "there is more"
+    assert in_flight_count(broker) == 1
+    assert not await reviver.step()
+    assert in_flight_count(broker) == 0
+
+
+async def test_the_task_is_woken_by_a_message_that_is_due_earlier(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    task = asyncio.create_task(broker.pop.reviver.run())
+    client.send(b"late")
+    client.pop(invisibleTime=200_000)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    client.send(b"soon")  # the task sleeps for a real minute now
+    client.pop(invisibleTime=20_000)
+    broker.clock.now_ms = due_ms(broker)
+    try:
+        await until(lambda: in_flight_count(broker) == 1, timeout_s=15)
+    finally:
+        task.cancel()
+    assert bodies(client.pop()) == [b"soon"]
+
+
+async def test_a_message_that_cannot_be_read_is_tried_again_later_and_later(
+    broker: DataBroker, cold: MemoryColdTier
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(b"cold")
+    client.pop(invisibleTime=20_000)
+    for _ in range(20):
+        client.send(bytes(1_000), queue_id=1)
+        client.send(bytes(1_000))
+    cold.copy_from(broker.store, TOPIC, 0, end=5)
+    assert expire_local_files(broker, 5) > 0
+    cold.is_away = True
+    broker.clock.now_ms = due_ms(broker)
+    for pause_s in (*AGAIN_S, AGAIN_S[-1]):
+        assert not await reviver.step()
+        assert due_ms(broker) == broker.clock.now_ms + pause_s * 1_000
+        broker.clock.now_ms = due_ms(broker)
+    cold.is_away = False
+    assert not await reviver.step()
+    assert in_flight_count(broker) == 0
+    queue = broker.store.queues.find(RETRY_TOPIC, 0)
+    assert queue is not None
+    assert broker.store.read_record(queue.unit(0).physical_offset).body == b"cold"
+
+
+async def test_a_bug_puts_off_the_messages_and_is_not_hidden(
+    broker: DataBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(b"a")
+    client.pop(invisibleTime=20_000)
+    broker.clock.now_ms = due_ms(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(pop_reviver, "retry_topic_of", None)
+        with pytest.raises(TypeError):
+            await reviver.step()
+    assert due_ms(broker) == broker.clock.now_ms + AGAIN_S[0] * 1_000
+    broker.clock.now_ms = due_ms(broker)
+    await reviver.step()
+    assert bodies(client.pop()) == [b"a"]
+
+
+async def test_messages_of_a_topic_that_is_gone_do_not_come_back(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(b"a")
+    client.pop(invisibleTime=20_000)
+    broker.clock.now_ms = due_ms(broker)
+    del broker.parts.tables.topics._topics[TOPIC]
+    assert not await reviver.step()
+    assert in_flight_count(broker) == 0
+    assert RETRY_TOPIC not in broker.parts.tables.topics
+
+
+async def test_what_is_put_at_once_is_bounded_by_its_bytes(broker: DataBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    monkeypatch.setattr(pop_reviver, "PUT_BYTES_MAX", 1_500)
+    client.send(*[bytes(800)] * 5)
+    client.pop(invisibleTime=20_000)
+    broker.clock.now_ms = due_ms(broker)
+    counts: list[int] = []
+    revive = broker.parts.pops.store.revive
+
+    def noted(pending: object, drafts: list[object], offsets: list[int]) -> object:
+        counts.append(len(drafts))
+        return revive(pending, drafts, offsets)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker.parts.pops.store, "revive", noted)
+    await reviver.step()
+    assert counts == [2, 2, 1]
+    assert len(client.pop()) == 5

@@ -1,0 +1,86 @@
+"""Entry of the broker: what it does before it starts, over the golden bucket; and where settings come from."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.clock import Clock
+from tests.store.store_parts import draft
+from tests.tiered.broker_golden import GOLDEN, VERSION
+from thermocline.broker import main
+from thermocline.broker.main import BrokerArguments, load_broker_settings
+from thermocline.broker.settings import BrokerSettings
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.remoting.bodies import PERM_READ
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files.disk import RealDisk
+from thermocline.store.message_store import MessageStore
+from thermocline.tiered.budgets.tier_config import TierConfig
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> BrokerSettings:
+    """Of a broker that has lost its disk, and whose cold tier is a copy of the golden bucket."""
+    shutil.copytree(GOLDEN / VERSION / "bucket", tmp_path / "cold")
+    return BrokerSettings(
+        broker=BrokerConfig(broker_name="broker-a"),
+        store=StoreConfig(root_path=str(tmp_path / "store"), log_file_bytes=1 << 20, queue_file_bytes=20_000),
+        tier=TierConfig(cold_url=(tmp_path / "cold").as_uri(), reserve_bytes=64 << 20),
+        clock=Clock(),
+    )
+
+
+async def test_a_recovery_is_reported_line_by_line_and_made_once(settings: BrokerSettings) -> None:
+    lines: list[str] = []
+    assert await main._recover(settings, settings.tier.cold_url, lines.append)
+    assert lines[0].startswith("recovered root=")
+    assert any(line.startswith("topic=GoldenPlain ") for line in lines)
+    assert (Path(settings.store.own_path) / "recovery.txt").read_text().splitlines() == lines
+    reported = list(lines)
+    assert not await main._recover(settings, settings.tier.cold_url, lines.append), "it came from there before"
+    assert lines == reported
+
+
+async def test_the_bucket_is_that_of_the_settings(settings: BrokerSettings) -> None:
+    with pytest.raises(InvalidParameterError, match="coldUrl"):
+        await main._recover(settings, "file:///elsewhere", print)
+    with pytest.raises(InvalidParameterError, match="coldUrl"):
+        await main._follow(settings, "file:///elsewhere")
+    assert not Path(settings.store.root_path).exists()
+
+
+async def test_a_read_only_broker_has_its_sources_names_and_an_empty_directory(settings: BrokerSettings) -> None:
+    store = MessageStore.open(settings.store, disk=RealDisk(), clock=Clock())
+    store.close()
+    source = await main._follow(settings, settings.tier.cold_url)
+    assert (source.cluster_name, source.broker_name) == ("DefaultCluster", "broker-a")
+    assert settings.broker.permission == PERM_READ
+    store = MessageStore.open(settings.store, disk=RealDisk(), clock=Clock())
+    await asyncio.to_thread(store.put, draft())
+    store.close()
+    with pytest.raises(InvalidRequestError, match="the directory holds messages"):
+        await main._follow(settings, settings.tier.cold_url)
+
+
+def test_settings_come_from_the_file_then_the_environment_then_flags(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=of-file\nbrokerClusterName=of-file\nlistenPort=1234\n")
+    environment = {"HOME": str(tmp_path), "THERMOCLINE_BROKER_NAME": "of-environment"}
+    arguments = BrokerArguments(config_path=str(path), flags={"listenPort": "4321"})
+    loaded = load_broker_settings(arguments, environment)
+    assert (loaded.broker.broker_name, loaded.broker.cluster_name) == ("of-environment", "of-file")
+    assert loaded.broker.listen_port == 4321
+    assert loaded.store.root_path == str(tmp_path / "store"), "RocketMQ's default"
+    rooted = BrokerArguments(flags={"storePathRootDir": str(tmp_path / "other")})
+    assert load_broker_settings(rooted, environment).store.root_path == str(tmp_path / "other")
+
+
+def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="No such file") as raised:
+        load_broker_settings(BrokerArguments(config_path=str(tmp_path / "none")), {})
+    assert str(tmp_path / "none") in str(raised.value)
