@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +18,7 @@ from tests.interop.cluster import (
     Cluster,
     official_cluster,
     thermocline_cluster,
+    wait_until_registered,
 )
 from tests.interop.java_agent import java_agent
 from tooling.official_rocketmq import OfficialSoftware
@@ -54,8 +57,20 @@ def run(cluster: Cluster, line: str) -> list[str]:
     return sorted(re.sub(r"\d{4}-\d\d-\d\d[ T][\d:.,]+", "TIME", one) for one in lines if one)
 
 
+@pytest.fixture(scope="module")
+def access_pair(running_access_pair: AccessPair) -> Iterator[AccessPair]:
+    """The pair, awake while a module uses it: this official broker spins on half a core after its first commit."""
+    official = running_access_pair.official
+    os.kill(official.process.process_id, signal.SIGCONT)
+    wait_until_registered(official.agent, official.namesrv, official.broker_address)
+    yield running_access_pair
+    os.kill(official.process.process_id, signal.SIGSTOP)
+
+
 @pytest.fixture(scope="session")
-def access_pair(official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AccessPair]:
+def running_access_pair(
+    official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AccessPair]:
     """The running pair."""
     folder = tmp_path_factory.mktemp("access-pair")
     home = folder / "home"
@@ -70,3 +85,4 @@ def access_pair(official_software: OfficialSoftware, tmp_path_factory: pytest.Te
         thermocline_cluster(agent, folder / THERMOCLINE, settings=SETTINGS) as ours,
     ):
         yield AccessPair(ours=ours, official=official)
+        os.kill(official.process.process_id, signal.SIGCONT)
