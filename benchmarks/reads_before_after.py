@@ -145,7 +145,7 @@ def _measure(broker: BrokerUnderTest, read: str, options: argparse.Namespace) ->
 def _cold_end(broker: BrokerUnderTest) -> int:
     """The offset up to which every queue of the cold topic can be read."""
     (row,) = [row for row in tier_status(broker)["topics"] if row["topic"] == COLD_TOPIC]
-    return min(queue["coldEnd"] for queue in row["queues"])
+    return int(min(queue["coldEnd"] for queue in row["queues"]))
 
 
 def _line(read: str, pairs: list[dict[str, Run]]) -> str:
