@@ -54,7 +54,10 @@ def page_text() -> str:
     lines.append(f"A NameServer reads {shared} too: see above.\n")
     lines.append("## Settings of RocketMQ's proxy\n")
     lines += _section(
-        "ProxyConfig", "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09.", PROXY_CONFIG
+        "ProxyConfig",
+        "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09, and two fields of `AuthConfig`, which "
+        "the same file sets.",
+        PROXY_CONFIG,
     )
     lines.append("## Settings of broker and NameServer\n")
     lines += _section("TLS", "System properties of the JVM, or lines of `tls.properties`.", TLS_PROPERTIES)

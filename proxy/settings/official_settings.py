@@ -70,6 +70,11 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         {"proxyMode": "CLUSTER"},
         advice="run `thermocline proxy` beside the broker",
     ),
+    *refused(
+        "that the proxy checks signatures and rights of its clients",
+        {"authenticationEnabled": "false", "authorizationEnabled": "false"},
+        advice="keep the port on loopback or in a network of your own",
+    ),
     *refused("that delays are given as levels too", {"useDelayLevel": "false"}),
     *refused("that clients send metrics somewhere", {"metricCollectorMode": "off"}),
     *refused("that metrics of the proxy are exported", {"metricsExporterType": "DISABLE"}, also=("0",)),
