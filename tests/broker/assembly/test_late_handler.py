@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.broker.wire import Wire
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.remoting.command import RemotingCommand
@@ -36,13 +38,15 @@ class Real:
         self.notes.append("closed")
 
 
-async def test_requests_before_the_parts_are_there_are_busy() -> None:
-    late, real = LateHandler(), Real()
+@pytest.mark.parametrize(("tells_state", "sentence"), [(True, "the broker is starting"), (False, "system busy")])
+async def test_requests_before_the_parts_are_there_are_busy(*, tells_state: bool, sentence: str) -> None:
+    late, real = LateHandler(tells_state=tells_state), Real()
     early = Wire(late)
     assert late.feed(early.connection, memoryview(REQUEST)) == 0
     early.receive(REQUEST)
     (answer,) = early.take_commands()
     assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, 7)
+    assert sentence in (answer.remark or "")
     late.connection_closed(early.connection)
     late.serve(real, real)
     assert real.notes == []

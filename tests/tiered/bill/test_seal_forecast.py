@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from thermocline.tiered.bill.arrivals import Arrivals
@@ -45,7 +45,7 @@ def forecast(*loads: TopicLoad, start_ms: int = 0, minutes: int = 10, **rules: A
     }
     return forecast_seals(
         loads,
-        dataclasses.replace(RULES, **rules),
+        msgspec.structs.replace(RULES, **rules),
         arrivals,
         start_ms=start_ms,
         horizon_ms=minutes * MINUTE_MS,
