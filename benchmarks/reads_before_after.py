@@ -7,8 +7,8 @@ files are deleted once it is sealed. Then each is read on one broker and on the 
 time, while the one that waits is stopped.
 
   pull    32 messages of 100 bytes, 16 connections, one pull in flight each, at the local topic
-  cold    every message of the cold topic once, from offset 0: 1 KiB, one connection a queue, pulls of 32; the cache is
-          smaller than the topic
+  cold    the messages of the cold topic once, from offset 0 to one that both brokers have: 1 KiB, one connection a
+          queue, pulls of 32; the cache is smaller than the topic
 
 A ratio is the median of the ratios of neighbouring runs, after to before, its least and greatest beside it: messages a
 second, and messages per second of CPU time of all of the broker's processes.
@@ -81,10 +81,11 @@ def main() -> int:
         }
         for broker in brokers.values():
             _fill(broker, is_real_time=options.real_time)
+        cold_end = min(_cold_end(broker) for broker in brokers.values())
         for number in range(options.rounds):
             order = (BEFORE, AFTER) if number % 2 == 0 else (AFTER, BEFORE)
             for read in pairs:
-                pair = {kind: _measure(brokers[kind], read, options) for kind in order}
+                pair = {kind: _measure(brokers[kind], read, options, cold_end=cold_end) for kind in order}
                 pairs[read].append(pair)
                 print(number, read, pair, file=sys.stderr, flush=True)
     for read, of_read in pairs.items():
@@ -105,7 +106,7 @@ def _fill(broker: BrokerUnderTest, *, is_real_time: bool) -> None:
     broker.pause()
 
 
-def _measure(broker: BrokerUnderTest, read: str, options: argparse.Namespace) -> Run:
+def _measure(broker: BrokerUnderTest, read: str, options: argparse.Namespace, *, cold_end: int) -> Run:
     broker.resume()
     try:
         cpu_s, started_s = broker.cpu_s(), time.monotonic()
@@ -126,7 +127,7 @@ def _measure(broker: BrokerUnderTest, read: str, options: argparse.Namespace) ->
                     connections=QUEUE_COUNT,
                     window=1,
                     queues=QUEUE_COUNT,
-                    until=_cold_end(broker),
+                    until=cold_end,
                     group=f"Reader{time.monotonic_ns()}",
                 ),
                 address=broker.address,
@@ -143,8 +144,10 @@ def _measure(broker: BrokerUnderTest, read: str, options: argparse.Namespace) ->
 
 
 def _cold_end(broker: BrokerUnderTest) -> int:
-    """The offset up to which every queue of the cold topic can be read."""
+    """The offset up to which every queue of the cold topic can be read; the broker may be stopped."""
+    broker.resume()
     (row,) = [row for row in tier_status(broker)["topics"] if row["topic"] == COLD_TOPIC]
+    broker.pause()
     return int(min(queue["coldEnd"] for queue in row["queues"]))
 
 
