@@ -19,10 +19,8 @@ from thermocline.broker.process import configure_logging, give_memory_back
 from thermocline.broker.process import run as run_loop
 from thermocline.broker.recovery import has_messages
 from thermocline.broker.settings import (
-    FLAGS,
     BrokerSettings,
     LoadedSettings,
-    SettingSource,
     decode_changes,
     environment_source,
     file_source,
@@ -33,8 +31,9 @@ from thermocline.broker.settings import (
 from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.connections import stop_signals
+from thermocline.remoting.connections import FLAGS, stop_signals
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
+from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
 from thermocline.tiered.objects import masked_url
@@ -104,10 +103,10 @@ def load_broker_settings(
             place.
         CorruptDataError: The file of changes cannot be read.
     """
-    first: list[SettingSource] = []
+    first: list[PropertySource] = []
     if environment.get("HOME"):
         default_root = str(Path(environment["HOME"]) / "store")
-        first.append(SettingSource(place="default", values={"storePathRootDir": default_root}))
+        first.append(PropertySource(place="default", values={"storePathRootDir": default_root}))
     if arguments.config_path is not None:
         try:
             first.append(file_source(arguments.config_path, Path(arguments.config_path).read_bytes()))
@@ -115,13 +114,13 @@ def load_broker_settings(
             raise SettingError(
                 f"the configuration file cannot be read: {error.strerror}", path=arguments.config_path
             ) from error
-    last = [environment_source(environment), SettingSource(place=FLAGS, values=arguments.flags)]
+    last = [environment_source(environment), PropertySource(place=FLAGS, values=arguments.flags)]
     loaded = load_settings([*first, *last])
     first += _tls_file(loaded)
     changes = load_file(RealDisk(), settings_path(loaded.store))
     if changes is not None:
         place = settings_path(loaded.store)
-        last.insert(0, SettingSource(place=place, values=decode_changes(changes).settings))
+        last.insert(0, PropertySource(place=place, values=decode_changes(changes).settings))
     loaded = load_settings([*first, *last])
     if is_first:
         warn_of_secrets([*first, *last], loaded)
@@ -304,8 +303,8 @@ def _settings(loaded: LoadedSettings) -> BrokerSettings:
     )
 
 
-def _tls_file(loaded: LoadedSettings) -> list[SettingSource]:
+def _tls_file(loaded: LoadedSettings) -> list[PropertySource]:
     """The settings in tls.properties, if there is one."""
     path = loaded.tls.config_file
     values = read_tls_file(path)
-    return [SettingSource(place=path, values=values)] if values else []
+    return [PropertySource(place=path, values=values)] if values else []

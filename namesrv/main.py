@@ -11,8 +11,6 @@ from pathlib import Path
 
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import (
-    FLAGS,
-    PropertySource,
     environment_properties,
     file_properties,
     load_name_server_config,
@@ -21,13 +19,14 @@ from thermocline.namesrv.name_server_settings import (
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connections import (
+    FLAGS,
     DescriptorWatch,
     raise_descriptor_limit,
-    stop_signals,
-    warn_of_file,
-    warn_of_flags,
+    serve_until_stopped,
+    warn_of_place,
 )
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 
 logger = logging.getLogger(__name__)
@@ -67,11 +66,7 @@ def load_config(
         sources.insert(len(sources) - 2, file_properties(path, changes))
         loaded = load_name_server_config(sources)
     for source in sources:
-        names = secret_names(source)
-        if source.place == FLAGS:
-            warn_of_flags(names)
-        else:
-            warn_of_file(source.place, names)
+        warn_of_place(source.place, secret_names(source))
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
     return loaded.config
@@ -95,19 +90,13 @@ async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | Non
         InvalidRequestError: Too few open files are allowed.
         OSError: The port is taken.
     """
-    if not __debug__:
-        raise SystemExit("assertions are part of this program: do not run it with -O")
     connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
-    with stop_signals() as stop:
-        server = NameServer(config, connections_max=connections_max, descriptors=DescriptorWatch())
-        try:
-            port = await server.start()
-            if on_ready is not None:
-                on_ready(f"{config.listen_host}:{port}")
-            await stop.wait()
-            logger.info("name server stops")
-        finally:
-            await server.close()
+    await serve_until_stopped(
+        lambda: NameServer(config, connections_max=connections_max, descriptors=DescriptorWatch()),
+        name="name server",
+        host=config.listen_host,
+        on_ready=on_ready,
+    )
 
 
 def main(config: NameServerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:

@@ -12,8 +12,6 @@ where it stands.
 Source: common/namesrv/NamesrvConfig.java, NettyServerConfig.java, Apache RocketMQ 5.3.
 """
 
-import difflib
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -24,23 +22,16 @@ import msgspec
 from thermocline.namesrv.name_server_config import OWN_FIELDS, NameServerConfig
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import TLS_SECRETS, TlsConfig, Treatment, parse_config_text, resolve, shown_tls
+from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig, parse_config_text
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
 
-FLAGS = "flag"
-"""The place of settings that came by flags."""
-
-_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_FIELDS = {item.metadata["name"]: item for item in OWN_FIELDS + fields(TlsConfig)}
-_TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
-
-
-class PropertySource(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings as one source has them: property name -> text; `place` says where, for errors."""
-
-    place: str
-    values: Mapping[str, str]
+_NAMES = SettingNames(
+    ENVIRONMENT_PREFIX,
+    official=NAME_SERVER_SETTINGS,
+    fields_by_name={item.metadata["name"]: item for item in OWN_FIELDS + fields(TlsConfig)},
+)
+environment_variable, environment_properties = _NAMES.environment_variable, _NAMES.environment_properties
 
 
 class LoadedNameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,66 +56,24 @@ def file_properties(path: str, data: bytes) -> PropertySource:
         raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
 
 
-def environment_properties(environment: Mapping[str, str]) -> PropertySource:
-    """The settings in the environment; variables of other programs are passed over."""
-    names = {environment_variable(name): name for name in (*NAME_SERVER_SETTINGS, *_FIELDS)}
-    values = {
-        names.get(variable, variable): text
-        for variable, text in environment.items()
-        if variable.startswith(ENVIRONMENT_PREFIX)
-    }
-    return PropertySource(place="environment", values=values)
-
-
-def environment_variable(name: str) -> str:
-    """The variable of a property."""
-    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).replace(".", "_").upper()
-
-
 def load_name_server_config(sources: Iterable[PropertySource]) -> LoadedNameServerConfig:
     """Put sources together, the later one winning.
 
     Raises:
         SettingError: A name is unknown, or a value cannot be one or promises what is not built.
     """
-    values: dict[str, Any] = {}
-    ignored: dict[str, None] = {}
-    for source in sources:
-        for name, text in source.values.items():
-            carrier, resolved = resolve(NAME_SERVER_SETTINGS, name, text, source=source.place)
-            item = _FIELDS.get(carrier)
-            if item is not None:
-                values[item.name] = _parse(carrier, resolved, default=item.default, place=source.place)
-            elif name not in NAME_SERVER_SETTINGS:
-                raise _unknown(name, source.place)
-            elif NAME_SERVER_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
-                ignored[name] = None
+    gathered = _NAMES.gather(sources)
     try:
-        tls = TlsConfig(**{name: value for name, value in values.items() if name in _TLS_FIELDS})
-        own = {name: value for name, value in values.items() if name not in _TLS_FIELDS}
-        return LoadedNameServerConfig(config=NameServerConfig(**own, tls=tls), ignored=tuple(ignored))
+        config = NameServerConfig(**gathered.own, tls=TlsConfig(**gathered.tls))
     except InvalidRequestError as error:
         raise SettingError(error.message, **error.context) from error
+    return LoadedNameServerConfig(config=config, ignored=gathered.ignored)
 
 
 def secret_names(source: PropertySource) -> list[str]:
     """The settings of a source that have secrets in them."""
     secrets = TLS_SECRETS | {item.metadata["name"] for item in OWN_FIELDS if item.metadata["is_secret"]}
     return [name for name, text in source.values.items() if name in secrets and text.strip()]
-
-
-def _parse(name: str, text: str, *, default: object, place: str) -> object:
-    word = text.strip()
-    if isinstance(default, bool):
-        if word.lower() not in ("true", "false"):
-            raise SettingError(f"{name}: true or false is needed", value=shown_tls(name, text), source=place)
-        return word.lower() == "true"
-    if isinstance(default, int):
-        try:
-            return int(word.replace("_", ""))
-        except ValueError:
-            raise SettingError(f"{name}: a whole number is needed", value=text, source=place) from None
-    return word
 
 
 def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
@@ -142,12 +91,3 @@ def _dotted(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
     for name, member in table.items():
         found |= _dotted(f"{prefix}.{name}", member) if isinstance(member, dict) else {f"{prefix}.{name}": member}
     return found
-
-
-def _unknown(name: str, place: str) -> SettingError:
-    if name.startswith(ENVIRONMENT_PREFIX):
-        near = difflib.get_close_matches(name, [environment_variable(field) for field in _FIELDS], n=2)
-    else:
-        near = difflib.get_close_matches(name, [*_FIELDS, *NAME_SERVER_SETTINGS], n=2)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return SettingError(f"unknown setting {name}{hint}", source=place)

@@ -9,13 +9,13 @@ from pathlib import Path
 from thermocline.proxy.proxy_server import ProxyServer
 from thermocline.proxy.settings import (
     ProxyConfig,
-    ProxySource,
     environment_properties,
     file_properties,
     load_proxy_config,
 )
-from thermocline.remoting.connections import raise_descriptor_limit, stop_signals
+from thermocline.remoting.connections import FLAGS, raise_descriptor_limit, serve_until_stopped
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 
 __all__ = ["load_config", "run"]
@@ -37,19 +37,19 @@ def load_config(*, config_path: Path | None, environment: Mapping[str, str], fla
     sources = []
     if environment.get(NAMESRV_VARIABLE):
         values = {"namesrvAddr": environment[NAMESRV_VARIABLE]}
-        sources.append(ProxySource(place=NAMESRV_VARIABLE, values=values))
+        sources.append(PropertySource(place=NAMESRV_VARIABLE, values=values))
     if config_path is not None:
         try:
             sources.append(file_properties(str(config_path), config_path.read_bytes()))
         except OSError as error:
             text = f"the configuration file cannot be read: {error.strerror}"
             raise SettingError(text, path=str(config_path)) from error
-    sources += [environment_properties(environment), ProxySource(place="flag", values=flags)]
+    sources += [environment_properties(environment), PropertySource(place=FLAGS, values=flags)]
     loaded = load_proxy_config(sources)
     tls_path = loaded.config.tls.config_file
     tls_values = read_tls_file(tls_path)
     if tls_values:
-        sources.insert(len(sources) - 2, ProxySource(place=tls_path, values=tls_values))
+        sources.insert(len(sources) - 2, PropertySource(place=tls_path, values=tls_values))
         loaded = load_proxy_config(sources)
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
@@ -65,16 +65,5 @@ async def run(config: ProxyConfig, *, on_ready: Callable[[str], None] | None = N
         InvalidRequestError: Too few open files are allowed.
         OSError: The port is taken.
     """
-    if not __debug__:
-        raise SystemExit("assertions are part of this program: do not run it with -O")
     raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
-    with stop_signals() as stop:
-        server = ProxyServer(config)
-        try:
-            port = await server.start()
-            if on_ready is not None:
-                on_ready(f"{config.bind_address}:{port}")
-            await stop.wait()
-            logger.info("proxy stops")
-        finally:
-            await server.close()
+    await serve_until_stopped(lambda: ProxyServer(config), name="proxy", host=config.bind_address, on_ready=on_ready)

@@ -11,9 +11,7 @@ from thermocline.broker.settings.broker_settings import (
 )
 from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, USER, Quota, parse_quotas
 from thermocline.broker.settings.setting_sources import (
-    FLAGS,
     LoadedSettings,
-    SettingSource,
     environment_source,
     file_source,
     load_settings,
@@ -23,7 +21,6 @@ from thermocline.broker.settings.setting_sources import (
 __all__ = [
     "ADDRESS",
     "EACH",
-    "FLAGS",
     "GROUP",
     "INT_MAX",
     "PERM_READ",
@@ -36,7 +33,6 @@ __all__ = [
     "CurrentConfig",
     "LoadedSettings",
     "Quota",
-    "SettingSource",
     "SettingsChange",
     "broker_settings",
     "decode_changes",

@@ -25,7 +25,6 @@ collected in `ignored`.
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -45,15 +44,17 @@ from thermocline.broker.settings.broker_settings import (
 )
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
-from thermocline.remoting.connections import warn_of_file, warn_of_flags
+from thermocline.remoting.connections import warn_of_file, warn_of_place
 from thermocline.remoting.errors import InvalidRequestError, SettingError
 from thermocline.remoting.settings import (
     TLS_SECRETS,
+    PropertySource,
     TlsConfig,
     Treatment,
     parse_config_text,
     resolve,
 )
+from thermocline.remoting.settings import environment_variable as variable_of
 from thermocline.store.config import StoreConfig
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.objects import masked_url
@@ -79,18 +80,6 @@ ENVIRONMENT_OTHERS = frozenset(
 ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_CLIENT_")
 """Settings of the NameServer, which may run beside the broker, and of clients."""
 
-FLAGS = "flag"
-"""The place of settings that came by flags."""
-
-_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-class SettingSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings as one source has them: name -> text; `place` says where, for errors."""
-
-    place: str
-    values: Mapping[str, str]
-
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The four configurations, and names that were accepted without effect."""
@@ -103,7 +92,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...]
 
 
-def file_source(path: str, data: bytes) -> SettingSource:
+def file_source(path: str, data: bytes) -> PropertySource:
     """The settings in a configuration file.
 
     Raises:
@@ -112,13 +101,13 @@ def file_source(path: str, data: bytes) -> SettingSource:
     try:
         text = data.decode()
         if path.endswith(".toml"):
-            return SettingSource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
-        return SettingSource(place=path, values=parse_config_text(text))
+            return PropertySource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
+        return PropertySource(place=path, values=parse_config_text(text))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
 
 
-def environment_source(environment: Mapping[str, str]) -> SettingSource:
+def environment_source(environment: Mapping[str, str]) -> PropertySource:
     """The settings in the environment; variables of other programs are passed over."""
     names = {environment_variable(name): name for name in (*BROKER_SETTINGS, *SETTINGS)}
     values: dict[str, str] = {}
@@ -130,15 +119,15 @@ def environment_source(environment: Mapping[str, str]) -> SettingSource:
             continue
         elif variable.startswith(ENVIRONMENT_PREFIX):
             values[variable] = text  # unknown: reported with its nearest
-    return SettingSource(place="environment", values=values)
+    return PropertySource(place="environment", values=values)
 
 
 def environment_variable(name: str) -> str:
     """The variable of a property."""
-    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).replace(".", "_").upper()
+    return variable_of(ENVIRONMENT_PREFIX, name)
 
 
-def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
+def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
     """Put sources together, the later one winning.
 
     Raises:
@@ -183,7 +172,7 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
         raise SettingError(error.message, **error.context) from error
 
 
-def secret_names(source: SettingSource) -> list[str]:
+def secret_names(source: PropertySource) -> list[str]:
     """The settings of a source that have secrets in them."""
     found = []
     for given, text in source.values.items():
@@ -194,14 +183,10 @@ def secret_names(source: SettingSource) -> list[str]:
     return found
 
 
-def warn_of_secrets(sources: Iterable[SettingSource], loaded: LoadedSettings) -> None:
+def warn_of_secrets(sources: Iterable[PropertySource], loaded: LoadedSettings) -> None:
     """Warn of secrets where other users of the machine can read them: in flags, and in files by their mode."""
     for source in sources:
-        names = secret_names(source)
-        if source.place == FLAGS:
-            warn_of_flags(names)
-        else:
-            warn_of_file(source.place, names)
+        warn_of_place(source.place, secret_names(source))
     if loaded.auth.migrate_v1:
         warn_of_file(loaded.auth.v1_file, ["secretKey"])
 

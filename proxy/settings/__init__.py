@@ -4,7 +4,6 @@ from thermocline.proxy.settings.official_settings import PROXY_CONFIG, PROXY_SET
 from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.proxy.settings.setting_sources import (
     LoadedProxyConfig,
-    ProxySource,
     environment_properties,
     environment_variable,
     file_properties,
@@ -18,7 +17,6 @@ __all__ = [
     "PROXY_SETTINGS",
     "LoadedProxyConfig",
     "ProxyConfig",
-    "ProxySource",
     "environment_properties",
     "environment_variable",
     "file_properties",

@@ -2,9 +2,10 @@
 
 from thermocline.remoting.connections.closing import close_all
 from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic
+from thermocline.remoting.connections.daemon import serve_until_stopped
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
-from thermocline.remoting.connections.exposed_secrets import warn_of_file, warn_of_flags
+from thermocline.remoting.connections.exposed_secrets import FLAGS, warn_of_file, warn_of_place
 from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
 from thermocline.remoting.connections.first_byte import FirstByte, Gate, GatedConnection
 from thermocline.remoting.connections.limit_counts import LimitCounts
@@ -15,6 +16,7 @@ from thermocline.remoting.connections.stop_signals import stop_signals
 
 __all__ = [
     "CONNECTIONS_MOST",
+    "FLAGS",
     "LOOPBACK",
     "RECEIVE_BYTES",
     "Answer",
@@ -37,8 +39,9 @@ __all__ = [
     "close_all",
     "is_loopback",
     "raise_descriptor_limit",
+    "serve_until_stopped",
     "stop_signals",
     "warn_if_exposed",
     "warn_of_file",
-    "warn_of_flags",
+    "warn_of_place",
 ]

@@ -16,6 +16,16 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 OTHERS = 0o077
+FLAGS = "flag"
+"""The place of settings that came by flags."""
+
+
+def warn_of_place(place: str, names: Collection[str]) -> None:
+    """Warn of settings with secrets from one source: by flags, from a file, or from where others cannot read them."""
+    if place == FLAGS:
+        warn_of_flags(names)
+    else:
+        warn_of_file(place, names)
 
 
 def warn_of_flags(names: Collection[str]) -> None:

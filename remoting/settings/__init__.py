@@ -18,6 +18,11 @@ from thermocline.remoting.settings.official_settings import (
     resolve,
     without_effect,
 )
+from thermocline.remoting.settings.setting_names import (
+    PropertySource,
+    SettingNames,
+    environment_variable,
+)
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
     TLS_SECRETS,
@@ -34,11 +39,14 @@ __all__ = [
     "TLS_PROPERTIES",
     "TLS_SECRETS",
     "OfficialSetting",
+    "PropertySource",
+    "SettingNames",
     "TlsConfig",
     "TlsMode",
     "Treatment",
     "by_name",
     "carried",
+    "environment_variable",
     "fixed_values",
     "format_config_text",
     "honoured",

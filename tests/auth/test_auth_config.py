@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from thermocline.auth.auth_config import AuthConfig
-from thermocline.broker.settings.setting_sources import SettingSource, load_settings
-from thermocline.namesrv.name_server_settings import PropertySource, load_name_server_config
+from thermocline.broker.settings.setting_sources import load_settings
+from thermocline.namesrv.name_server_settings import load_name_server_config
 from thermocline.remoting.errors import InvalidParameterError, SettingError
+from thermocline.remoting.settings import PropertySource
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_a_broker_and_a_name_server_read_them_by_rocketmqs_names() -> None:
         ),
         "userCacheMaxNum": "10",
     }
-    broker = load_settings([SettingSource(place="file", values={"storePathRootDir": "/nowhere", **values})]).auth
+    broker = load_settings([PropertySource(place="file", values={"storePathRootDir": "/nowhere", **values})]).auth
     names = {name: text for name, text in values.items() if not name.endswith(("Strategy", "Provider", "MaxNum"))}
     name_server = load_name_server_config([PropertySource(place="file", values=names)]).config
     for auth in (broker, name_server.auth):
@@ -59,4 +60,4 @@ def test_a_broker_and_a_name_server_read_them_by_rocketmqs_names() -> None:
 def test_another_provider_is_refused() -> None:
     values = {"storePathRootDir": "/nowhere", "authenticationProvider": "com.example.Provider"}
     with pytest.raises(SettingError):
-        load_settings([SettingSource(place="file", values=values)])
+        load_settings([PropertySource(place="file", values=values)])

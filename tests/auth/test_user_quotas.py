@@ -17,12 +17,13 @@ from thermocline.auth.actions import Action
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
-from thermocline.broker.settings.setting_sources import SettingSource, load_settings
+from thermocline.broker.settings.setting_sources import load_settings
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.settings import PropertySource
 from thermocline.store.config.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 
@@ -119,7 +120,7 @@ REFUSAL = "a quota of a user needs authenticationEnabled"
 
 
 def test_a_broker_without_authentication_refuses_a_quota_of_a_user(tmp_path: Path) -> None:
-    source = SettingSource(
+    source = PropertySource(
         place="broker.conf", values={"storePathRootDir": str(tmp_path), "quotas": "user alice sendBytes=1"}
     )
     with pytest.raises(SettingError, match=REFUSAL):

@@ -1,4 +1,7 @@
-"""Settings of a NameServer: from file, environment and flags, refused with clear errors."""
+"""Settings of a NameServer: from file, environment and flags, refused with clear errors.
+
+Covers `remoting/settings/setting_names.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ import pytest
 from thermocline.namesrv.main import load_config
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import (
-    PropertySource,
     environment_properties,
     environment_variable,
     file_properties,
     load_name_server_config,
 )
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings import PropertySource
 
 NAMESRV_CONF = b"""
 # as Apache RocketMQ reads it

@@ -5,7 +5,8 @@ import pytest
 from thermocline.broker.due.timer_settings import timer_config
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
-from thermocline.broker.settings.setting_sources import SettingSource, load_settings
+from thermocline.broker.settings.setting_sources import load_settings
+from thermocline.remoting.settings import PropertySource
 from thermocline.store.config.store_config import StoreConfig
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.timers.timer_config import TimerConfig
@@ -33,7 +34,7 @@ def test_a_file_written_for_rocketmq_counts() -> None:
         "recallMessageEnable": "true",
         "allowRecallWhenBrokerNotWriteable": "false",
     }
-    loaded = load_settings([SettingSource(place="broker.conf", values=values)])
+    loaded = load_settings([PropertySource(place="broker.conf", values=values)])
     assert not loaded.ignored
     assert timer_config(settings_of(loaded.broker)) == TimerConfig(
         root_path="/store",

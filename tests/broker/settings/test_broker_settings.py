@@ -21,7 +21,6 @@ from thermocline.broker.settings.broker_settings import (
 )
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
-    SettingSource,
     environment_source,
     file_source,
     load_settings,
@@ -29,6 +28,7 @@ from thermocline.broker.settings.setting_sources import (
 from thermocline.remoting.clients.name_server_source import NameServerSource
 from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.settings.config_text import parse_config_text
 from thermocline.store.config.store_config import FlushDiskType
 
@@ -50,12 +50,12 @@ autoCreateTopicEnable = false
 """
 
 
-def load(*sources: SettingSource, root: str = "/data/store") -> LoadedSettings:
-    return load_settings([SettingSource(place="test", values={"storePathRootDir": root}), *sources])
+def load(*sources: PropertySource, root: str = "/data/store") -> LoadedSettings:
+    return load_settings([PropertySource(place="test", values={"storePathRootDir": root}), *sources])
 
 
-def flags(**values: str) -> SettingSource:
-    return SettingSource(place="flags", values=values)
+def flags(**values: str) -> PropertySource:
+    return PropertySource(place="flags", values=values)
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
         flags(namesrvDomain="names:80", namesrvDomainSubgroup="blue"),
     ],
 )
-def test_the_address_server_of_rocketmqs_properties(source: SettingSource) -> None:
+def test_the_address_server_of_rocketmqs_properties(source: PropertySource) -> None:
     loaded = load(flags(fetchNamesrvAddrByAddressServer="true"), source)
     assert loaded.broker.name_server_source == NameServerSource.parse(["http://names:80/rocketmq/blue"])
 
@@ -202,7 +202,7 @@ def test_places_in_the_store_may_be_named_before_its_folder() -> None:
         storePathRootDir=/data/store
         mapedFileSizeCommitLog=67108864
     """
-    default = SettingSource(place="default", values={"storePathRootDir": "/home/someone/store"})
+    default = PropertySource(place="default", values={"storePathRootDir": "/home/someone/store"})
     loaded = load_settings([default, file_source("broker.conf", text)])
     assert (loaded.store.root_path, loaded.store.log_file_bytes, loaded.ignored) == ("/data/store", 1 << 26, ())
 
@@ -262,7 +262,7 @@ async def test_another_setting_counts_from_the_next_start(tmp_path: Path) -> Non
         data = broker.parts.base.disk.read(settings_path(broker.parts.base.store.config))
     changes = decode_changes(data)
     assert changes.settings == {"listenPort": "10912"}
-    loaded = load(SettingSource(place="changed while running", values=changes.settings))
+    loaded = load(PropertySource(place="changed while running", values=changes.settings))
     assert loaded.broker.listen_port == 10912
     settings = BrokerSettings(broker=loaded.broker, store=loaded.store, tier=loaded.tier, clock=clock)
     settings.take_over(data)

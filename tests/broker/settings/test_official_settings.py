@@ -17,7 +17,6 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.settings.broker_settings import SETTINGS
 from thermocline.broker.settings.official_settings import BROKER_CLASSES, BROKER_SETTINGS, FIXED
 from thermocline.broker.settings.setting_sources import (
-    SettingSource,
     environment_source,
     environment_variable,
     file_source,
@@ -25,10 +24,11 @@ from thermocline.broker.settings.setting_sources import (
 )
 from thermocline.broker.settings.store_places import PLACES_IN_STORE
 from thermocline.namesrv.name_server_config import NameServerConfig
-from thermocline.namesrv.name_server_settings import PropertySource, environment_properties, load_name_server_config
+from thermocline.namesrv.name_server_settings import environment_properties, load_name_server_config
 from thermocline.namesrv.name_server_settings import environment_variable as name_server_variable
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES, NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.settings.official_network_settings import TLS_PROPERTIES
 from thermocline.remoting.settings.official_settings import MACHINE, OfficialSetting, Treatment
 
@@ -56,8 +56,8 @@ def another_value(setting: OfficialSetting) -> str:
     return str(int(setting.default) + 1) if setting.default.isdecimal() else "something"
 
 
-def root(*sources: SettingSource) -> list[SettingSource]:
-    return [SettingSource(place="test", values={"storePathRootDir": "/data/store"}), *sources]
+def root(*sources: PropertySource) -> list[PropertySource]:
+    return [PropertySource(place="test", values={"storePathRootDir": "/data/store"}), *sources]
 
 
 @pytest.mark.java
@@ -122,7 +122,7 @@ def test_each_honoured_official_setting_is_a_setting_of_ours() -> None:
 
 
 def test_settings_shown_as_fixed_are_accepted() -> None:
-    loaded = load_settings(root(SettingSource(place="test", values=FIXED)))
+    loaded = load_settings(root(PropertySource(place="test", values=FIXED)))
     assert loaded.ignored == ()
 
 
@@ -133,7 +133,7 @@ def test_every_official_default_starts_a_broker_and_a_name_server() -> None:
         for name, each in BROKER_SETTINGS.items()
         if each.default not in (MACHINE, "") and name != "listenPort"
     }
-    loaded = load_settings(root(SettingSource(place="broker.conf", values=defaults)))
+    loaded = load_settings(root(PropertySource(place="broker.conf", values=defaults)))
     without_effect = {name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.WITHOUT_EFFECT}
     assert set(loaded.ignored) == without_effect & defaults.keys()
     defaults = {name: each.default for name, each in NAME_SERVER_SETTINGS.items() if each.default not in (MACHINE, "")}
@@ -148,7 +148,7 @@ def test_a_broker_refuses_settings_of_features_that_are_not_built(name: str) -> 
         sources = [
             file_source("broker.conf", f"{name} = {value}\n".encode()),
             file_source("broker.toml", f'"{name}" = "{value}"\n'.encode()),
-            SettingSource(place="flag", values={name: value}),
+            PropertySource(place="flag", values={name: value}),
         ]
         if "." not in name:
             sources.append(environment_source({environment_variable(name): value}))
@@ -178,7 +178,7 @@ def test_a_name_server_refuses_settings_of_features_that_are_not_built(name: str
 def test_secrets_are_not_shown() -> None:
     for name in ("initAuthenticationUser", "objectStoreSecretKey"):
         with pytest.raises(SettingError) as caught:
-            load_settings(root(SettingSource(place="flag", values={name: "hunter2"})))
+            load_settings(root(PropertySource(place="flag", values={name: "hunter2"})))
         assert "hunter2" not in str(caught.value)
 
 
@@ -194,7 +194,7 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_the_true_value_is_accepted_however_it_is_written(name: str, value: str) -> None:
-    load_settings(root(SettingSource(place="flag", values={name: value})))
+    load_settings(root(PropertySource(place="flag", values={name: value})))
 
 
 @pytest.fixture

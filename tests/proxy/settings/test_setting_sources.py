@@ -16,19 +16,18 @@ from thermocline.proxy.settings import (
     PROXY_CONFIG,
     PROXY_SETTINGS,
     ProxyConfig,
-    ProxySource,
     environment_variable,
     file_properties,
     load_proxy_config,
 )
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.settings import MACHINE, Treatment
+from thermocline.remoting.settings import MACHINE, PropertySource, Treatment
 
 REFUSED = sorted(name for name, each in PROXY_SETTINGS.items() if each.treatment is Treatment.REFUSED)
 
 
-def source(**values: str) -> ProxySource:
-    return ProxySource(place="test", values=values)
+def source(**values: str) -> PropertySource:
+    return PropertySource(place="test", values=values)
 
 
 def test_each_official_setting_has_one_treatment_and_a_reason() -> None:
@@ -46,7 +45,7 @@ def test_each_official_setting_has_one_treatment_and_a_reason() -> None:
 
 def test_every_official_default_starts_a_proxy() -> None:
     values = {each.name: each.default for each in PROXY_CONFIG if each.default != MACHINE}
-    loaded = load_proxy_config([ProxySource(place="test", values=values)])
+    loaded = load_proxy_config([PropertySource(place="test", values=values)])
     assert loaded.config == ProxyConfig()
     assert "grpcThreadPoolQueueCapacity" in loaded.ignored
 

@@ -1,6 +1,6 @@
 """Stop signals: each process stops at the first one with exit status 0, whatever signals come while it ends.
 
-Covers `broker/process/event_loop.py`.
+Covers `broker/process/event_loop.py`, `remoting/connections/daemon.py`.
 """
 
 from __future__ import annotations

@@ -12,19 +12,18 @@ import pytest
 
 from tests.certificates import Authority
 from thermocline.broker.settings.setting_sources import (
-    SettingSource,
     environment_source,
     environment_variable,
     file_source,
     load_settings,
 )
 from thermocline.namesrv.name_server_settings import (
-    PropertySource,
     environment_properties,
     file_properties,
     load_name_server_config,
 )
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError, SettingError
+from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.settings.tls_config import TlsConfig
 from thermocline.remoting.tls.certificate_files import read_tls_file
 from thermocline.remoting.tls.server_context import make_server_context
@@ -63,8 +62,8 @@ TOML = b"".join(
 """One name without quotes, which TOML takes as tables in tables."""
 
 
-def of_broker(source: SettingSource) -> TlsConfig:
-    return load_settings([SettingSource(place="test", values={"storePathRootDir": "/data"}), source]).tls
+def of_broker(source: PropertySource) -> TlsConfig:
+    return load_settings([PropertySource(place="test", values={"storePathRootDir": "/data"}), source]).tls
 
 
 @pytest.mark.parametrize(
@@ -73,11 +72,11 @@ def of_broker(source: SettingSource) -> TlsConfig:
         file_source("broker.conf", PROPERTIES),
         file_source("broker.toml", TOML),
         environment_source({environment_variable(name): value for name, value in SETTINGS.items()}),
-        SettingSource(place="flag", values=SETTINGS),
+        PropertySource(place="flag", values=SETTINGS),
     ],
     ids=["properties", "toml", "environment", "flag"],
 )
-def test_a_broker_takes_them_from_every_source(source: SettingSource) -> None:
+def test_a_broker_takes_them_from_every_source(source: PropertySource) -> None:
     assert of_broker(source) == READ
 
 
@@ -168,7 +167,7 @@ def test_an_official_configuration_file_is_read(tmp_path: Path) -> None:
         "tls.server.trustCertPath=/opt/certFiles/ca.pem\n"
         "tls.client.authServer=false                    \n"
     )
-    config = of_broker(SettingSource(place="tls.properties", values=read_tls_file(str(path))))
+    config = of_broker(PropertySource(place="tls.properties", values=read_tls_file(str(path))))
     assert (config.client_certificate, config.server_trust_path) == ("require", "/opt/certFiles/ca.pem")
     assert (config.test_mode, config.server_key_password) == (False, "123456")
 

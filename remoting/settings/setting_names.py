@@ -1,0 +1,118 @@
+"""Setting names: the settings of a daemon whose configuration is one data class, gathered from their sources.
+
+Known are RocketMQ's names, by their treatment (official_settings.py), and the property names of the data class, those
+of TLS among them. A name that does not exist is an error with the nearest known ones; so is a value that cannot be one,
+or that promises what is not built, with the place where it stands.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+import msgspec
+
+from thermocline.remoting.errors import SettingError
+from thermocline.remoting.settings.official_settings import OfficialSetting, Treatment, resolve
+from thermocline.remoting.settings.tls_config import TlsConfig, shown_tls
+
+__all__ = ["GatheredSettings", "PropertySource", "SettingNames", "environment_variable"]
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
+
+
+class PropertySource(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings as one source has them: property name -> text; `place` says where, for errors."""
+
+    place: str
+    values: Mapping[str, str]
+
+
+class GatheredSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Values by field name: the daemon's own, and those of TlsConfig; and names that were accepted without effect."""
+
+    own: dict[str, Any]
+    tls: dict[str, Any]
+    ignored: tuple[str, ...]
+
+
+def environment_variable(prefix: str, name: str) -> str:
+    """Return the variable of a property."""
+    return prefix + _CAPITAL.sub("_", name).replace(".", "_").upper()
+
+
+class SettingNames:
+    """See the module."""
+
+    def __init__(
+        self, prefix: str, *, official: Mapping[str, OfficialSetting], fields_by_name: Mapping[str, Field[Any]]
+    ) -> None:
+        """`prefix`: of the environment's variables; `official`: RocketMQ's settings by name; `fields_by_name`: by
+        property name."""
+        self._prefix = prefix
+        self._official = official
+        self._fields = fields_by_name
+
+    def environment_variable(self, name: str) -> str:
+        """Return the variable of a property."""
+        return environment_variable(self._prefix, name)
+
+    def environment_properties(self, environment: Mapping[str, str]) -> PropertySource:
+        """Return the settings in the environment; variables of other programs are passed over."""
+        names = {self.environment_variable(name): name for name in (*self._official, *self._fields)}
+        values = {
+            names.get(variable, variable): text
+            for variable, text in environment.items()
+            if variable.startswith(self._prefix)
+        }
+        return PropertySource(place="environment", values=values)
+
+    def gather(self, sources: Iterable[PropertySource]) -> GatheredSettings:
+        """Put sources together, the later one winning.
+
+        Raises:
+            SettingError: A name is unknown, or a value cannot be one or promises what is not built.
+        """
+        values: dict[str, Any] = {}
+        ignored: dict[str, None] = {}
+        for source in sources:
+            for name, text in source.values.items():
+                carrier, resolved = resolve(self._official, name, text, source=source.place)
+                item = self._fields.get(carrier)
+                if item is not None:
+                    values[item.name] = _parse(carrier, resolved, default=item.default, place=source.place)
+                elif name not in self._official:
+                    raise self._unknown(name, source.place)
+                elif self._official[name].treatment is Treatment.WITHOUT_EFFECT:
+                    ignored[name] = None
+        return GatheredSettings(
+            own={name: value for name, value in values.items() if name not in _TLS_FIELDS},
+            tls={name: value for name, value in values.items() if name in _TLS_FIELDS},
+            ignored=tuple(ignored),
+        )
+
+    def _unknown(self, name: str, place: str) -> SettingError:
+        if name.startswith(self._prefix):
+            near = difflib.get_close_matches(name, map(self.environment_variable, self._fields), n=2)
+        else:
+            near = difflib.get_close_matches(name, [*self._fields, *self._official], n=2)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        return SettingError(f"unknown setting {name}{hint}", source=place)
+
+
+def _parse(name: str, text: str, *, default: object, place: str) -> object:
+    word = text.strip()
+    if isinstance(default, bool):
+        if word.lower() not in ("true", "false"):
+            raise SettingError(f"{name}: true or false is needed", value=shown_tls(name, text), source=place)
+        return word.lower() == "true"
+    if isinstance(default, int):
+        try:
+            return int(word.replace("_", ""))
+        except ValueError:
+            raise SettingError(f"{name}: a whole number is needed", value=text, source=place) from None
+    return word
