@@ -77,8 +77,8 @@ ENVIRONMENT_OTHERS = frozenset(
     | {f"THERMOCLINE_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN", "CREDENTIALS_FILE")}
 )
 """Variables of the prefix that are no settings."""
-ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_CLIENT_")
-"""Settings of the NameServer, which may run beside the broker, and of clients."""
+ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_PROXY_", "THERMOCLINE_CLIENT_")
+"""Settings of NameServer and proxy, which may run beside the broker, and of clients."""
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,6 +85,10 @@ def test_variables_of_a_name_server_are_passed_over() -> None:
     assert not environment_source({"THERMOCLINE_NAME_SERVER_LISTEN_PORT": "1", "THERMOCLINE_LOG_LEVEL": "INFO"}).values
 
 
+def test_variables_of_a_proxy_beside_the_broker_are_no_settings_of_its_own() -> None:
+    assert not environment_source({"THERMOCLINE_PROXY_GRPC_SERVER_PORT": "8081"}).values
+
+
 def test_toml_has_tables_or_property_names() -> None:
     data = b"""
         brokerName = "broker-b"
