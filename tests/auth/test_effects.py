@@ -27,6 +27,7 @@ from tests.waiting import until
 from thermocline.auth.actions import Action
 from thermocline.auth.policies import Decision
 from thermocline.remoting.bodies.auth import UserInfo
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.json_dialect import loads_as
 from thermocline.remoting.request_code import RequestCode
@@ -61,6 +62,24 @@ PULL = {
     "expressionType": "TAG",
     "suspendTimeoutMillis": "15000",
 }
+
+
+def pop_fields() -> dict[str, str]:
+    """Of a POP for one message, now."""
+    return {
+        "consumerGroup": "GroupA",
+        "topic": "TopicA",
+        "queueId": "-1",
+        "maxMsgNums": "1",
+        "invisibleTime": "60000",
+        "pollTime": "0",
+        "bornTime": str(wall_clock_ms()),
+        "initMode": "0",
+        "exp": "*",
+        "expType": "TAG",
+    }
+
+
 MAY_SEND, MAY_READ = entry("Topic:TopicA", Action.PUB), entry("Topic:TopicA", Action.SUB)
 MAY_CONSUME = (MAY_READ, entry("Group:GroupA", Action.SUB))
 

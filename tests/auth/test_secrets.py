@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -26,8 +25,10 @@ import pytest
 
 from tests.certificates import Authority
 from tests.interop.cluster import Daemons, thermocline_daemons
+from tests.process_groups import processes_of
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, Credentials, Message, MQError, Producer, PushConsumer, TlsOptions
+from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.errors import UnavailableError
 
 pytestmark = pytest.mark.crash  # it starts a whole broker with its helper processes
@@ -49,29 +50,10 @@ KEPT = {"auth.json", "root.keys", "alice.key", "tls.properties", "client.passwor
 """The file of users, and those that the test has made."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def processes(leader: int) -> list[int]:
-    """All processes of the daemon's group."""
-    group, found = os.getpgid(leader), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getpgid(int(entry.name)) == group:
-                    found.append(int(entry.name))
-            except ProcessLookupError:
-                continue
-    return found
-
-
 def of_processes(leader: int) -> str:
     """Command lines of all of them, and the environments of the helpers; the leader's is the one that it was given."""
     found = []
-    for process in processes(leader):
+    for process in processes_of(os.getpgid(leader)):
         found.append(Path(f"/proc/{process}/cmdline").read_bytes())
         if process != leader:
             environment = Path(f"/proc/{process}/environ").read_bytes()
@@ -82,7 +64,7 @@ def of_processes(leader: int) -> str:
 
 def helper(leader: int, module: str) -> int | None:
     """The process of a helper."""
-    for process in processes(leader):
+    for process in processes_of(os.getpgid(leader)):
         try:
             if module in Path(f"/proc/{process}/cmdline").read_text():
                 return process

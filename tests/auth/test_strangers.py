@@ -23,7 +23,9 @@ from cryptography import x509
 
 from tests.auth.test_effects import PULL, SEND
 from tests.interop.cluster import Daemons, thermocline_daemons
+from tests.process_groups import processes_of
 from thermocline.client import AdminClient, Credentials, Message, Producer
+from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.command import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -82,12 +84,6 @@ class Site:
             assert secret not in received, (secret, received[:300])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def settings(health_port: int, **more: str) -> dict[str, str]:
     access = {
         "AuthenticationEnabled": "true",
@@ -126,18 +122,6 @@ def site(module_folder: Path) -> Iterator[Site]:
 
 
 # -- which ports there are ---------------------------------------------------------------------------------------------
-
-
-def processes_of(group: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getpgid(int(entry.name)) == group:
-                    found.append(int(entry.name))
-            except ProcessLookupError:
-                continue
-    return found
 
 
 def sockets_of(group: int) -> set[str]:

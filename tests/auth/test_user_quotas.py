@@ -5,14 +5,13 @@ Covers `broker/tables/quota_buckets.py`, `broker/settings/broker_settings.py`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.auth.broker_with_users import ALICE, BOB, ROOT, BrokerWithUsers, auth_config, broker_with_users, entry
-from tests.auth.test_effects import PULL, SEND
+from tests.auth.test_effects import PULL, SEND, pop_fields
 from thermocline.auth.actions import Action
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.broker.settings import BrokerConfig
@@ -59,19 +58,7 @@ async def pull(broker: BrokerWithUsers, user: Credentials) -> RemotingCommand:
 
 
 async def pop(broker: BrokerWithUsers, user: Credentials) -> RemotingCommand:
-    fields = {
-        "consumerGroup": "GroupA",
-        "topic": "TopicA",
-        "queueId": "-1",
-        "maxMsgNums": "1",
-        "invisibleTime": "60000",
-        "pollTime": "0",
-        "bornTime": str(time.time_ns() // 1_000_000),
-        "initMode": "0",
-        "exp": "*",
-        "expType": "TAG",
-    }
-    return await broker.ask(RequestCode.POP_MESSAGE, user=user, fields=fields)
+    return await broker.ask(RequestCode.POP_MESSAGE, user=user, fields=pop_fields())
 
 
 @pytest.mark.parametrize("is_common", [True, False], ids=["message path", "ordinary code"])

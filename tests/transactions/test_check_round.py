@@ -240,26 +240,30 @@ def test_a_log_that_takes_nothing_ends_the_round_and_loses_nothing() -> None:
     assert len(world.check()) == 1
 
 
+def check_without_notes(world: World) -> None:
+    """A round that puts a copy and breaks off at its note; no note can be put from now on."""
+
+    def put_no_notes(message: MessageDraft) -> PutResult:
+        if message.topic == OP:
+            raise ServiceUnavailableError("the test says so")
+        return world.put(message)
+
+    world.coordinator._put = put_no_notes
+    with pytest.raises(ServiceUnavailableError):
+        world.check()
+
+
 def test_a_commit_after_a_round_that_broke_off_is_still_the_only_one() -> None:
     """The copy is in the log, the note that it stands for the first one is not: a commit writes that first."""
     world = World()
     half = world.send()
     world.clock.now_ms += TIMEOUT_MS + 1
-    put = world.put
-
-    def put_no_notes(message: MessageDraft) -> PutResult:
-        if message.topic == OP:
-            raise ServiceUnavailableError("the test says so")
-        return put(message)
-
-    world.coordinator._put = put_no_notes
-    with pytest.raises(ServiceUnavailableError):
-        world.check()
+    check_without_notes(world)
     assert world.coordinator.table.end == 2
     with pytest.raises(ServiceUnavailableError):
         world.end(half, COMMIT)
     assert world.committed() == []
-    world.coordinator._put = put
+    world.coordinator._put = world.put
     world.end(half, COMMIT)
     assert world.visible(OP) == [b"0,"]
     world = world.kill()
@@ -273,16 +277,7 @@ def test_a_commit_after_a_crash_that_took_the_note_of_a_copy_is_the_only_one() -
     world = World()
     world.send()
     world.clock.now_ms += TIMEOUT_MS + 1
-    put = world.put
-
-    def put_no_notes(message: MessageDraft) -> PutResult:
-        if message.topic == OP:
-            raise ServiceUnavailableError("the test says so")
-        return put(message)
-
-    world.coordinator._put = put_no_notes
-    with pytest.raises(ServiceUnavailableError):
-        world.check()
+    check_without_notes(world)
     world = world.kill()
     assert world.coordinator.table.open_count == 1
     world.clock.now_ms += TIMEOUT_MS + 1

@@ -5,12 +5,11 @@ Covers `broker/sends/flushed_answer.py`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.auth.broker_with_users import BrokerWithUsers, broker_with_users
-from tests.auth.test_effects import SEND
+from tests.auth.test_effects import SEND, pop_fields
 from tests.waiting import until
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.remoting.clients.client import ClientConnection
@@ -27,19 +26,7 @@ LIMIT = "popAnswersUnflushedBytesMax"
 
 
 def pop() -> RemotingCommand:
-    fields = {
-        "consumerGroup": "GroupA",
-        "topic": "TopicA",
-        "queueId": "-1",
-        "maxMsgNums": "1",
-        "invisibleTime": "60000",
-        "pollTime": "0",
-        "bornTime": str(time.time_ns() // 1_000_000),
-        "initMode": "0",
-        "exp": "*",
-        "expType": "TAG",
-    }
-    return RemotingCommand.request(RequestCode.POP_MESSAGE, ext_fields=fields)
+    return RemotingCommand.request(RequestCode.POP_MESSAGE, ext_fields=pop_fields())
 
 
 async def call(connection: ClientConnection, command: RemotingCommand) -> RemotingCommand:
