@@ -36,11 +36,11 @@ from thermocline.broker.assembly import (
     make_parts,
     start_health,
     start_recurring_work,
-    wall_clock_ms,
 )
 from thermocline.broker.follower import Source
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import LimitCounts, is_loopback, raise_descriptor_limit, warn_if_exposed
 from thermocline.remoting.socket_address import format_address
 from thermocline.store.files import RealDisk

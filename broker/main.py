@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from thermocline.broker.assembly import wall_clock_ms
 from thermocline.broker.follower import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.process import configure_logging, give_memory_back
@@ -31,6 +30,7 @@ from thermocline.broker.settings import (
 from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import FLAGS, stop_signals
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
 from thermocline.remoting.settings import PropertySource

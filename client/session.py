@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -274,8 +273,3 @@ class ClientSession:
         """Announce this client again, after a pause: a broker forgets clients with their connection."""
         if not self._closing:
             asyncio.get_running_loop().call_later(RECONNECT_PAUSE_S, self.heartbeat_soon)
-
-
-def wall_clock_ms() -> int:
-    """Return the time that messages carry: milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

@@ -15,7 +15,6 @@ Several NameServers know nothing of each other: brokers register with all of the
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 
 from thermocline.namesrv.access import NameServerAccess
@@ -24,6 +23,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import (
     CONNECTIONS_MOST,
     Connection,
@@ -37,11 +37,6 @@ from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import TlsGate
 
 logger = logging.getLogger(__name__)
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 class NameServer:

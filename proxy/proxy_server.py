@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 
 from thermocline.client.credentials import environment_credentials
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
@@ -32,6 +31,7 @@ from thermocline.proxy.messaging import TransactionCheck
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
+from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.connections import LimitCounts, warn_if_exposed
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import TlsGate, outgoing_options
@@ -73,7 +73,7 @@ class ProxyServer:
             clients_max=config.clients_max,
             names_max=config.client_names_max,
             expiry_ms=config.client_expiry_ms,
-            clock_ms=_monotonic_ms,
+            clock_ms=monotonic_ms,
             on_removed=[self._client_removed],
             on_group_gone=self._messaging.unwatch_transactions,
         )
@@ -90,20 +90,20 @@ class ProxyServer:
             ),
             is_listening=self.clients.is_listening,
             retry_delay_ms=self._retry_delay_ms,
-            clock_ms=_wall_clock_ms,
+            clock_ms=wall_clock_ms,
         )
         self.app = Application(
             config=config,
             messaging=self._messaging,
             clients=self.clients,
             production=Production(
-                self._messaging, checks_message_type=config.checks_message_type, clock_ms=_monotonic_ms
+                self._messaging, checks_message_type=config.checks_message_type, clock_ms=monotonic_ms
             ),
             consumption=Consumption(self._messaging),
             handles=self.handles,
             background=Background(),
             counts=self.counts,
-            clock_ms=_wall_clock_ms,
+            clock_ms=wall_clock_ms,
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
@@ -160,11 +160,3 @@ class ProxyServer:
     async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
         config = await self._messaging.group_config(group) or SubscriptionGroupConfig()
         return retry_delay_ms(config, reconsume_times)
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _monotonic_ms() -> float:
-    return time.monotonic() * 1000

@@ -18,7 +18,7 @@ from thermocline.broker.assembly.health import start_health
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.listener import Listener
 from thermocline.broker.assembly.local_store import LocalStore
-from thermocline.broker.assembly.parts import make_parts, wall_clock_ms
+from thermocline.broker.assembly.parts import make_parts
 from thermocline.broker.assembly.processors import make_dispatcher
 from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
 
@@ -32,5 +32,4 @@ __all__ = [
     "make_parts",
     "start_health",
     "start_recurring_work",
-    "wall_clock_ms",
 ]

@@ -9,7 +9,6 @@ the caller closes them before the store (`BrokerParts.close_with`).
 """
 
 import random
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
@@ -26,15 +25,11 @@ from thermocline.broker.assembly.tables import Tables
 from thermocline.broker.cold import ColdReads, KeyIndex
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import LimitCounts
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 class BrokerParts(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,8 @@ from thermocline.broker.helpers import (
     main,
 )
 from thermocline.broker.tier_process import TierReads
-from thermocline.broker.tier_process.tier_process import now_ms, tell_outage
+from thermocline.broker.tier_process.tier_process import tell_outage
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
@@ -93,7 +94,7 @@ class FollowerRole:
         opened = await open_object_store(config.cold_url, options)
         store = OutageWatchingObjectStore(
             BoundingObjectStore(opened, self._budgets.reads),
-            OutageWatch(now_ms, on_change=lambda watch: tell_outage(link, watch)),
+            OutageWatch(wall_clock_ms, on_change=lambda watch: tell_outage(link, watch)),
             check_key=keys.head_hint,
         )
         cache = FrameCache(bytes_max=config.cache_bytes)
@@ -134,7 +135,7 @@ class FollowerRole:
         return self._reader.catalog
 
     def _cut_ms(self, topic: str) -> int:
-        return topic_visible_from_ms(self._catalog(), topic, now_ms=now_ms())
+        return topic_visible_from_ms(self._catalog(), topic, now_ms=wall_clock_ms())
 
     async def _catch_up(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, cold: ColdReader) -> bool:
         """Catch up with the ledger and report the changes; True if there were any."""
@@ -145,13 +146,13 @@ class FollowerRole:
             if (await self._reader.refresh()).version == version:
                 return False
         interval_ms = link.settings.tier.state_interval_ms
-        if now_ms() - self._configs_ms >= interval_ms:
+        if wall_clock_ms() - self._configs_ms >= interval_ms:
             found = await with_carried(await find_newest(store, keys), store, keys, self._reader.catalog)
             if found.skipped and found.skipped != self._skipped:
                 logger.warning("state snapshot damaged, the one before it is taken keys=%s", ", ".join(found.skipped))
             self._skipped, state = found.skipped, found.snapshot
             self._configs = state.documents.get(TOPICS, {}).get("topicConfigTable", {}) if state is not None else {}
-            self._configs_ms = now_ms()
+            self._configs_ms = wall_clock_ms()
         if self._reads is None:
             self._reads = TierReads(cold, catalog=self._catalog, cut_ms=self._cut_ms)
             logger.info("ledger followed root=%s version=%d", keys.root, self._reader.catalog.version)

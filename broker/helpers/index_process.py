@@ -20,6 +20,7 @@ from thermocline.broker.helpers.helper_protocol import (
     IndexQueryReply,
     IndexQueryRequest,
 )
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import DiskFullError, UnavailableError, UnsupportedRequestError
@@ -55,7 +56,7 @@ class IndexRole:
             link.settings.store,
             log_end_offset=marks.append_offset,
             was_clean=link.settings.was_clean,
-            clock=lambda: time.time_ns() // 1_000_000,
+            clock=wall_clock_ms,
         )
         self._service = service
         async with self._built:

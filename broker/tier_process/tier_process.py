@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -53,6 +52,7 @@ from thermocline.broker.tier_process.pending_tables import PendingTables
 from thermocline.broker.tier_process.tier_account import TierAccount
 from thermocline.broker.tier_process.tier_ttl import expired_parts
 from thermocline.broker.tier_process.tier_work import TierWork
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import FencedError, InvalidRequestError, UnavailableError
@@ -78,11 +78,6 @@ from thermocline.tiered.wrappers import (
 logger = logging.getLogger(__name__)
 
 
-def now_ms() -> int:
-    """Milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000
-
-
 class TierRole:
     """Answers the hot process. Belongs to the process's loop."""
 
@@ -90,7 +85,7 @@ class TierRole:
         self,
         *,
         disk: Disk | None = None,
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] = wall_clock_ms,
         keeps_spool_in_memory: bool = False,
         open_store: Callable[[str, ObjectStoreOptions], Awaitable[ObjectStore]] = open_object_store,
         make_random: Callable[[], random.Random] = random.Random,

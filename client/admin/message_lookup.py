@@ -11,9 +11,9 @@ from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages
-from thermocline.client.session import wall_clock_ms
 from thermocline.client.topic_route import MASTER_ID, BrokerAddress
 from thermocline.remoting.bodies.subscription import parse_subscription
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import ObjectNotFoundError, QueryNotFoundError, ResponseError, UnavailableError
 from thermocline.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,

@@ -36,9 +36,10 @@ from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhe
 from thermocline.client.consumer.pop_calls import PopCalls
 from thermocline.client.consumer.popped_message import PoppedMessage
 from thermocline.client.consumer.running_info import answer_running_info
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
 from thermocline.remoting.bodies import CLUSTERING, CONSUME_POP, ConsumerData, SubscriptionData
 from thermocline.remoting.bodies.subscription import parse_subscription
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode

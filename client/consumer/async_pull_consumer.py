@@ -36,9 +36,10 @@ from thermocline.client.consumer.running_info import answer_running_info
 from thermocline.client.consumer.start_offset import find_start_offset
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.bodies.subscription import parse_subscription
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import (
     BrokerBusyError,

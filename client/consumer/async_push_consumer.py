@@ -41,11 +41,12 @@ from thermocline.client.consumer.rebalancer import Rebalancer
 from thermocline.client.consumer.server_requests import ServerRequests
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import trace_producer
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
 from thermocline.client.trace.consume_tracer import ConsumeTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.remoting.bodies import CONSUME_PASSIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.bodies.subscription import parse_subscription
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, UnsupportedRequestError
 from thermocline.remoting.records.message_id import UniqueIdGenerator

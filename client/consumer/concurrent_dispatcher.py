@@ -27,9 +27,9 @@ from thermocline.client.consumer.dispatch.process_queue import ProcessQueue
 from thermocline.client.consumer.listener import ConsumeContext, ConsumeResult
 from thermocline.client.consumer.options import MessageModel, PushConsumerOptions
 from thermocline.client.received_message import ReceivedMessage
-from thermocline.client.session import wall_clock_ms
 from thermocline.client.trace.consume_tracer import ConsumeTracer, TracedCall
 from thermocline.client.trace.trace_records import ConsumeOutcome
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import MQError
 
 __all__ = ["ConcurrentDispatcher"]

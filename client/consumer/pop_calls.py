@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from thermocline.client.answer import answer_error
 from thermocline.client.consumer.popped_message import PoppedMessage, read_popped
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
 from thermocline.remoting.bit_set import encode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, SubscriptionData
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.handles import ReceiptHandle
 from thermocline.remoting.header_codec import Header

@@ -30,8 +30,9 @@ from thermocline.client.consumer.offset_store import OffsetStore
 from thermocline.client.consumer.options import MessageModel, PushConsumerOptions
 from thermocline.client.consumer.start_offset import find_start_offset
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
 from thermocline.remoting.bodies import SubscriptionData
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import (
     BrokerBusyError,
     MQError,

@@ -42,9 +42,10 @@ from thermocline.client.producer.send_requests import SendRequests
 from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft, settle
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.send_result import SendResult
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
 from thermocline.client.trace.publish_tracer import PublishTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (

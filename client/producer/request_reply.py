@@ -34,7 +34,8 @@ from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.sending import Draft, SendCallback, draft
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.send_result import SendResult, SendStatus
-from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.session import ClientSession
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (

@@ -26,11 +26,11 @@ from typing import Self, TypeVar
 from thermocline.client.blocking import BackgroundLoop
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages
-from thermocline.client.session import wall_clock_ms
 from thermocline.client.testing.fake_name_server import FakeNameServer
 from thermocline.client.testing.fake_node import FakeNode
 from thermocline.client.testing.fault_plan import FaultPlan, ReceivedRequest
 from thermocline.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidParameterError, RequestTimeoutError
 from thermocline.remoting.response_code import ResponseCode
 

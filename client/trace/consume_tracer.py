@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thermocline.client.received_message import ReceivedMessage
-from thermocline.client.session import wall_clock_ms
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.client.trace.trace_records import ConsumeOutcome, SubscribeAfterTrace, SubscribeBeforeTrace
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.records.properties import PropertyName
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from thermocline.client.message import Message
 from thermocline.client.producer.sending import BatchCallback, SendCallback
 from thermocline.client.send_result import SendResult, SendStatus
-from thermocline.client.session import wall_clock_ms
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.client.trace.trace_records import MessageKind, PublishTrace
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.records.message_id import decode_message_id
 

@@ -8,7 +8,6 @@ Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -45,6 +44,7 @@ from thermocline.remoting.bodies import (
     TopicConfigAndMapping,
 )
 from thermocline.remoting.clients import NameServerSource, RemotingClient
+from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
@@ -354,7 +354,7 @@ class ClusterMessaging:
             max_msg_nums=count_max,
             invisible_time=invisible_ms,
             poll_time=await_ms,
-            born_time=_wall_clock_ms(),
+            born_time=wall_clock_ms(),
             init_mode=init_mode,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
@@ -587,7 +587,7 @@ def _cache(load: Callable[[str], Awaitable[T]], options: ClusterOptions, *, entr
         refresh_ms=options.refresh_ms,
         expiry_ms=options.expiry_ms,
         entries_max=entries_max,
-        clock_ms=_monotonic_ms,
+        clock_ms=monotonic_ms,
     )
 
 
@@ -601,11 +601,3 @@ def _first_master(queues: TopicQueues) -> str:
 def _physical_offset(offset_message_id: str) -> PhysicalOffset:
     """Where the first message of an answer is."""
     return decode_message_id(offset_message_id.partition(",")[0]).physical_offset
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _monotonic_ms() -> float:
-    return time.monotonic() * 1000

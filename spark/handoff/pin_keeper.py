@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.reading.read_plan import ColdSource
@@ -28,11 +28,6 @@ logger = logging.getLogger(__name__)
 PIN_MS = 600_000
 RENEWAL_S = 120.0
 RETRY_S = 10.0
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

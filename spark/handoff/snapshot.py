@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from thermocline.remoting.bodies.hand_off import BEGINNING, NO_OFFSET
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError, TopicChangedError
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import blocking_store
@@ -32,7 +33,7 @@ from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.cold_table import Engine, read_cold
 from thermocline.spark.handoff.obstacles import OF_A_CONDITION, obstacles_of
-from thermocline.spark.handoff.pin_keeper import PinKeeper, wall_clock_ms
+from thermocline.spark.handoff.pin_keeper import PinKeeper
 from thermocline.spark.handoff.receipt import Receipt, ReceiptBroker, ReceiptQueue, write_receipt
 from thermocline.spark.handoff.same_store import ask_stores, check_same_stores, stores_of
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.bodies.body_reader import BodyBatches
@@ -48,11 +49,6 @@ class StreamPartition(InputPartition):
     def __init__(self, parts: tuple[Part, ...]) -> None:
         super().__init__(None)
         self.parts = parts
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from thermocline.client.admin.async_admin_client import AsyncAdminClient
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.spark.writing.task_writer import TaskReport, WriteTask, writable_queues, write_task
 from thermocline.spark.writing.write_columns import WriteColumns
@@ -75,7 +75,7 @@ class BatchMessageWriter(DataSourceArrowWriter):
             for topic in self._options.topics:
                 await writable_queues(admin, topic)
             if self._options.deduplicate:
-                await WriteNotes(admin, self._write_id).begin(now_ms=_now_ms())
+                await WriteNotes(admin, self._write_id).begin(now_ms=wall_clock_ms())
 
     async def _end(self) -> None:
         if self._options.deduplicate:
@@ -131,7 +131,7 @@ async def _remove_notes(options: WriteOptions, write_id: str | None) -> None:
         async with AsyncAdminClient(namesrv=options.namesrv) as admin:
             if write_id is not None:
                 await WriteNotes(admin, write_id).end()
-            await WriteNotes(admin, "").remove_forgotten(before_ms=_now_ms() - options.note_retention_ms)
+            await WriteNotes(admin, "").remove_forgotten(before_ms=wall_clock_ms() - options.note_retention_ms)
     except MQError as error:
         logger.warning("notes of a Spark write were not removed write_id=%s error=%s", write_id, error)
 
@@ -164,7 +164,3 @@ def _log_reports(level: int, event: str, write_id: str, messages: Sequence[Write
         *(sum(report.sent_count for report in reports), sum(report.found_count for report in reports)),
         " ".join(f"{queue}[{start},{end})" for queue, (start, end) in sorted(ranges.items())),
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

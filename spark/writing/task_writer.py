@@ -35,6 +35,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.producer.async_sole_producer import AnotherProducerError, AsyncSoleProducer
 from thermocline.client.producer.queue_selector import select_by_hash
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, TopicNotFoundError, UnavailableError
 from thermocline.spark.writing.queue_sender import QueueReport, QueueSender
 from thermocline.spark.writing.row_keys import ROW_NUMBER_BITS, RowKeys
@@ -109,7 +110,7 @@ class TaskWriter:
     def __init__(self, task: WriteTask, options: WriteOptions, *, clock_ms: Callable[[], int] | None = None) -> None:
         self._task = task
         self._options = options
-        self._clock_ms = clock_ms or _now_ms
+        self._clock_ms = clock_ms or wall_clock_ms
         self._producer: AsyncProducer | None = None
         self._sender: QueueSender | None = None
         self._queues: dict[str, tuple[MessageQueue, ...]] = {}
@@ -349,7 +350,3 @@ async def writable_queues(admin: AsyncAdminClient, topic: str) -> tuple[MessageQ
     if not route.publish_queues:
         raise UnavailableError("no broker takes messages for this topic now", topic=topic)
     return tuple(sorted(route.publish_queues))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

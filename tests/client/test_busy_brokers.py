@@ -33,10 +33,10 @@ from thermocline.client import (
     ReceivedMessage,
 )
 from thermocline.client.busy_retry import BusyPauses, retry_while_busy
-from thermocline.client.session import wall_clock_ms
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from thermocline.remoting.clients.client import ClientConnection
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.headers import RegisterBrokerRequestHeader

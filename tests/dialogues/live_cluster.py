@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.dialogues.replay import Peer
-from thermocline.client.session import wall_clock_ms
 from thermocline.remoting.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -18,6 +17,7 @@ from thermocline.remoting.bodies import (
     SubscriptionData,
     SubscriptionGroupConfig,
 )
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.topic_validation import TRACE_TOPIC
