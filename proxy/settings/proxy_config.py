@@ -58,7 +58,7 @@ class ProxyConfig:
     """0 or less: no limit."""
     checks_message_type: bool = _setting(True, "enableTopicMessageTypeCheck")
 
-    # -- what clients are told, and wait for
+    # -- settings for clients, and waiting for theirs
     producer_attempts: int = _setting(3, "grpcClientProducerMaxAttempts", least=1)
     producer_backoff_initial_ms: int = _setting(10, "grpcClientProducerBackoffInitialMillis", least=1)
     producer_backoff_max_ms: int = _setting(1_000, "grpcClientProducerBackoffMaxMillis", least=1)

@@ -382,7 +382,7 @@ async def test_messages_for_a_client_that_went_become_visible_soon(broker: FakeB
     await until(lambda: proxy.server.app.polls == 1)
     proxy.peer.cancel(stream_id)
     await until(lambda: proxy.server.service.call_count == 0)
-    await stored(proxy, topic)  # the broker answers the poll, and nobody waits for it
+    await stored(proxy, topic)  # the broker answers the poll of a client that is gone
     await until(lambda: proxy.server.app.polls == 0)
     frames = await proxy.receive(topic=topic, long_polling_timeout=seconds(15))
     assert [frame.message.body for frame in frames if frame.WhichOneof("content") == "message"] == [b"0"]
