@@ -12,12 +12,12 @@ made once, with the table: every action gives the same rows.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
 from thermocline.spark.access.blocking_store import BlockingStore, loop_of_process
 from thermocline.spark.access.hadoop_options import configure
@@ -94,7 +94,7 @@ def load_cold(spark: SparkSession, url: str, topic: str, engine: Engine, options
         return stores[at]
 
     with plain_errors():
-        plan = resolve_plan(checked, now_ms=time.time_ns() // 1_000_000, open_store=open_store)
+        plan = resolve_plan(checked, now_ms=wall_clock_ms(), open_store=open_store)
     slices = _by_path(plan, stores)
     _check_sizes(spark, plan)
     if checked.metrics_address is not None:

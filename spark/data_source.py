@@ -14,7 +14,6 @@ the next query or the other half of a union has (ADR 39). `read_cold(where=...)`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
@@ -22,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.spark.bodies.body_columns import body_options_from
 from thermocline.spark.bodies.body_reader import BodyBatches, BodyReader, options_with_value
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
@@ -73,7 +73,7 @@ class ColdTierReader(DataSourceReader):
             UnavailableError: The store gave no answer, or refused.
         """
         with plain_errors():
-            plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
+            plan = resolve_plan(self._options, now_ms=wall_clock_ms())
         if self._options.metrics_address is not None:
             report = {"kind": "plan", "engine": "direct", "tasks": len(plan.tasks), **asdict(plan.counts)}
             send_report(self._options.metrics_address, report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from thermocline.remoting import duration
+from thermocline.remoting.clocks import wall_clock_ms
 
 __all__ = [
     "DURATION",
@@ -52,7 +52,7 @@ class Time(click.ParamType[int]):
         if isinstance(value, int):
             return value
         text = str(value).strip()
-        named_times = {"earliest": 0, "latest": -1, "now": time.time_ns() // 1_000_000}
+        named_times = {"earliest": 0, "latest": -1, "now": wall_clock_ms()}
         if text.lower() in named_times:
             return named_times[text.lower()]
         if text.isdecimal():

@@ -9,13 +9,13 @@ since are missing, and `notes` reports it. A topic that was deleted and made aga
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.hadoop_options import FORMAT, read_options
@@ -94,7 +94,7 @@ class ChunkedRead:
         asked = read_options_from(chosen)
         # No slice is longer than a chunk.
         asked = replace(asked, partition_bytes_max=min(asked.partition_bytes_max, chunk_bytes))
-        plan = resolve_plan(asked, now_ms=time.time_ns() // 1_000_000)
+        plan = resolve_plan(asked, now_ms=wall_clock_ms())
         names = [source.broker_name for source in plan.sources]
         if len(set(names)) < len(names):
             raise InvalidRequestError(
@@ -169,7 +169,7 @@ class ChunkedRead:
         """
         if not self.queues:
             return None
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_clock_ms()
         topics = dict.fromkeys(queue.topic for queue in self.queues)
         everything = {**self.options, "topic": ",".join(topics), "failondataloss": "false"}
         try:
@@ -213,7 +213,7 @@ class ChunkedRead:
         """
         if not chunk.ranges:
             return 1
-        plan = resolve_plan(read_options_from(self.chunk_options(chunk)), now_ms=time.time_ns() // 1_000_000)
+        plan = resolve_plan(read_options_from(self.chunk_options(chunk)), now_ms=wall_clock_ms())
         return max(1, len(plan.tasks))
 
     def table(self, spark: SparkSession, chunk: Chunk) -> DataFrame:

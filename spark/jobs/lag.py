@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from thermocline.client.message_queue import MessageQueue
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import (
     GroupNotFoundError,
     IllegalOperationError,
@@ -136,7 +137,7 @@ def lag(
     plan: ReadPlan | None = None
     chosen = _options(spark, url, topic, options or {})
     if read is not None:
-        plan = resolve_plan(chosen, now_ms=time.time_ns() // 1_000_000)
+        plan = resolve_plan(chosen, now_ms=wall_clock_ms())
     if namesrv is None:
         assert plan is not None
         brokers = _ask_bucket(plan, chosen, group)
@@ -269,7 +270,7 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
     positions: dict[QueuePlace, QueueOffset] = {}
     ranges: dict[QueuePlace, tuple[QueueOffset, QueueOffset]] = {}
     stores: dict[str, str] = {}
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_clock_ms()
     with AdminClient(namesrv=namesrv) as admin:
         for topic in topics:
             try:

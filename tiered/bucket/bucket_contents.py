@@ -11,9 +11,9 @@ quarantine    records that are lost, because their object is damaged and nothing
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import CorruptDataError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
 from thermocline.tiered.catalog import stored_by_topic, topic_visible_from_ms
@@ -89,7 +89,7 @@ async def _readable(row: Row, reader: ColdReader, tier: BrokerTier) -> Row:
     objects are damaged, and `expired` is None."""
     topic, stored_count = str(row["topic"]), row["messages"]
     assert isinstance(stored_count, int)
-    cut_ms = topic_visible_from_ms(tier.catalog, topic, now_ms=time.time_ns() // 1_000_000)
+    cut_ms = topic_visible_from_ms(tier.catalog, topic, now_ms=wall_clock_ms())
     try:
         readable_count = await reader.visible_count(topic, cut_ms=cut_ms) if cut_ms > 0 else stored_count
     except CorruptDataError:

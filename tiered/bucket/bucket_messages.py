@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, iterate_records
@@ -75,7 +75,7 @@ async def _pulls(url: str, wanted: WantedMessages, broker: str | None) -> AsyncI
 async def _pulls_of_queue(
     reader: ColdReader, tier: BrokerTier, wanted: WantedMessages, queue_id: int
 ) -> AsyncIterator[list[MessageRecord]]:
-    visible_ms = topic_visible_from_ms(tier.catalog, wanted.topic, now_ms=time.time_ns() // 1_000_000)
+    visible_ms = topic_visible_from_ms(tier.catalog, wanted.topic, now_ms=wall_clock_ms())
     offset, end_offset, missing = wanted.start_offset, wanted.end_offset, wanted.count_max
     while (missing is None or missing > 0) and (end_offset is None or offset < end_offset):
         count_max = PULL_COUNT if missing is None else min(PULL_COUNT, missing)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from pathlib import Path
 
 import msgspec
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.findings import ScrubReport
 from thermocline.tiered.ledger import find_roots
@@ -73,7 +73,7 @@ async def _scrub_roots(
             store,
             keys,
             BucketView(store, keys),
-            lambda: time.time_ns() // 1_000_000,
+            wall_clock_ms,
             spool_folder=Path(tempfile.gettempdir()),
         )
         report = await scrubber.run(options)
