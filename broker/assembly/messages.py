@@ -148,6 +148,7 @@ def _make_pulls(
         cold=base.cold,
         cold_quota=reads.cold_quota,
         visible=reads.visible,
+        on_cold_read=base.stats.rates.add_get_time,
         near_bytes=near_bytes,
     )
     return PullProcessor(

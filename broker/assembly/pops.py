@@ -232,5 +232,6 @@ def _make_pulls(base: Base, tables: Tables, reads: Reads, *, near_bytes: int | N
         cold=base.cold,
         cold_quota=reads.cold_quota,
         visible=reads.visible,
+        on_cold_read=base.stats.rates.add_get_time,
         near_bytes=near_bytes,
     )

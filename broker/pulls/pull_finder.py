@@ -31,7 +31,7 @@ Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (compos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -106,15 +106,18 @@ class PullFinder:
         cold: ColdReads,
         cold_quota: ColdReadQuota,
         visible: VisibleQueues,
+        on_cold_read: Callable[[int], None],
         near_bytes: int | None = None,
     ) -> None:
-        """`near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
+        """`on_cold_read` receives the time, in ms, of each read from the cold tier, the only reads that take a measurable
+        one; `near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
         self._settings = settings
         self._store = store
         self._offsets = offsets
         self._cold = cold
         self._quota = cold_quota
         self._visible = visible
+        self._on_cold_read = on_cold_read
         self._near_bytes = near_bytes
         self._log = store.commit_log
         self._config = settings.broker
@@ -194,7 +197,10 @@ class PullFinder:
             # Neither tier holds the offsets between: their messages were dropped, and are skipped.
             return self._stepped(queue, queue.min_offset)
         await self._quota.wait(header.consumer_group)
+        clock = self._store.clock
+        started_ms = clock.now_ms()
         result = await self._cold.pull(self._cold_pull(request, wanted))
+        self._on_cold_read(clock.now_ms() - started_ms)
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
         return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))

@@ -113,6 +113,11 @@ class StoreRates:
         if elapsed_ms > self.put_time_max_ms:
             self.put_time_max_ms = elapsed_ms
 
+    def add_get_time(self, elapsed_ms: int) -> None:
+        """Note that a read of messages took `elapsed_ms`."""
+        if elapsed_ms > self.get_time_max_ms:
+            self.get_time_max_ms = elapsed_ms
+
     def sample(self, now_ms: int) -> None:
         """Take a sample when a second has passed since the last one."""
         if now_ms - self._samples[-1].time_ms >= SAMPLE_INTERVAL_MS:

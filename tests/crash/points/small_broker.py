@@ -308,6 +308,7 @@ class SmallBroker:
             cold=self.cold,
             cold_quota=parts.reads.cold_quota,
             visible=parts.reads.visible,
+            on_cold_read=parts.base.stats.rates.add_get_time,
             near_bytes=0,
         )
         await self.start_tier()

@@ -487,6 +487,19 @@ async def test_cold_and_hot_are_one_queue(cold_case: ColdCase) -> None:
     assert {pull.group for pull in cold_case.cold.pulls} == {GROUP}
 
 
+async def test_the_longest_cold_read_is_in_the_runtime_information(cold_case: ColdCase) -> None:
+    broker, cold = cold_case.broker, cold_case.cold
+    for number, elapsed_ms in enumerate((40, 1_250, 7), start=1):
+        cold.gate = asyncio.Event()
+        waiting = asyncio.ensure_future(cold_case.consumer.pull_later(0))
+        while len(cold.pulls) < number:
+            await asyncio.sleep(0)
+        broker.clock.now_ms += elapsed_ms
+        cold.gate.set()
+        assert outcome(await waiting)[0] == 0
+    assert broker.parts.base.stats.rates.runtime_info()["getMessageEntireTimeMax"] == "1250"
+
+
 async def test_cold_messages_are_filtered(cold_case: ColdCase) -> None:
     answer = await cold_case.consumer.pull_later(0, subscription="Tag1", maxMsgNums=4)
     assert offsets(answer) == [1, 3, 5, 7]
