@@ -109,8 +109,8 @@ class PullFinder:
         on_cold_read: Callable[[int], None],
         near_bytes: int | None = None,
     ) -> None:
-        """`on_cold_read` receives the time, in ms, of each read from the cold tier, the only reads that take a measurable
-        one; `near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
+        """`on_cold_read` receives how many ms each read from the cold tier took: others take no measurable time.
+        `near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
         self._settings = settings
         self._store = store
         self._offsets = offsets
