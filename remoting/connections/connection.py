@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         "_half_frames",
         "_handler",
         "_handling",
+        "_has_half_frame",
         "_is_server",
         "_limits",
         "_on_closed",
@@ -166,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_closed = on_closed
         self._outbox = outbox or Outbox()
         self._half_frames = half_frames
+        self._has_half_frame = False
         self._unsent_of_all = unsent_of_all
         self._burst_s = 0.0
         self._transport: asyncio.Transport | None = None
@@ -435,8 +437,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         consumed = self._handle_guarded(view)
         if consumed == len(view) or self._closed:
-            if self._half_frames is not None:
+            if self._has_half_frame and self._half_frames is not None:
                 self._half_frames.end(self)
+                self._has_half_frame = False
             return
         self._splitter.keep(view[consumed:])
         self._note_half_frame(is_new=consumed > 0)
@@ -445,6 +448,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_half_frame(self, *, is_new: bool) -> None:
         if self._half_frames is not None:
+            self._has_half_frame = True
             self._half_frames.note(self, self._splitter.kept_bytes, is_new=is_new)
 
     def _handle_guarded(self, view: memoryview) -> int:
@@ -477,9 +481,9 @@ class Connection(asyncio.BufferedProtocol):
         length_bytes = LENGTH.size
         while end - position >= length_bytes:
             if chunk_handler is not None:
-                position += chunk_handler.feed(self, view[position:])
+                position += chunk_handler.feed(self, view[position:] if position else view)
                 assert position <= end
-                if not self._may_go_on():
+                if not self._may_go_on() or end - position < length_bytes:
                     break
             next_position = frame_end(view, position, frame_bytes_max)
             if next_position == INCOMPLETE_FRAME:

@@ -32,7 +32,7 @@ SEND_V2_CODES = frozenset(
 """The codes whose header has one letter a field."""
 
 
-class SendMessageRequestHeader(TopicQueueHeader, kw_only=True):
+class SendMessageRequestHeader(TopicQueueHeader, kw_only=True, gc=False):
     """SEND_MESSAGE 10, SEND_REPLY_MESSAGE 324."""
 
     producer_group: str
@@ -50,7 +50,7 @@ class SendMessageRequestHeader(TopicQueueHeader, kw_only=True):
     max_reconsume_times: Int | None = None
 
 
-class SendMessageRequestHeaderV2(Header, kw_only=True):
+class SendMessageRequestHeaderV2(Header, kw_only=True, gc=False):
     """SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, SEND_REPLY_MESSAGE_V2 325: the same with one letter a field."""
 
     decodes_itself: ClassVar[bool] = True

@@ -78,10 +78,13 @@ LENGTH_BYTES = LENGTH.size
 PROPERTIES_SIZE_BYTES = 2
 JSON_START = b"{"
 """Of a header in JSON; one in binary starts with its code, which is below it."""
-PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
-"""The bits of a system flag that change nothing for the broker."""
+OTHER_SYS_FLAGS = ~(COMPRESSED | COMPRESSION_MASK)
+"""All bits of a system flag but those that change nothing for the broker."""
+OTHER_FLAGS = ~FLAG_ONEWAY
+"""All bits of a request's flag but this one."""
 
 unpack_frame_head = FRAME_HEAD.unpack_from
+pack_frame_head = FRAME_HEAD.pack
 pack_chunk_fields = CHUNK_FIELDS.pack
 pack_record_head = RECORD_HEAD.pack
 pack_unit = UNIT.pack
@@ -284,6 +287,7 @@ class FastPath:
         self._replies = SendReplies(
             store_host=self._store_host, region_id=settings.region_id, trace_on=settings.trace_on
         )
+        self._json_reply = self._replies.json_single
 
     def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
         """Take the frames at the start of `buffer`; `born_host` is the peer's address and port as a record holds it."""
@@ -336,15 +340,15 @@ class FastPath:
         while position + FRAME_HEAD_BYTES <= data_bytes:
             frame_bytes, header_word = unpack_frame_head(data, position)
             header_start = position + FRAME_HEAD_BYTES
-            header_end = header_start + (header_word & HEADER_BYTES_MASK)
             frame_end = position + LENGTH_BYTES + frame_bytes
-            if frame_end > data_bytes or header_end > frame_end:
-                break
-            if header_word <= HEADER_BYTES_MASK:
+            if 0 <= header_word <= HEADER_BYTES_MASK:
+                header_end = header_start + header_word
                 decode = json_forms.get(data[header_start : header_start + PREFIX_BYTES])
             else:
-                decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES])
-            if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
+                header_end = header_start + (header_word & HEADER_BYTES_MASK)
+                is_binary = header_word & ~HEADER_BYTES_MASK == BINARY_BIT
+                decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES]) if is_binary else None
+            if decode is None or frame_end > data_bytes or header_end > frame_end:
                 break
             head = data[header_start:header_end]
             if (
@@ -354,7 +358,11 @@ class FastPath:
             ):
                 position = frame_end
                 continue
-            request = decode(head)
+            request: SendRequest | None
+            try:
+                request = decode(head)
+            except msgspec.DecodeError:
+                request = None
             if guard is not None:
                 body = data[header_end:frame_end]
                 verdict = None if request is None else guard.judge_send(request, body, born_host)
@@ -372,16 +380,16 @@ class FastPath:
             if (
                 target is None
                 or header.queue_id >= target.queue_count
-                or header.sys_flag & ~PLAIN_SYS_FLAG
+                or header.sys_flag & OTHER_SYS_FLAGS
                 or header.reconsume_times
-                or request.flag & ~FLAG_ONEWAY
+                or request.flag & OTHER_FLAGS
                 or not 0 < frame_end - header_end <= body_bytes_max
                 or not is_plain(text, waits_for_flush)
             ):
                 break
             queue_id = header.queue_id if header.queue_id >= 0 else self._choose_queue(target.write_queue_count)
             queue = target.queues.get(queue_id)
-            unique_key = property_of(text, UNIQUE_KEY_MARK)
+            unique_key = property_of(text, UNIQUE_KEY_MARK).encode()
             if queue is None or not (unique_key.isalnum() or self._is_odd_key_plain(unique_key, text, request)):
                 break
             if quota is not None and not quota.take_send(
@@ -418,22 +426,23 @@ class FastPath:
             if refused is None:
                 return False
             refusal, opaque, flag = refused.refusal, refused.opaque, refused.flag
-        if flag & ~FLAG_ONEWAY:
+        if flag & OTHER_FLAGS:
             return False
         answer = b"" if flag & FLAG_ONEWAY else refusal.answer(opaque, is_binary=not is_json)
         result.refused.append(RefusedSend(len(result.answers), refusal, answer))
         return True
 
-    def _is_odd_key_plain(self, unique_key: str, text: str, request: SendRequest) -> bool:
+    def _is_odd_key_plain(self, unique_key: bytes, text: str, request: SendRequest) -> bool:
         """Whether a key that is not made of letters and digits alone, or none, is nothing for ordinary code."""
         if not unique_key:
             # A batch is answered without one. A message gets one behind its properties, whose text ordinary code
             # writes anew then: take those alone that stay as they are.
             if request.ext_fields.batch:
                 return UNIQUE_KEY_MARK not in text
-            return encode_text(decode_properties(text)) == _closed(text)
+            return encode_text(decode_properties(text)) == (text if text[-1:] in ("", VALUE_END) else text + VALUE_END)
         # In a JSON answer these need no escape.
-        return unique_key.isascii() and unique_key.isprintable() and '"' not in unique_key and "\\" not in unique_key
+        key = unique_key.decode()
+        return key.isascii() and key.isprintable() and '"' not in key and "\\" not in key
 
     def _commit(self, result: FeedResult) -> None:
         """Write the log; when it refuses, nothing was taken."""
@@ -473,7 +482,7 @@ class FastPath:
         result: FeedResult,
         request: SendRequest,
         text: str,
-        unique_key: str,
+        unique_key: bytes,
         target: SendTarget,
         queue_id: int,
         queue: ConsumeQueue,
@@ -482,7 +491,7 @@ class FastPath:
     ) -> bool:
         """One message; False leaves it, and everything, as it was."""
         header = request.ext_fields
-        sent = _closed(text).encode()
+        sent = (text if not text or text[-1] == VALUE_END else text + VALUE_END).encode()
         properties_bytes = len(sent) + len(self._suffix)
         if not unique_key:
             properties_bytes += len(UNIQUE_KEY_MARK) + self._unique_ids.id_bytes + len(VALUE_END)
@@ -494,11 +503,12 @@ class FastPath:
         if unique_key:
             properties = sent + self._suffix
         else:
-            unique_key = self._unique_ids.next()
-            properties = b"%b%b%b%b" % (
+            unique_key = self._unique_ids.next().encode()
+            properties = b"%b%b%b%b%b" % (
                 sent,
                 UNIQUE_KEY_MARK.encode(),
-                f"{unique_key}{VALUE_END}".encode(),
+                unique_key,
+                VALUE_END.encode(),
                 self._suffix,
             )
         assert len(properties) == properties_bytes
@@ -530,11 +540,12 @@ class FastPath:
         result.queues.append(queue)
         result.append_end = append_offset
         if not request.flag & FLAG_ONEWAY:
-            result.replies.append(
-                self._replies.single(
-                    physical_offset, queue_id, queue_offset, unique_key.encode(), request.opaque, request.is_binary
-                )
-            )
+            values = physical_offset, queue_id, queue_offset, unique_key, request.opaque
+            if request.is_binary:
+                result.replies.append(self._replies.binary_single(*values))
+            else:
+                reply = self._json_reply % values
+                result.replies.append(pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)) + reply)
         return True
 
     def _take_batch(
@@ -542,7 +553,7 @@ class FastPath:
         result: FeedResult,
         request: SendRequest,
         _text: str,
-        unique_key: str,
+        unique_key: bytes,
         target: SendTarget,
         queue_id: int,
         queue: ConsumeQueue,
@@ -583,14 +594,9 @@ class FastPath:
                     records.physical_offsets,
                     queue_id,
                     first_offset,
-                    unique_key.encode(),
+                    unique_key,
                     request.opaque,
                     request.is_binary,
                 )
             )
         return True
-
-
-def _closed(text: str) -> str:
-    """A property text with its last end."""
-    return text if not text or text[-1] == VALUE_END else text + VALUE_END

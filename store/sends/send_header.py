@@ -67,7 +67,7 @@ class SendRequest(Protocol):
         """Beside them."""
 
 
-class _BinaryRequest(msgspec.Struct):
+class _BinaryRequest(msgspec.Struct, gc=False):
     ext_fields: SendMessageRequestHeaderV2 | SendMessageRequestHeader
     opaque: int
     flag: int
@@ -77,7 +77,7 @@ class _BinaryRequest(msgspec.Struct):
     version: int = 0
 
 
-class _JsonRequest(msgspec.Struct):
+class _JsonRequest(msgspec.Struct, gc=False):
     """What a decoder gives as it is: an object for each send, and no other."""
 
     is_binary: ClassVar[bool] = False
@@ -86,7 +86,7 @@ class _JsonRequest(msgspec.Struct):
     version: ClassVar[int] = 0
 
 
-class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields=True):
+class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields=True, gc=False):
     """The header of a signed send.
 
     Fields for which a send without access control may have a default must be there: a field that was taken away after
@@ -121,19 +121,19 @@ class SignedSend(SendMessageRequestHeaderV2, kw_only=True, forbid_unknown_fields
 _FLAGS = {True: "true", False: "false", None: ""}
 
 
-class _LettersRequest(_JsonRequest):
+class _LettersRequest(_JsonRequest, gc=False):
     ext_fields: SendMessageRequestHeaderV2 = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
-class _NamesRequest(_JsonRequest):
+class _NamesRequest(_JsonRequest, gc=False):
     ext_fields: SendMessageRequestHeader = msgspec.field(name="extFields")
     opaque: Int
     flag: Int = 0
 
 
-class _SignedRequest(_JsonRequest):
+class _SignedRequest(_JsonRequest, gc=False):
     code = RequestCode.SEND_MESSAGE_V2.value
 
     ext_fields: SignedSend = msgspec.field(name="extFields")
@@ -141,23 +141,16 @@ class _SignedRequest(_JsonRequest):
     flag: Int = 0
 
 
-class _SignedBatchRequest(_SignedRequest):
+class _SignedBatchRequest(_SignedRequest, gc=False):
     code = RequestCode.SEND_BATCH_MESSAGE.value
 
 
 Decode = Callable[[bytes], SendRequest | None]
+"""None, or a msgspec.DecodeError, for a header that cannot be read."""
 
 
 def _json_decoder(request_type: type[_LettersRequest | _NamesRequest | _SignedRequest]) -> Decode:
-    decode_json = msgspec.json.Decoder(request_type, strict=False).decode
-
-    def decode(header: bytes) -> SendRequest | None:
-        try:
-            return decode_json(header)
-        except msgspec.DecodeError:
-            return None
-
-    return decode
+    return msgspec.json.Decoder(request_type, strict=False).decode
 
 
 def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMessageRequestHeader]) -> Decode:

@@ -86,8 +86,9 @@ def property_of(text: str, mark: str) -> str:
     if start < 0:
         return ""
     if not start or text[start - 1] == VALUE_END:
-        end = text.find(VALUE_END, start)
-        value = text[start + len(mark) : end] if end > 0 else text[start + len(mark) :]
+        value_start = start + len(mark)
+        end = text.find(VALUE_END, value_start)
+        value = text[value_start:end] if end > 0 else text[value_start:]
         if value:
             return value
     return decode_properties(text).get(mark[:-1], "")

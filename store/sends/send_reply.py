@@ -41,7 +41,11 @@ SINGLES_MAX = 256
 
 
 class SendReplies:
-    """Makes whole frames. One for a broker's address and settings."""
+    """Makes whole frames, and the template of the commonest answer. One for a broker's address and settings.
+
+    `json_single`: the header of the answer to one message in JSON; `%` takes physical offset, queue id, queue offset,
+    unique key and opaque.
+    """
 
     def __init__(self, *, store_host: bytes, region_id: str, trace_on: bool) -> None:
         """`store_host`: address and port as a record holds them."""
@@ -52,7 +56,7 @@ class SendReplies:
         places = [(MESSAGE_ID, "%b"), (str(QUEUE_ID), "%d"), (str(QUEUE_OFFSET), "%d")]
         opaque = (str(OPAQUE), "%d")
         self._json = json_template(with_key, [*places, (UNIQUE_KEY, "%b"), opaque])
-        self._json_single = self._json.replace(b"%b", self._message_id, 1)
+        self.json_single = self._json.replace(b"%b", self._message_id, 1)
         self._json_keyless = json_template(without_key, [*places, opaque])
         sentinels = [MESSAGE_ID, str(QUEUE_ID), str(QUEUE_OFFSET)]
         self._binary = binary_template(with_key, [*sentinels, UNIQUE_KEY])
@@ -60,25 +64,21 @@ class SendReplies:
         self._binary_singles: dict[tuple[int, int, int], bytes] = {}
         self._binary_keyless = binary_template(without_key, sentinels)
 
-    def single(
+    def binary_single(
         self,
         physical_offset: PhysicalOffset,
         queue_id: int,
         queue_offset: QueueOffset,
         unique_key: bytes,
         opaque: int,
-        is_binary: bool,
     ) -> bytes:
-        """The answer to one message."""
-        if is_binary:
-            queue, offset = b"%d" % queue_id, b"%d" % queue_offset
-            sizes = len(queue), len(offset), len(unique_key)
-            template = self._binary_singles.get(sizes)
-            if template is None:
-                template = self._binary_single(*sizes)
-            return template % (_pack_opaque(opaque), physical_offset, queue, offset, unique_key)
-        header = self._json_single % (physical_offset, queue_id, queue_offset, unique_key, opaque)
-        return _pack_frame_head(len(header) + LENGTH.size, len(header)) + header
+        """The frame that answers one message in binary."""
+        queue, offset = b"%d" % queue_id, b"%d" % queue_offset
+        sizes = len(queue), len(offset), len(unique_key)
+        template = self._binary_singles.get(sizes)
+        if template is None:
+            template = self._binary_single(*sizes)
+        return template % (_pack_opaque(opaque), physical_offset, queue, offset, unique_key)
 
     def _binary_single(self, queue_id_bytes: int, queue_offset_bytes: int, unique_key_bytes: int) -> bytes:
         """The frame of a single message's answer whose values have these sizes: `%` takes opaque and all values."""

@@ -68,6 +68,9 @@ POSITION_SERIALIZE_TYPE = 4
 UNSENT_BYTES_MAX = 1 << 20
 """With more unsent on its connection a pull is left to ordinary code, where the connection stops reading."""
 
+JSON, BINARY = SerializeType.JSON.value, SerializeType.ROCKETMQ.value
+"""Values of that byte."""
+
 SEND, PULL = "send", "pull"
 JSON_KINDS = dict.fromkeys(JSON_FORMS, SEND) | dict.fromkeys((JSON_PULL, JSON_LITE_PULL), PULL)
 BINARY_KINDS = dict.fromkeys(BINARY_CODES, SEND) | dict.fromkeys(BINARY_PULLS, PULL)
@@ -173,9 +176,9 @@ class HotServer:
         while len(buffer) - position > FRAME_HEAD_BYTES + PREFIX_BYTES:
             header_start = position + FRAME_HEAD_BYTES
             serialize_type = buffer[position + POSITION_SERIALIZE_TYPE]
-            if serialize_type == SerializeType.JSON:
+            if serialize_type == JSON:
                 kind = JSON_KINDS.get(bytes(buffer[header_start : header_start + PREFIX_BYTES]))
-            elif serialize_type == SerializeType.ROCKETMQ:
+            elif serialize_type == BINARY:
                 kind = BINARY_KINDS.get(bytes(buffer[header_start : header_start + CODE_BYTES]))
             else:
                 break

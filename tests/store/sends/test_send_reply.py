@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
-from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.send import SendMessageResponseHeader
 from thermocline.store.sends.send_properties import reply_properties
@@ -45,7 +45,12 @@ def test_a_single_answer_is_the_codecs(
 ) -> None:
     replies = SendReplies(store_host=STORE_HOST, region_id=region, trace_on=trace_on)
     is_binary = serialize_type is SerializeType.ROCKETMQ
-    frame = replies.single(physical_offset, queue_id, queue_offset, key.encode(), opaque, is_binary)
+    values = physical_offset, queue_id, queue_offset, key.encode(), opaque
+    if is_binary:
+        frame = replies.binary_single(*values)
+    else:
+        text = replies.json_single % values
+        frame = FRAME_HEAD.pack(len(text) + LENGTH.size, len(text)) + text
     header = SendMessageResponseHeader(
         msg_id=f"{STORE_HOST.hex().upper()}{physical_offset:016X}",
         queue_id=queue_id,
