@@ -45,7 +45,6 @@ from thermocline.remoting.records.message_record import CHECKSUM_MASK, MAGIC_V1,
 from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX, VALUE_END, decode_properties
 from thermocline.remoting.records.record_layout import HOST_V4_BYTES
 from thermocline.remoting.records.sys_flag import COMPRESSED, COMPRESSION_MASK
-from thermocline.remoting.string_hash import tags_code
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import UNIT, ConsumeQueue
 from thermocline.store.sends.fast_batch import BatchPlace, make_records
@@ -62,12 +61,12 @@ from thermocline.store.sends.send_header import (
     signed_binary_forms,
 )
 from thermocline.store.sends.send_properties import (
-    TAGS_MARK,
     UNIQUE_KEY_MARK,
+    TagsCodes,
     broker_suffix,
     encode_text,
     is_plain,
-    property_of,
+    split_unique_key,
 )
 from thermocline.store.sends.send_reply import SendReplies
 
@@ -288,6 +287,8 @@ class FastPath:
             store_host=self._store_host, region_id=settings.region_id, trace_on=settings.trace_on
         )
         self._json_reply = self._replies.json_single
+        self._tags_codes = TagsCodes()
+        self._remembered_tags_code = self._tags_codes.remembered
 
     def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
         """Take the frames at the start of `buffer`; `born_host` is the peer's address and port as a record holds it."""
@@ -389,7 +390,8 @@ class FastPath:
                 break
             queue_id = header.queue_id if header.queue_id >= 0 else self._choose_queue(target.write_queue_count)
             queue = target.queues.get(queue_id)
-            unique_key = property_of(text, UNIQUE_KEY_MARK).encode()
+            key, text_end = split_unique_key(text)
+            unique_key = key.encode()
             if queue is None or not (unique_key.isalnum() or self._is_odd_key_plain(unique_key, text, request)):
                 break
             if quota is not None and not quota.take_send(
@@ -400,7 +402,7 @@ class FastPath:
                 run_target = target
                 result.end_run(target)
             put = self._take_batch if header.batch else self._take_send
-            if not put(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
+            if not put(result, request, text, text_end, unique_key, target, queue_id, queue, header_end, frame_end):
                 if quota is not None:
                     quota.return_send(header.topic, header.producer_group, born_host, frame_end - header_end, user)
                 break
@@ -482,6 +484,7 @@ class FastPath:
         result: FeedResult,
         request: SendRequest,
         text: str,
+        text_end: str,
         unique_key: bytes,
         target: SendTarget,
         queue_id: int,
@@ -536,7 +539,10 @@ class FastPath:
         if not queue.tail:
             self._mark_dirty(queue)
         queue.next_offset = queue_offset + 1
-        queue.tail += pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK)))
+        tags_code = self._remembered_tags_code(text_end)
+        if tags_code is None:
+            tags_code = self._tags_codes.find(text, text_end)
+        queue.tail += pack_unit(physical_offset, record_bytes, tags_code)
         result.queues.append(queue)
         result.append_end = append_offset
         if not request.flag & FLAG_ONEWAY:
@@ -553,6 +559,7 @@ class FastPath:
         result: FeedResult,
         request: SendRequest,
         _text: str,
+        _text_end: str,
         unique_key: bytes,
         target: SendTarget,
         queue_id: int,

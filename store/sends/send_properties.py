@@ -18,6 +18,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (buildMsgCo
 from __future__ import annotations
 
 from thermocline.remoting.records.properties import VALUE_END, PropertyName, decode_properties, encode_properties
+from thermocline.remoting.string_hash import tags_code
 
 BROKER_PROPERTIES = frozenset({PropertyName.MESSAGE_REGION, PropertyName.TRACE_SWITCH, PropertyName.CLUSTER})
 """Set by the broker on every message that is not part of a batch."""
@@ -33,6 +34,7 @@ ROUTING_PROPERTIES = frozenset({PropertyName.DELAY_LEVEL, PropertyName.TRANSACTI
 
 TAGS_MARK = f"{PropertyName.TAGS}\x01"
 UNIQUE_KEY_MARK = f"{PropertyName.UNIQUE_KEY}\x01"
+_UNIQUE_KEY_MARK_LENGTH = len(UNIQUE_KEY_MARK)
 _WAIT_MARK = f"{PropertyName.WAIT_STORE}\x01"
 _WAIT_TRUE_MARK = f"{_WAIT_MARK}true\x02"
 
@@ -92,6 +94,49 @@ def property_of(text: str, mark: str) -> str:
         if value:
             return value
     return decode_properties(text).get(mark[:-1], "")
+
+
+def split_unique_key(text: str) -> tuple[str, str]:
+    """The value of UNIQ_KEY as `property_of` finds it, and the text from the \\x02 behind it on; both may be empty."""
+    start = text.rfind(UNIQUE_KEY_MARK)
+    if start < 0:
+        return "", ""
+    if not start or text[start - 1] == VALUE_END:
+        value_start = start + _UNIQUE_KEY_MARK_LENGTH
+        end = text.find(VALUE_END, value_start)
+        if end > value_start:
+            return text[value_start:end], text[end:]
+    return property_of(text, UNIQUE_KEY_MARK), ""
+
+
+class TagsCodes:
+    """Tags codes of property texts. Most senders repeat what follows the unique key, so codes are remembered by it.
+
+    `remembered(end)`: the code of texts that end so behind their unique key, or None. At most ENDS_MAX ends of at most
+    END_LENGTH_MAX characters are remembered.
+    """
+
+    ENDS_MAX = 4_096
+    END_LENGTH_MAX = 256
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self.remembered = self._codes.get
+
+    def find(self, text: str, end: str) -> int:
+        """The tags code of a text with this end, which `remembered` does not have."""
+        code = tags_code(property_of(text, TAGS_MARK))
+        start = end.rfind(TAGS_MARK)
+        value_start = start + len(TAGS_MARK)
+        # Behind \\x02 and with a value it is the property, whatever the rest of the text says.
+        is_property = (
+            start > 0 and end[start - 1] == VALUE_END and end[value_start : value_start + 1] not in ("", VALUE_END)
+        )
+        if is_property and len(end) <= self.END_LENGTH_MAX:
+            if len(self._codes) >= self.ENDS_MAX:
+                self._codes.clear()
+            self._codes[end] = code
+        return code
 
 
 def broker_suffix(*, region_id: str, trace_on: bool, cluster_name: str) -> bytes:

@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 
 from tests.store.send_frames import properties_text
 from thermocline.remoting.records.properties import decode_properties
+from thermocline.remoting.string_hash import tags_code
 from thermocline.store.sends.send_properties import (
     REMOVED_PROPERTIES,
     TAGS_MARK,
+    TagsCodes,
     broker_suffix,
     is_plain,
     needs_routing,
     property_of,
+    split_unique_key,
     stored_text,
     waits_for_store,
 )
@@ -40,6 +43,42 @@ def test_the_suffix_is_that_of_rocketmq() -> None:
 def test_one_property_is_found_as_decoding_all_finds_it(text: str) -> None:
     """The last of several counts; an empty one does not."""
     assert property_of(text, TAGS_MARK) == decode_properties(text).get("TAGS", "")
+
+
+keyed_texts = st.tuples(
+    texts, st.sampled_from(["", "UNIQ_KEY\x01", "UNIQ_KEY\x01k\x02", "aUNIQ_KEY\x01k\x02"]), texts
+).map("".join)
+
+
+@given(keyed_texts)
+def test_the_unique_key_and_the_text_behind_it(text: str) -> None:
+    key, end = split_unique_key(text)
+    assert key == decode_properties(text).get("UNIQ_KEY", "")
+    assert not end or (end.startswith("\x02") and text.endswith(f"UNIQ_KEY\x01{key}{end}"))
+
+
+@given(st.lists(keyed_texts, min_size=1, max_size=20))
+def test_a_remembered_tags_code_is_that_of_the_text(several: list[str]) -> None:
+    codes = TagsCodes()
+    for text in several * 2:
+        end = split_unique_key(text)[1]
+        remembered = codes.remembered(end)
+        expected = tags_code(decode_properties(text).get("TAGS", ""))
+        assert (codes.find(text, end) if remembered is None else remembered) == expected
+
+
+def test_tags_codes_are_remembered_by_the_end_of_the_text_within_a_bound() -> None:
+    codes = TagsCodes()
+    end = "\x02WAIT\x01true\x02TAGS\x01TagA"
+    assert codes.find(f"KEYS\x01a\x02UNIQ_KEY\x01k{end}", end) == codes.remembered(end) == tags_code("TagA")
+    for number in range(codes.ENDS_MAX):
+        other = f"\x02TAGS\x01{number}"
+        codes.find(f"UNIQ_KEY\x01k{other}", other)
+        assert codes.remembered(other) == tags_code(str(number))
+    assert codes.remembered(end) is None, "forgotten"
+    long = "\x02TAGS\x01" + "t" * codes.END_LENGTH_MAX
+    codes.find(f"UNIQ_KEY\x01k{long}", long)
+    assert codes.remembered(long) is None
 
 
 @given(texts)
