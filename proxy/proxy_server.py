@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 
-from thermocline.client.credentials import environment_credentials
+from thermocline.proxy.access import ClusterUsers
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
 from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
@@ -28,6 +28,7 @@ from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
+from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
@@ -50,7 +51,7 @@ class ProxyServer:
         """Put it together.
 
         Raises:
-            SettingError: A TLS file cannot be used.
+            SettingError: A TLS file cannot be used, the audit log not opened, or the proxy's own keys are missing.
         """
         self.config = config
         self.counts = LimitCounts()
@@ -59,7 +60,7 @@ class ProxyServer:
             namesrv=tuple(split_addresses(config.namesrv)),
             cluster_name=config.cluster_name,
             client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
-            credentials=environment_credentials(),
+            credentials=own_credentials(config),
             tls=outgoing_options(config.tls),
             refresh_ms=config.refresh_s * 1000,
             expiry_ms=config.expiry_s * 1000,
@@ -69,6 +70,10 @@ class ProxyServer:
             transaction_groups_per_heartbeat=config.transaction_groups,
         )
         self._messaging = ClusterMessaging(options, self)
+        users = ClusterUsers(
+            self._messaging.ask_cluster, stale_ms_max=config.access_stale_ms_max, clock_ms=monotonic_ms
+        )
+        self.access = ProxyAccess(config, users, counts=self.counts, clock_ms=wall_clock_ms)
         self.clients = ClientRegistry(
             clients_max=config.clients_max,
             names_max=config.client_names_max,
@@ -104,6 +109,7 @@ class ProxyServer:
             background=Background(),
             counts=self.counts,
             clock_ms=wall_clock_ms,
+            access=self.access.check,
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
@@ -131,7 +137,8 @@ class ProxyServer:
         self._gate.open()
         self.clients.start()
         self.handles.start()
-        warn_if_exposed([format_address(config.bind_address, port)], authentication_enabled=False)
+        address = format_address(config.bind_address, port)
+        warn_if_exposed([address], authentication_enabled=config.authentication_enabled)
         logger.info("proxy started host=%s port=%d namesrv=%s", config.bind_address, port, config.namesrv)
         return port
 
@@ -148,6 +155,7 @@ class ProxyServer:
         await self.handles.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.
         await self.app.background.close(timeout_ms=max(0, int((deadline - loop.time()) * 1000)))
+        await self.access.close()
         await self._messaging.close()
 
     def transaction_checked(self, check: TransactionCheck) -> None:

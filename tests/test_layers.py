@@ -152,7 +152,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # -- the broker, lower folders first: no folder imports one below it here (tests/test_folders.py)
     "broker.state_files": edges(CODEC, "remoting.bodies store.files"),
     "broker.process": edges(CODEC, "store.files"),
-    "broker.settings.official_settings": edges(CODEC),
+    "broker.settings.official_settings": edges(CODEC, "auth"),
     "broker.settings": edges(
         CODEC,
         "auth remoting.bodies remoting.clients remoting.connections store.config",
@@ -324,7 +324,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "client.trace": edges(CODEC, "client client.producer"),
     # -- the proxy: protocols above, the seam (`proxy.messaging`) below them, what is behind it beside them
     "proxy.http2": edges(CODEC, "remoting.connections"),
-    "proxy.settings": edges(CODEC, "remoting.connections", "proxy.http2"),
+    "proxy.settings": edges(CODEC, "auth remoting.connections", "proxy.http2"),
     "proxy.clients": edges(CODEC),
     "proxy.messaging": edges(CODEC, "remoting.bodies", "client"),
     "proxy.cluster": edges(
@@ -333,22 +333,23 @@ ALLOWED: dict[str, frozenset[str]] = {
         "client client.consumer client.producer",
         "proxy.messaging",
     ),
+    "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),
     "proxy.grpc": edges(),
     "proxy.grpc.calls": edges(CODEC, "proxy.http2"),
     "proxy.grpc.messages": edges(CODEC),
     "proxy.grpc.service": edges(
         CODEC,
-        "remoting.bodies remoting.connections",
+        "auth remoting.bodies remoting.connections",
         "client",
-        "proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
+        "proxy.access proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),
     "proxy": edges(
         CODEC,
-        "remoting.bodies remoting.connections remoting.clients remoting.tls",
+        "auth remoting.bodies remoting.connections remoting.clients remoting.tls",
         "client",
-        "proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service proxy.http2",
-        "proxy.messaging proxy.settings",
+        "proxy.access proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service",
+        "proxy.http2 proxy.messaging proxy.settings",
     ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table
@@ -610,6 +611,8 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("proxy.grpc.service.sending", "remoting.clients.client", False),
         ("proxy.messaging.messaging", "proxy.cluster.cluster_messaging", False),
         ("proxy.proxy_server", "broker.main", False),
+        ("proxy.access.access_check", "auth.authorization", True),
+        ("proxy.access.access_check", "proxy.grpc.messages", False),
         ("spark.reading.cold_plan", "tiered.catalog.catalog", True),
         ("spark.reading.cold_plan", "tiered.segments.segment_writer", False),
         ("spark.reading.cold_plan", "tiered.service.tier_service", False),

@@ -55,6 +55,14 @@ class LoadingCache(Generic[V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def peek(self, name: str) -> V | None:
+        """Return the value that is kept, however old; None without one."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.value
+
     def values(self) -> list[V]:
         """All values, however old."""
         return [entry.value for entry in self._entries.values()]
@@ -99,9 +107,10 @@ class LoadingCache(Generic[V]):
         return task
 
     async def _fetch(self, name: str) -> V:
+        started_ms = self._clock_ms()  # what was true then is loaded, or what came later
         value = await self._load(name)
         self._entries.pop(name, None)
-        self._entries[name] = _Entry(value, self._clock_ms())
+        self._entries[name] = _Entry(value, started_ms)
         if len(self._entries) > self._entries_max:
             del self._entries[next(iter(self._entries))]
         return value

@@ -5,6 +5,7 @@ The names and defaults are those of ProxyConfig.java of September 2025.
 
 from __future__ import annotations
 
+from thermocline.proxy.settings.official_auth_settings import PROXY_AUTH_CONFIG
 from thermocline.remoting.settings import (
     MACHINE,
     TLS_PROPERTIES,
@@ -63,17 +64,13 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
             "renewMaxTimeMillis": "10800000",
             "renewSchedulePeriodMillis": "5000",
             "channelExpiredTimeout": "120000",
+            "userCacheMaxNum": "20000",
         }
     ),
     *refused(
         "a proxy in the broker's process group",
         {"proxyMode": "CLUSTER"},
         advice="run `thermocline proxy` beside the broker",
-    ),
-    *refused(
-        "that the proxy checks signatures and rights of its clients",
-        {"authenticationEnabled": "false", "authorizationEnabled": "false"},
-        advice="keep the port on loopback or in a network of your own",
     ),
     *refused("that delays are given as levels too", {"useDelayLevel": "false"}),
     *refused("that clients send metrics somewhere", {"metricCollectorMode": "off"}),
@@ -123,11 +120,10 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         },
     ),
     *without_effect(
-        "proxies do not check users; brokers do",
+        "a change counts within accessStaleMillisMax; a user is kept with its policies",
         {
             "userCacheExpiredSeconds": "300",
             "userCacheRefreshSeconds": "20",
-            "userCacheMaxNum": "20000",
             "aclCacheExpiredSeconds": "300",
             "aclCacheRefreshSeconds": "20",
             "aclCacheMaxNum": "20000",
@@ -242,5 +238,5 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
 )
 """Every field of ProxyConfig."""
 
-PROXY_SETTINGS = by_name(PROXY_CONFIG, TLS_PROPERTIES)
+PROXY_SETTINGS = by_name(PROXY_CONFIG, PROXY_AUTH_CONFIG, TLS_PROPERTIES)
 """The same by name, with the TLS properties that each daemon of RocketMQ reads."""

@@ -14,7 +14,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.proxy.grpc.calls import Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import BROKER_TIMEOUT_MS, Application, decode
-from thermocline.proxy.grpc.service.context import RequestContext, read_context
+from thermocline.proxy.grpc.service.context import RequestContext
 from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp_ms, to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import check_group_name, check_topic_name, read_subscription
@@ -37,14 +37,13 @@ class Offsets:
     async def _handle_pull(self, call: RpcCall, data: bytes) -> None:
         request = decode(messages.PullMessageRequest, data)
         try:
-            read_context(call)
-            await self._pull(call, request)
+            await self._pull(await self._app.admit(call, request), call, request)
         except MQError as error:
             if isinstance(error, RpcError):
                 raise
             call.write(messages.PullMessageResponse(status=status_of(error)).SerializeToString())
 
-    async def _pull(self, call: RpcCall, request: Any) -> None:
+    async def _pull(self, context: RequestContext, call: RpcCall, request: Any) -> None:
         app, queue = self._app, _read_queue(request.message_queue)
         check_group_name(request.group.name)
         _check_offset(request.offset)
@@ -68,6 +67,7 @@ class Offsets:
             )
         finally:
             app.polls -= 1
+        await app.check_again(context.permit)
         found = status(Code.OK) if pulled.messages else status(Code.MESSAGE_NOT_FOUND, "no new message")
         call.write(messages.PullMessageResponse(status=found).SerializeToString())
         for message in pulled.messages:

@@ -1,0 +1,117 @@
+"""UserDirectory: the users that a proxy's clients name, with their policies, as brokers had them a moment ago.
+
+    asked for within `stale_ms_max` x REFRESH_SHARE   given
+    older                                             given, and asked for anew beside it
+    older than `stale_ms_max`                         asked for before it is given; where that fails, an error
+
+So no decision is made by what was true longer than `stale_ms_max` ago, a client that sends all the time does not wait
+for a look-up, and brokers that cannot be asked end all access within `stale_ms_max`.
+
+A name that no user has is remembered for `stale_ms_max` too, UNKNOWN_MAX of them, apart from users: names come from
+strangers. Bounds: `users_max` users, beyond which the one that was used least recently goes; look-ups of names that are
+not there, by address and second. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from thermocline.proxy.access.account import Account, UserSource
+from thermocline.proxy.cluster import LoadingCache
+from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.errors import BrokerBusyError, ObjectNotFoundError, RequestTimeoutError
+
+__all__ = ["LOOK_UPS_LIMIT", "UserDirectory"]
+
+REFRESH_SHARE = 0.75
+UNKNOWN_MAX = 1_000
+NAME_CHARACTERS_MAX = 1_024
+LOOK_UPS_LIMIT = "accessLookUpsPerAddressSecondMax"
+PERIOD_MS = 1_000
+
+
+class _NoUserError(ObjectNotFoundError):
+    """There is no user of a name."""
+
+
+class UserDirectory:
+    """See the module."""
+
+    def __init__(
+        self,
+        source: UserSource,
+        *,
+        stale_ms_max: int,
+        users_max: int,
+        address_look_ups_max: int,
+        clock_ms: Callable[[], float],
+        counts: LimitCounts,
+    ) -> None:
+        """`address_look_ups_max`: look-ups a second that an address may cause by names that no user has."""
+        self._source = source
+        self._stale_ms_max = stale_ms_max
+        self._address_look_ups_max = address_look_ups_max
+        self._clock_ms = clock_ms
+        self._counts = counts
+        self._accounts: LoadingCache[Account] = LoadingCache(
+            self._load,
+            refresh_ms=int(stale_ms_max * REFRESH_SHARE),
+            expiry_ms=stale_ms_max,
+            entries_max=users_max,
+            clock_ms=clock_ms,
+        )
+        self._unknown: dict[str, float] = {}
+        self._misses: dict[str, int] = {}
+        self._misses_since_ms = 0.0
+
+    async def find(self, username: str, address: str) -> Account | None:
+        """Return a user; None where there is none of the name. `address`: of the client that names it.
+
+        Raises:
+            BrokerBusyError: This address has caused too many look-ups of names that no user has.
+            UnavailableError: No broker could be asked.
+        """
+        if username not in self._accounts:
+            if len(username) > NAME_CHARACTERS_MAX:
+                return None
+            found_ms = self._unknown.get(username)
+            if found_ms is not None and self._clock_ms() - found_ms < self._stale_ms_max:
+                return None
+            self._check_look_ups(address)
+        started_ms = self._clock_ms()
+        try:
+            return await self._accounts.get(username)
+        except _NoUserError:
+            self._misses[address] = self._misses.get(address, 0) + 1
+            self._unknown.pop(username, None)
+            self._unknown[username] = started_ms
+            if len(self._unknown) > UNKNOWN_MAX:
+                del self._unknown[next(iter(self._unknown))]
+            return None
+
+    async def close(self) -> None:
+        """Abandon the look-ups under way. Idempotent."""
+        await self._accounts.close()
+
+    async def _load(self, username: str) -> Account:
+        try:
+            # An answer that takes longer would be older than a decision may be.
+            async with asyncio.timeout(self._stale_ms_max / 1000):
+                account = await self._source.account(username)
+        except TimeoutError as error:
+            raise RequestTimeoutError("no broker told in time what the user may do") from error
+        if account is None:
+            raise _NoUserError("there is no such user")
+        before = self._accounts.peek(username)
+        # The same object stays while nothing changes: decisions are remembered by it.
+        return before if before is not None and before.is_same(account) else account
+
+    def _check_look_ups(self, address: str) -> None:
+        now_ms = self._clock_ms()
+        if now_ms - self._misses_since_ms >= PERIOD_MS:
+            self._misses.clear()
+            self._misses_since_ms = now_ms
+        if self._misses.get(address, 0) >= self._address_look_ups_max:
+            self._counts.refused(LOOK_UPS_LIMIT, address=address, detail="names that no user has")
+            raise BrokerBusyError("too many names that no user has come from this address")
