@@ -12,7 +12,7 @@ __all__ = ["Account", "UserSource"]
 
 
 class Account:
-    """One user. Two accounts are equal when user and policies are; `key` checks the user's signatures."""
+    """One user; `key` checks its signatures. `acl` is None for a user without policies, and for a super user."""
 
     __slots__ = ("acl", "key", "user")
 

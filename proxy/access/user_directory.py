@@ -62,8 +62,8 @@ class UserDirectory:
             clock_ms=clock_ms,
         )
         self._unknown: dict[str, float] = {}
-        self._misses: dict[str, int] = {}
-        self._misses_since_ms = 0.0
+        self._look_ups: dict[str, int] = {}
+        self._look_ups_since_ms = 0.0
 
     async def find(self, username: str, address: str) -> Account | None:
         """Return a user; None where there is none of the name. `address`: of the client that names it.
@@ -72,23 +72,22 @@ class UserDirectory:
             BrokerBusyError: This address has caused too many look-ups of names that no user has.
             UnavailableError: No broker could be asked.
         """
-        if username not in self._accounts:
-            if len(username) > NAME_CHARACTERS_MAX:
+        if username in self._accounts:
+            is_new = False
+        else:
+            if len(username) > NAME_CHARACTERS_MAX or self._is_unknown(username):
                 return None
-            found_ms = self._unknown.get(username)
-            if found_ms is not None and self._clock_ms() - found_ms < self._stale_ms_max:
-                return None
-            self._check_look_ups(address)
+            self._count_look_up(address)
+            is_new = True
         started_ms = self._clock_ms()
         try:
-            return await self._accounts.get(username)
+            account = await self._accounts.get(username)
         except _NoUserError:
-            self._misses[address] = self._misses.get(address, 0) + 1
-            self._unknown.pop(username, None)
-            self._unknown[username] = started_ms
-            if len(self._unknown) > UNKNOWN_MAX:
-                del self._unknown[next(iter(self._unknown))]
+            self._remember_unknown(username, started_ms)
             return None
+        if is_new and self._look_ups.get(address):
+            self._look_ups[address] -= 1
+        return account
 
     async def close(self) -> None:
         """Abandon the look-ups under way. Idempotent."""
@@ -107,11 +106,24 @@ class UserDirectory:
         # The same object stays while nothing changes: decisions are remembered by it.
         return before if before is not None and before.is_same(account) else account
 
-    def _check_look_ups(self, address: str) -> None:
+    def _is_unknown(self, username: str) -> bool:
+        found_ms = self._unknown.get(username)
+        return found_ms is not None and self._clock_ms() - found_ms < self._stale_ms_max
+
+    def _remember_unknown(self, username: str, now_ms: float) -> None:
+        self._unknown.pop(username, None)
+        self._unknown[username] = now_ms
+        if len(self._unknown) > UNKNOWN_MAX:
+            del self._unknown[next(iter(self._unknown))]
+
+    def _count_look_up(self, address: str) -> None:
+        """Count a look-up of a name that may be no user's; one that finds a user is given back."""
         now_ms = self._clock_ms()
-        if now_ms - self._misses_since_ms >= PERIOD_MS:
-            self._misses.clear()
-            self._misses_since_ms = now_ms
-        if self._misses.get(address, 0) >= self._address_look_ups_max:
+        if now_ms - self._look_ups_since_ms >= PERIOD_MS:
+            self._look_ups.clear()
+            self._look_ups_since_ms = now_ms
+        count = self._look_ups.get(address, 0)
+        if count >= self._address_look_ups_max:
             self._counts.refused(LOOK_UPS_LIMIT, address=address, detail="names that no user has")
             raise BrokerBusyError("too many names that no user has come from this address")
+        self._look_ups[address] = count + 1

@@ -62,10 +62,11 @@ class ProxyUnderTest:
 
 @contextlib.asynccontextmanager
 async def proxy_before(
-    broker: FakeBroker, *, client_id: str | None = CLIENT_ID, **settings: Any
+    broker: FakeBroker | str, *, client_id: str | None = CLIENT_ID, **settings: Any
 ) -> AsyncIterator[ProxyUnderTest]:
-    """A proxy with these settings in front of a broker."""
-    server = ProxyServer(replace(CONFIG, namesrv=broker.namesrv_address, **settings))
+    """A proxy with these settings in front of a broker, or behind a NameServer's address."""
+    namesrv = broker if isinstance(broker, str) else broker.namesrv_address
+    server = ProxyServer(replace(CONFIG, namesrv=namesrv, **settings))
     try:
         port = await server.start()
         address = f"127.0.0.1:{port}"
