@@ -11,8 +11,9 @@ import asyncio
 import logging
 import os
 import socket
+import time
 
-from thermocline.proxy.access import ClusterUsers
+from thermocline.proxy.access import ClusterUsers, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
 from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
@@ -110,6 +111,7 @@ class ProxyServer:
             counts=self.counts,
             clock_ms=wall_clock_ms,
             access=self.access.check,
+            quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)

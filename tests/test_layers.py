@@ -192,6 +192,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.stats": edges(
         CODEC,
+        "auth.quota_buckets",
         "remoting.connections store.queues store",
         "broker.cold broker.helpers broker.metrics broker.queues broker.settings broker.tables",
     ),
@@ -261,6 +262,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.processors.messages": edges(
         CODEC,
+        "auth.quota_buckets",
         "remoting.bodies remoting.headers remoting.connections store.log store.queues store store.sends",
         "timers transactions",
         "broker.cluster broker.cold broker.due broker.process broker.pulls broker.queues broker.sends",
@@ -268,6 +270,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.processors.pops": edges(
         CODEC,
+        "auth.quota_buckets",
         "remoting.bodies remoting.headers remoting.connections store",
         "pop broker.pops broker.processors broker.pulls",
         "broker.queues broker.sends broker.settings broker.stats broker.tables",

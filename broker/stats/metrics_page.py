@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.cold import DroppedRange
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, HelperStatus, decode_body
 from thermocline.broker.metrics import Exposition, LabelledTopics, TierFigures, TierFiguresRequest, show_tier
 from thermocline.broker.queues import RemainingMessages
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats.broker_stats import BrokerStats
-from thermocline.broker.tables import ConsumerOffsets, QuotaTable, TopicTable
+from thermocline.broker.tables import ConsumerOffsets, TopicTable
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset

@@ -1,9 +1,11 @@
-"""Access control of a proxy, for every protocol: users and policies as brokers have them, and decisions by them."""
+"""Access control of a proxy, for every protocol: users and policies as brokers have them, decisions by
+them, and quotas."""
 
 from thermocline.proxy.access.access_check import AccessCheck, AccessRules, Permit
 from thermocline.proxy.access.account import Account, UserSource
 from thermocline.proxy.access.cluster_users import ClusterUsers
 from thermocline.proxy.access.proof import Proof, RequestName
+from thermocline.proxy.access.quota_check import QuotaCheck
 from thermocline.proxy.access.user_directory import UserDirectory
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "ClusterUsers",
     "Permit",
     "Proof",
+    "QuotaCheck",
     "RequestName",
     "UserDirectory",
     "UserSource",

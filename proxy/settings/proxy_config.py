@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from thermocline.auth.quota_texts import USER, parse_quotas
 from thermocline.proxy.http2 import Http2Limits
 from thermocline.remoting.connections import LOOPBACK
-from thermocline.remoting.errors import SettingError
+from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.settings import TlsConfig
 
 __all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "ProxyConfig"]
@@ -131,6 +132,8 @@ class ProxyConfig:
     """Users that are kept with their policies."""
     address_look_ups_max: int = _setting(100, "accessLookUpsPerAddressSecondMax", least=1)
     """Look-ups a second that an address may cause by names that no user has."""
+    quotas: str = _setting("", "quotas")
+    """Bytes and requests a second of topics, groups, addresses and users, of what passes this proxy."""
     audit_path: str = _setting("", "auditLogPath")
     """The audit log; empty: none."""
     audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096)
@@ -153,6 +156,17 @@ class ProxyConfig:
         if self.authorization_enabled and not self.authentication_enabled:
             text = "authorizationEnabled needs authenticationEnabled: without signatures it is not known who asks"
             raise SettingError(text)
+        self._check_quotas()
+
+    def _check_quotas(self) -> None:
+        try:
+            quotas = parse_quotas(self.quotas)
+        except InvalidParameterError as error:
+            raise SettingError(f"quotas: {error.message}", **error.context) from error
+        if not self.authentication_enabled and any(kind == USER for kind, _ in quotas):
+            raise SettingError(
+                "a quota of a user needs authenticationEnabled: without signatures it is not known who sends"
+            )
 
     @property
     def http2_limits(self) -> Http2Limits:

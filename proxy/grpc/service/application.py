@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from thermocline.proxy.access import AccessCheck, Permit
+from thermocline.proxy.access import AccessCheck, Permit, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry
 from thermocline.proxy.flow import Consumption, HeldHandles, Production
 from thermocline.proxy.grpc.calls import GrpcStatus, Method, MethodKind, RpcCall, RpcError
@@ -48,6 +48,7 @@ class Application:
     counts: LimitCounts
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
+    quotas: QuotaCheck
     access: AccessCheck | None = None
     """None: every client may do everything."""
     grpc_port: int = 0

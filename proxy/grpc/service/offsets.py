@@ -52,6 +52,7 @@ class Offsets:
         remaining_ms = call.remaining_ms()
         if remaining_ms is not None:
             await_ms = min(await_ms, remaining_ms)
+        app.quotas.check_read(queue.topic, request.group.name, host=call.remote_host, username=context.username)
         if app.polls >= app.config.polls_max:
             raise BrokerBusyError("too many long polls are open on this proxy")
         app.polls += 1
@@ -68,6 +69,13 @@ class Offsets:
         finally:
             app.polls -= 1
         await app.check_again(context.permit)
+        app.quotas.took(
+            queue.topic,
+            request.group.name,
+            size_bytes=sum(len(message.record.body) for message in pulled.messages),
+            host=call.remote_host,
+            username=context.username,
+        )
         found = status(Code.OK) if pulled.messages else status(Code.MESSAGE_NOT_FOUND, "no new message")
         call.write(messages.PullMessageResponse(status=found).SerializeToString())
         for message in pulled.messages:

@@ -84,6 +84,7 @@ class Receiving:
             if client is None:
                 raise CodeError(Code.MESSAGE_NOT_FOUND, f"The client [{context.client_id}] is disconnected.")
             app.handles.check_room(context.client_id, count_max)
+        app.quotas.check_read(topic, group, host=call.remote_host, username=context.username)
         config = await app.messaging.group_config(group) or SubscriptionGroupConfig()
         outcome = await self._poll(
             call,
@@ -107,6 +108,13 @@ class Receiving:
         except (MQError, asyncio.CancelledError):
             self._give_back(outcome, topic, group)
             raise
+        app.quotas.took(
+            topic,
+            group,
+            size_bytes=sum(len(message.record.body) for message in outcome.messages),
+            host=call.remote_host,
+            username=context.username,
+        )
         await self._deliver(context, call, outcome, topic=topic, group=group, is_renewed=is_renewed)
 
     def _await_ms(self, context: RequestContext, call: RpcCall, request: Any, client: ProxyClient | None) -> int:
