@@ -22,7 +22,7 @@ PRODUCT = (
 """Folders of the project that are installed."""
 
 # Folders of `remoting/` with sockets and tasks in them; everything else there is codec: bytes in, values out.
-REMOTING_SHELLS = ("remoting.connections", "remoting.tls", "remoting.clients")
+REMOTING_SHELLS = ("remoting.connections", "remoting.tls", "remoting.clients", "remoting.health")
 CODEC_FOLDERS = frozenset({"remoting", "remoting.records", "remoting.handles", "remoting.settings"})
 # (`socket` itself is there for its address conversions.)
 CODEC_MAY_NOT_IMPORT = frozenset({"asyncio", "selectors", "ssl", "threading", "logging", "uvloop"})
@@ -51,6 +51,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "remoting.connections": edges("remoting remoting.records"),
     "remoting.tls": edges("remoting remoting.settings remoting.connections"),
     "remoting.clients": edges("remoting remoting.connections remoting.tls"),
+    "remoting.health": edges("remoting remoting.connections"),
     # -- layers that know no broker; of the local store, lower folders first
     "store.files": edges(CODEC),
     "store.state": edges(CODEC, "store.files"),
@@ -161,7 +162,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.access": edges(CODEC, "auth remoting.connections store.sends"),
     "broker.cold": edges(CODEC, "store.queues", "tiered.catalog tiered.ledger tiered.segments"),
-    "broker.metrics": edges("broker.cold"),
+    "broker.metrics": edges("broker.cold", "remoting.health"),
     "broker.helpers": edges(
         CODEC,
         "remoting.connections remoting.clients store.files store.config store.index",
@@ -193,7 +194,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.stats": edges(
         CODEC,
         "auth.quota_buckets",
-        "remoting.connections store.queues store",
+        "remoting.connections remoting.health store.queues store",
         "broker.cold broker.helpers broker.metrics broker.queues broker.settings broker.tables",
     ),
     "broker.tier_process": edges(
@@ -284,7 +285,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "auth remoting.connections store.files store.config store.queues store",
+        "auth remoting.connections remoting.health store.files store.config store.queues store",
         "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
@@ -338,6 +339,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),
+    "proxy.metrics": edges("remoting.health"),
     "proxy.grpc": edges(),
     "proxy.grpc.calls": edges(CODEC, "proxy.http2"),
     "proxy.grpc.messages": edges(CODEC),
@@ -349,10 +351,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "proxy": edges(
         CODEC,
-        "auth remoting.bodies remoting.connections remoting.clients remoting.tls",
+        "auth remoting.bodies remoting.connections remoting.clients remoting.health remoting.tls",
         "client",
         "proxy.access proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service",
-        "proxy.http2 proxy.messaging proxy.settings",
+        "proxy.http2 proxy.messaging proxy.metrics proxy.settings",
     ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table

@@ -15,8 +15,9 @@ from thermocline.auth.rights import Right
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.stats import HealthServer, MetricsPage, ReaderCheck
+from thermocline.broker.stats import MetricsPage
 from thermocline.remoting.connections import Gate
+from thermocline.remoting.health import HealthServer, ReaderCheck
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def reader_check(parts: BrokerParts) -> ReaderCheck | None:
     authorizes = parts.base.settings.auth.authorization_enabled
     needed = Right(cluster_resource(parts.base.settings.broker.cluster_name), (Action.GET,))
 
-    def may_read(username: str, key: str, address: str, request: str) -> bool:
+    async def may_read(username: str, key: str, address: str, request: str) -> bool:
         return is_reader(
             control,
             username=username,

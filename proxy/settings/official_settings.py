@@ -74,7 +74,12 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *refused("that delays are given as levels too", {"useDelayLevel": "false"}),
     *refused("that clients send metrics somewhere", {"metricCollectorMode": "off"}),
-    *refused("that metrics of the proxy are exported", {"metricsExporterType": "DISABLE"}, also=("0",)),
+    *refused(
+        "that metrics of the proxy are exported by OpenTelemetry",
+        {"metricsExporterType": "DISABLE"},
+        also=("0",),
+        advice="set healthPort, and let Prometheus read its /metrics",
+    ),
     *refused("that the proxy writes traces", {"traceOn": "false"}),
     *refused(
         "that a proxy signs its own requests to brokers",

@@ -134,6 +134,9 @@ class ProxyConfig:
     """Look-ups a second that an address may cause by names that no user has."""
     quotas: str = _setting("", "quotas")
     """Bytes and requests a second of topics, groups, addresses and users, of what passes this proxy."""
+    health_host: str = _setting(LOOPBACK, "healthBindAddress")
+    health_port: int = _setting(-1, "healthPort", least=-1, most=65_535)
+    """The HTTP port with health, figures and clients; 0 takes a free one, -1: none."""
     audit_path: str = _setting("", "auditLogPath")
     """The audit log; empty: none."""
     audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096)

@@ -126,6 +126,7 @@ def unary(
             if isinstance(error, RpcError):
                 raise
             answer = response_class(status=status_of(error))
+        call.code = answer.status.code
         encoded: bytes = answer.SerializeToString()
         return encoded
 

@@ -41,7 +41,7 @@ class Offsets:
         except MQError as error:
             if isinstance(error, RpcError):
                 raise
-            call.write(messages.PullMessageResponse(status=status_of(error)).SerializeToString())
+            _begin_answer(call, status_of(error))
 
     async def _pull(self, context: RequestContext, call: RpcCall, request: Any) -> None:
         app, queue = self._app, _read_queue(request.message_queue)
@@ -77,7 +77,7 @@ class Offsets:
             username=context.username,
         )
         found = status(Code.OK) if pulled.messages else status(Code.MESSAGE_NOT_FOUND, "no new message")
-        call.write(messages.PullMessageResponse(status=found).SerializeToString())
+        _begin_answer(call, found)
         for message in pulled.messages:
             await call.drain()
             delivered = to_message(message, topic=queue.topic)
@@ -121,6 +121,11 @@ class Offsets:
             timeout_ms=self._app.timeout_ms(call),
         )
         return messages.QueryOffsetResponse(status=status(Code.OK), offset=offset)
+
+
+def _begin_answer(call: RpcCall, answer_status: Any) -> None:
+    call.code = answer_status.code
+    call.write(messages.PullMessageResponse(status=answer_status).SerializeToString())
 
 
 def _read_queue(queue: Any) -> MessageQueue:

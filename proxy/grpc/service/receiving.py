@@ -235,4 +235,6 @@ class Receiving:
 
 
 def _write(call: RpcCall, **content: Any) -> None:
+    if "status" in content:
+        call.code = content["status"].code
     call.write(messages.ReceiveMessageResponse(**content).SerializeToString())
