@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.proxy.proxy_under_test import (
     send_request,
 )
 from tests.waiting import until
+from thermocline.cli.main import run
 from thermocline.client import AdminClient
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.grpc_rights import RIGHTS
@@ -415,3 +417,32 @@ async def test_a_telemetry_stream_that_says_nothing_learns_nothing(proxy: ProxyU
     await proxy.peer.done(answer)
     (payload,) = answer.payloads()
     assert messages.TelemetryCommand.FromString(payload).status.code == Code.UNAUTHORIZED
+
+
+async def test_figures_and_clients_are_for_users_with_get_on_the_cluster(
+    daemons: Daemons, admin: AdminClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = await asyncio.to_thread(make_user, admin, ("Cluster:DefaultCluster", ["Get"]))
+    other = await asyncio.to_thread(make_user, admin, ("Topic:*", ["All"]))
+    async with proxy_before(daemons.namesrv, health_port=0, **SECRETS) as proxy:
+        _, answer = await proxy.connect(
+            consumer_settings(GROUP, TOPIC), metadata=signed(ROOT.access_key, ROOT.secret_key)
+        )
+        await proxy.peer.answers(answer, 1)
+        await code_of(proxy, "SendMessage", send_request(message()), {})
+        assert await proxy.http("/health") == (200, b"")
+        for path in ("/metrics", "/clients", "/nothing"):
+            for keys in (None, (other, secret_of(other)), (reader, "wrong"), ("stranger", "x")):
+                assert (await proxy.http(path, keys))[0] == 401
+        for path in ("/metrics", "/clients", "/health"):
+            assert (await proxy.http(path, (reader, secret_of(reader))))[0] == 200
+        _, figures = await proxy.http("/metrics", (ROOT.access_key, ROOT.secret_key))
+        assert re.search(rb'thermocline_access_denied_total{stage="authentication"} [1-9]', figures)
+        assert b'request_code="SendMessage",response_code="unauthorized"' in figures
+        words = ["proxy", "clients", "--proxy", proxy.health_address, "--json"]
+        keys = ["--access-key", reader, "--secret-key"]
+        assert await asyncio.to_thread(run, [*words, *keys, secret_of(reader)]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["user"], row["group"]) == (ROOT.access_key, GROUP)
+        assert await asyncio.to_thread(run, [*words, *keys, "wrong"]) == 1
+        assert "Get on the cluster" in capsys.readouterr().err

@@ -37,20 +37,9 @@ def broker() -> Iterator[FakeBroker]:
         yield running
 
 
-async def get(proxy: ProxyUnderTest, path: str, *, tls: ssl.SSLContext | None = None) -> tuple[int, bytes]:
-    """Status and body of an answer."""
-    server = proxy.server.health._server._server
-    assert server is not None
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1], ssl=tls)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    return int(head.split(b" ")[1]), body
-
-
 async def figures(proxy: ProxyUnderTest) -> dict[str, float]:
     """Every sample of the metrics, by name and labels without those of the node."""
-    _, body = await get(proxy, "/metrics")
+    _, body = await proxy.http("/metrics")
     lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
     found = {}
     for line in lines:
@@ -73,15 +62,15 @@ def count_of(found: dict[str, float], name: str, code: str, result: str = "succe
 async def test_health_is_that_of_proxy_and_cluster() -> None:
     with FakeBroker() as alone:
         async with proxy_before(alone, health_port=0) as proxy:
-            status, body = await get(proxy, "/health")
+            status, body = await proxy.http("/health")
             assert (status, json.loads(body)["isClusterReachable"]) == (200, True)
             proxy.server.health.is_serving = False
-            assert (await get(proxy, "/health"))[0] == 503
+            assert (await proxy.http("/health"))[0] == 503
             proxy.server.health.is_serving = True
             await asyncio.to_thread(alone.close)
-            status, body = await get(proxy, "/health")
+            status, body = await proxy.http("/health")
             assert (status, json.loads(body)["isClusterReachable"]) == (503, False)
-            assert (await get(proxy, "/nothing"))[0] == 404
+            assert (await proxy.http("/nothing"))[0] == 404
 
 
 async def test_no_port_is_opened_unless_it_is_wanted(broker: FakeBroker) -> None:
@@ -122,7 +111,7 @@ async def test_figures_are_counted_by_rpc_code_and_result(broker: FakeBroker) ->
 
 
 async def clients(proxy: ProxyUnderTest, query: str = "") -> Any:
-    status, body = await get(proxy, f"/clients{query}")
+    status, body = await proxy.http(f"/clients{query}")
     assert status == 200
     return json.loads(body)
 
@@ -166,4 +155,4 @@ async def test_the_port_takes_tls_of_clients_that_would_speak_http_2(broker: Fak
     context = ssl.create_default_context(cafile=str(authority.path))
     context.set_alpn_protocols(["h2", "http/1.1"])  # as Prometheus offers
     async with proxy_before(broker, health_port=0, tls=tls) as proxy:
-        assert (await get(proxy, "/health", tls=context))[0] == 200
+        assert (await proxy.http("/health", tls=context))[0] == 200
