@@ -72,12 +72,10 @@ async def test_the_command_speaks_tls(broker: FakeBroker, capsys: pytest.Capture
     certificate, key = authority.issue("s.pem", "s.key", subject="proxy", addresses=["127.0.0.1"])
     tls = TlsConfig(server_mode="enforcing", server_certificate_path=str(certificate), server_key_path=str(key))
     async with proxy_before(broker, health_port=0, tls=tls) as proxy:
-        assert (
-            "nothing to show"
-            in (await shown(capsys, proxy.health_address, "--tls", "--tls-ca", str(authority.path)))[1]
-        )
-        assert "does not answer" in (await shown(capsys, proxy.health_address, "--tls", status=1))[1]
-        assert "does not answer" in (await shown(capsys, proxy.health_address, status=1))[1]
+        address, trusting = proxy.health_address, ("--tls", "--tls-ca", str(authority.path))
+        assert "nothing to show" in (await shown(capsys, address, *trusting))[1]
+        assert "does not answer" in (await shown(capsys, address, "--tls", status=1))[1]
+        assert "does not answer" in (await shown(capsys, address, status=1))[1]
 
 
 async def test_a_port_that_is_none_of_a_proxy(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
