@@ -84,6 +84,11 @@ class ProxyAccess:
         audit = AuditLog(self._audit_file, clock=clock_ms, is_access_wanted=lambda: config.audit_accesses)
         self.check = AccessCheck(directory, rules, audit=audit)
 
+    def start(self) -> None:
+        """Follow the brokers' users and policies."""
+        if self.check is not None:
+            self.check.start()
+
     async def close(self) -> None:
         """Ask no broker any more, and write the audit log to its end. Idempotent."""
         if self.check is not None:

@@ -146,6 +146,7 @@ class ProxyServer:
         """
         config = self.config
         await self._messaging.start()
+        self.access.start()
         port = self.app.grpc_port = await self._server.start(config.bind_address, config.grpc_port)
         self._gate.open()
         self.clients.start()

@@ -100,6 +100,10 @@ class AccessCheck:
         self._check_enabled(account, permit.request, permit.address)
         self._authorize(permit, account, is_again=True)
 
+    def start(self) -> None:
+        """Follow changes of users and policies."""
+        self._directory.start()
+
     async def close(self) -> None:
         """Ask no broker any more. Idempotent."""
         await self._directory.close()

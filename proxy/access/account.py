@@ -35,3 +35,10 @@ class UserSource(Protocol):
         Raises:
             UnavailableError: That cannot be found out now. It never means that a user does not exist.
         """
+
+    async def version(self) -> str | None:
+        """Return a text that changes with users and policies; None where the source has none.
+
+        Raises:
+            UnavailableError: It cannot be found out now.
+        """

@@ -1,6 +1,7 @@
 """ClusterUsers: users and policies of a cluster's brokers, by the requests that administrators send.
 
     AUTH_GET_USER, and for a user that is not a super user AUTH_GET_ACL
+    ACL_VERSION, which Thermocline's brokers alone have: whether anything has changed
 
 One broker is asked, always the same one while it answers; administrators change users on all brokers of a cluster. Keys
 are told to super users alone, so the proxy's own user must be one. Official brokers answer the same.
@@ -19,9 +20,11 @@ from thermocline.auth.users import User
 from thermocline.proxy.access.account import Account
 from thermocline.remoting.bodies.auth import AclInfo, UserInfo
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import MQError, UnavailableError
+from thermocline.remoting.errors import MQError, UnavailableError, UnsupportedRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers.auth import AclRequestHeader, UserRequestHeader
+from thermocline.remoting.json_dialect import loads_as
+from thermocline.remoting.private_requests import AclVersionAnswer, PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["ClusterUsers"]
@@ -37,7 +40,7 @@ BROKERS_PER_LOOK_UP = 2
 class Ask(Protocol):
     """Sends a request to one broker of the cluster after another, until one answers."""
 
-    def __call__(self, code: int, header: Header, *, timeout_ms: int) -> Awaitable[RemotingCommand]:
+    def __call__(self, code: int, header: Header | None, *, timeout_ms: int) -> Awaitable[RemotingCommand]:
         """Return the successful answer; errors of the SDK. `timeout_ms`: of each broker."""
 
 
@@ -64,6 +67,17 @@ class ClusterUsers:
             # Whatever the broker refuses it refuses to the proxy: of the client it says nothing.
             self._log(error)
             raise UnavailableError("no broker tells now what the user may do") from error
+
+    async def version(self) -> str | None:
+        """See `UserSource`. Official brokers have none."""
+        try:
+            answer = await self._ask(PrivateRequestCode.ACL_VERSION, None, timeout_ms=self._timeout_ms)
+            return loads_as(answer.body, AclVersionAnswer).version
+        except UnsupportedRequestError:
+            return None
+        except MQError as error:
+            self._log(error)
+            raise UnavailableError("no broker tells now whether users have changed") from error
 
     async def _acl(self, subject: str) -> Acl | None:
         header = AclRequestHeader(subject=subject)

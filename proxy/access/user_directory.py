@@ -4,6 +4,9 @@
     older                                             given, and asked for anew beside it
     older than `stale_ms_max`                         asked for before it is given; where that fails, an error
 
+Twice in `stale_ms_max` the source is asked whether anything has changed; while nothing has, users are as good as asked
+for just then, and cost no look-up of their own. Of a source that cannot tell each user in use is looked up again.
+
 So no decision is made by what was true longer than `stale_ms_max` ago, a client that sends all the time does not wait
 for a look-up, and brokers that cannot be asked end all access within `stale_ms_max`.
 
@@ -20,11 +23,14 @@ from collections.abc import Callable
 from thermocline.proxy.access.account import Account, UserSource
 from thermocline.proxy.cluster import LoadingCache
 from thermocline.remoting.connections import LimitCounts
-from thermocline.remoting.errors import BrokerBusyError, ObjectNotFoundError, RequestTimeoutError
+from thermocline.remoting.errors import BrokerBusyError, ObjectNotFoundError, RequestTimeoutError, UnavailableError
 
 __all__ = ["LOOK_UPS_LIMIT", "UserDirectory"]
 
 REFRESH_SHARE = 0.75
+WATCHES_PER_PERIOD = 2
+CANNOT_TELL_PAUSE_S = 60.0
+"""Before a source that cannot tell is asked again: a broker may have been replaced by one that can."""
 UNKNOWN_MAX = 1_000
 NAME_CHARACTERS_MAX = 1_024
 LOOK_UPS_LIMIT = "accessLookUpsPerAddressSecondMax"
@@ -61,6 +67,9 @@ class UserDirectory:
             entries_max=users_max,
             clock_ms=clock_ms,
         )
+        self._version: str | None = None
+        self._version_since_ms = 0.0
+        self._watch: asyncio.Task[None] | None = None
         self._unknown: dict[str, float] = {}
         self._look_ups: dict[str, int] = {}
         self._look_ups_since_ms = 0.0
@@ -89,9 +98,38 @@ class UserDirectory:
             self._look_ups[address] -= 1
         return account
 
+    def start(self) -> None:
+        """Ask for changes from now on."""
+        self._watch = asyncio.get_running_loop().create_task(self._watch_changes())
+
     async def close(self) -> None:
-        """Abandon the look-ups under way. Idempotent."""
+        """Ask no more, and abandon the look-ups under way. Idempotent."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+            self._watch = None
         await self._accounts.close()
+
+    async def look_for_changes(self) -> bool:
+        """Ask once whether anything has changed; False when the source cannot tell. Runs by itself."""
+        if not len(self._accounts):
+            return True
+        asked_ms = self._clock_ms()
+        try:
+            version = await self._source.version()
+        except UnavailableError:
+            return True
+        if version is not None and version == self._version:
+            self._accounts.confirm(since_ms=self._version_since_ms, at_ms=asked_ms)
+        else:
+            # What is loaded from now on is of this version, or of a later one.
+            self._version, self._version_since_ms = version, self._clock_ms()
+        return version is not None
+
+    async def _watch_changes(self) -> None:
+        while True:
+            can_tell = await self.look_for_changes()
+            await asyncio.sleep(self._stale_ms_max / WATCHES_PER_PERIOD / 1000 if can_tell else CANNOT_TELL_PAUSE_S)
 
     async def _load(self, username: str) -> Account:
         try:

@@ -220,7 +220,7 @@ class ClusterMessaging:
             return None
         return SubscriptionGroupConfig.decode(answer.body)
 
-    async def ask_cluster(self, code: int, header: Header, *, timeout_ms: int) -> RemotingCommand:
+    async def ask_cluster(self, code: int, header: Header | None, *, timeout_ms: int) -> RemotingCommand:
         """Ask one broker of the cluster, always the same one while it answers. `timeout_ms`: of each that is asked.
 
         Raises:
@@ -600,7 +600,7 @@ class ClusterMessaging:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _ask(
-        self, address: str, code: int, header: Header, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
+        self, address: str, code: int, header: Header | None, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
     ) -> RemotingCommand:
         answer = await self._connections.call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
         check_answer(answer, address=address)

@@ -4,6 +4,8 @@
     older                       given, and loaded anew beside it; what cannot be loaded stays as it was
     older than `expiry_ms`      loaded before it is given
 
+`confirm` says that values which were loaded after some time were still true at a later one; they are as old as that.
+
 So a name server that is away leaves a working proxy for `expiry_ms`. A value that does not exist any more (NotFound) is
 dropped at the refresh. Bound: `entries_max`; beyond it the one that was used least recently goes. Callers at the same
 time share one load; at most LOADS_MAX loads run, and further ones are refused: names come from clients.
@@ -49,6 +51,7 @@ class LoadingCache(Generic[V]):
         self._load = load
         self._refresh_ms, self._expiry_ms, self._entries_max = refresh_ms, expiry_ms, entries_max
         self._clock_ms = clock_ms
+        self._confirmed_since_ms, self._confirmed_at_ms = float("inf"), 0.0
         self._entries: dict[str, _Entry[V]] = {}  # the least recently used first
         self._loads: dict[str, asyncio.Task[V]] = {}
 
@@ -63,6 +66,10 @@ class LoadingCache(Generic[V]):
         entry = self._entries.get(name)
         return None if entry is None else entry.value
 
+    def confirm(self, *, since_ms: float, at_ms: float) -> None:
+        """Take values whose load began after `since_ms` for what was true at `at_ms`."""
+        self._confirmed_since_ms, self._confirmed_at_ms = since_ms, at_ms
+
     def values(self) -> list[V]:
         """All values, however old."""
         return [entry.value for entry in self._entries.values()]
@@ -72,7 +79,10 @@ class LoadingCache(Generic[V]):
         entry = self._entries.get(name)
         if entry is None:
             return await self._load_shared(name)
-        age_ms = self._clock_ms() - entry.loaded_ms
+        known_ms = entry.loaded_ms
+        if known_ms > self._confirmed_since_ms:
+            known_ms = max(known_ms, self._confirmed_at_ms)
+        age_ms = self._clock_ms() - known_ms
         if age_ms >= self._expiry_ms:
             return await self._load_shared(name)
         if next(reversed(self._entries)) != name:

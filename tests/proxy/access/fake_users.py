@@ -27,6 +27,8 @@ class FakeUsers:
         self.asked: list[str] = []
         self.accounts: dict[str, Account] = {}
         self.error: MQError | None = None
+        self.current_version: str | None = "1"
+        self.versions_asked = 0
         self.gate: asyncio.Future[None] | None = None
 
     async def account(self, username: str) -> Account | None:
@@ -37,6 +39,12 @@ class FakeUsers:
         if self.error is not None:
             raise self.error
         return found
+
+    async def version(self) -> str | None:
+        self.versions_asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.current_version
 
     def put(
         self,

@@ -112,3 +112,99 @@ async def test_an_address_may_cause_so_many_look_ups_a_second() -> None:
     assert await checked.directory.find("stranger2", "10.0.0.8") is None
     checked.users.now_ms += 1_000
     assert await checked.directory.find("erin", ADDRESS) is not None
+
+
+async def test_while_nothing_changes_users_need_no_look_up() -> None:
+    checked = Checked()
+    users, directory = checked.users, checked.directory
+    assert await directory.look_for_changes()
+    assert users.versions_asked == 0  # there is no user yet
+    users.put("carol", PUB_ORDERS)
+    await directory.find("carol", ADDRESS)
+    await directory.look_for_changes()  # carol was looked up before the version was known
+    users.now_ms = 500
+    await directory.look_for_changes()
+    users.now_ms = STALE_MS_MAX
+    await directory.find("carol", ADDRESS)
+    assert users.asked == ["carol", "carol"]
+    for now_ms in range(STALE_MS_MAX + 500, 10 * STALE_MS_MAX, 500):
+        users.now_ms = now_ms
+        await directory.look_for_changes()
+        assert await directory.find("carol", ADDRESS) is not None
+    assert users.asked == ["carol", "carol"]
+
+
+async def confirmed() -> Checked:
+    """A user that was looked up at 1, and is of the version that was there at 0 and at 900."""
+    checked = Checked()
+    checked.users.put("dave")
+    await checked.directory.find("dave", ADDRESS)
+    await checked.directory.look_for_changes()
+    checked.users.now_ms = 1
+    checked.users.put("carol", PUB_ORDERS)
+    await checked.directory.find("carol", ADDRESS)
+    checked.users.now_ms = 900
+    await checked.directory.look_for_changes()
+    checked.users.now_ms = 1_500
+    assert await checked.directory.find("carol", ADDRESS) is not None
+    assert checked.users.asked == ["dave", "carol"]
+    return checked
+
+
+async def test_a_change_ends_what_was_confirmed() -> None:
+    checked = await confirmed()
+    checked.users.put("carol")
+    checked.users.current_version = "2"
+    await checked.directory.look_for_changes()
+    checked.users.now_ms = 1_900  # 1000 after it was confirmed last
+    account = await checked.directory.find("carol", ADDRESS)
+    assert account is not None
+    assert account.acl is None
+    await checked.directory.look_for_changes()
+    checked.users.now_ms = 2_500
+    checked.users.current_version = "3"  # a change that no round has seen yet
+    assert await checked.directory.find("carol", ADDRESS) is account
+
+
+@pytest.mark.parametrize("what", ["no answer", "cannot tell"])
+async def test_without_an_answer_nothing_is_confirmed(what: str) -> None:
+    checked = await confirmed()
+    if what == "no answer":
+        checked.users.error = UnavailableError("away")
+    checked.users.current_version = None
+    assert await checked.directory.look_for_changes() is (what == "no answer")
+    checked.users.error = None
+    checked.users.now_ms = 1_900
+    await checked.directory.find("carol", ADDRESS)
+    assert checked.users.asked == ["dave", "carol", "carol"]
+
+
+async def test_a_user_that_was_read_before_its_version_is_not_confirmed() -> None:
+    """The look-up began before the answer with the version: it may have been answered before the change."""
+    checked = Checked()
+    users, directory = checked.users, checked.directory
+    users.put("dave")
+    await directory.find("dave", ADDRESS)
+    users.put("carol", PUB_ORDERS)
+    users.gate = asyncio.get_running_loop().create_future()
+    look_up = asyncio.create_task(directory.find("carol", ADDRESS))
+    await until(lambda: users.asked == ["dave", "carol"])
+    users.now_ms = 400
+    await directory.look_for_changes()
+    users.gate.set_result(None)
+    await look_up
+    users.now_ms = 900
+    await directory.look_for_changes()
+    users.now_ms = 1_000
+    await directory.find("carol", ADDRESS)
+    assert users.asked == ["dave", "carol", "carol"]
+
+
+async def test_changes_are_looked_for_by_itself() -> None:
+    checked = Checked()
+    checked.users.put("carol")
+    await checked.directory.find("carol", ADDRESS)
+    checked.directory.start()
+    await until(lambda: checked.users.versions_asked >= 2)
+    await checked.directory.close()
+    await checked.directory.close()

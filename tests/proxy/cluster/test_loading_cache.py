@@ -91,3 +91,18 @@ async def test_loads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(
         isinstance(result, asyncio.CancelledError) for result in await asyncio.gather(*waiting, return_exceptions=True)
     )
+
+
+async def test_confirmed_values_are_as_old_as_their_confirmation() -> None:
+    loaded = Loaded()
+    await loaded.cache.get("a")
+    loaded.now_ms = 10
+    await loaded.cache.get("b")
+    loaded.cache.confirm(since_ms=9, at_ms=295)
+    loaded.now_ms = 300
+    assert await loaded.cache.get("b") == "b2"
+    assert loaded.loads == ["a", "b"]
+    assert await loaded.cache.get("a") == "a3"
+    assert loaded.cache.peek("b") == "b2"
+    assert loaded.cache.peek("c") is None
+    assert "b" in loaded.cache
