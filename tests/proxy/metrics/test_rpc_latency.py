@@ -1,6 +1,6 @@
 """Times of RPCs in RocketMQ's buckets, and the page that shows them with the other figures of a proxy.
 
-Covers `proxy/metrics/families.py`, `proxy/metrics/metrics_page.py`.
+Covers `proxy/metrics/families.py`, `proxy/metrics/metrics_page.py`, `remoting/health/refusal_families.py`.
 """
 
 from __future__ import annotations
