@@ -1,6 +1,6 @@
 """ProxyHealth: the HTTP port of a proxy, for load balancers, Prometheus and operators.
 
-    GET /health    200 while RPCs are taken and a NameServer answers that knows a broker, else 503
+    GET /health    200 while RPCs are taken and a NameServer answers that has a broker, else 503
     GET /metrics   figures (proxy/metrics/)
     GET /clients   the clients that are connected here: {"total": number, "clients": [...]}, see `client_row`; with
                    `?group=NAME` those of a group, or producers of a topic. At most CLIENTS_SHOWN_MAX

@@ -37,8 +37,8 @@ _KEY_OF_NO_USER = SigningKey(b"the key of no user")
 
 
 class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
-    """`authorizes`: whether users need rights. White lists hold `RequestName.listed`: what needs no signature, and what
-    needs no right."""
+    """`authorizes`: whether users need rights. The white lists hold `RequestName.listed`: of requests that need no
+    signature, and of requests that need no right."""
 
     authorizes: bool = True
     unsigned: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
-    """What was allowed to whom. `user` is None where a request needed no user."""
+    """A request that was allowed. `user` is None where it needed no user."""
 
     user: User | None
     rights: tuple[Right, ...]

@@ -3,8 +3,8 @@
     AUTH_GET_USER, and for a user that is not a super user AUTH_GET_ACL
     ACL_VERSION, which Thermocline's brokers alone have: whether anything has changed
 
-One broker is asked, always the same one while it answers; administrators change users on all brokers of a cluster. Keys
-are told to super users alone, so the proxy's own user must be one. Official brokers answer the same.
+One broker is asked, always the same one while it answers; administrators change users on all brokers of a cluster.
+Brokers give keys to super users alone, so the proxy's own user must be one. Official brokers answer the same.
 Source: ProxyAuthenticationMetadataProvider.java, ClusterMetadataService.java, Apache RocketMQ 5.3.
 """
 
@@ -99,4 +99,6 @@ def _read_user(answer: RemotingCommand) -> User:
     try:
         return user_from_info(UserInfo.decode(answer.body))
     except ValueError as error:
-        raise UnavailableError("the proxy's own user has to be a super user: it is not told keys of users") from error
+        raise UnavailableError(
+            "the proxy's own user has to be a super user: the broker gives it no keys of users"
+        ) from error

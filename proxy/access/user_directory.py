@@ -1,11 +1,11 @@
 """UserDirectory: the users that a proxy's clients name, with their policies, as brokers had them a moment ago.
 
-    asked for within `stale_ms_max` x REFRESH_SHARE   given
-    older                                             given, and asked for anew beside it
-    older than `stale_ms_max`                         asked for before it is given; where that fails, an error
+    looked up within `stale_ms_max` x REFRESH_SHARE   given
+    older                                             given, and looked up again beside it
+    older than `stale_ms_max`                         looked up before it is given; where that fails, an error
 
-Twice in `stale_ms_max` the source is asked whether anything has changed; while nothing has, users are as good as asked
-for just then, and cost no look-up of their own. Of a source that cannot tell each user in use is looked up again.
+Twice in `stale_ms_max` the source is asked whether anything has changed; while nothing has, users count as looked up at
+that moment. Where the source has no such answer, each user in use is looked up again.
 
 So no decision is made by what was true longer than `stale_ms_max` ago, a client that sends all the time does not wait
 for a look-up, and brokers that cannot be asked end all access within `stale_ms_max`.
@@ -22,15 +22,15 @@ from collections.abc import Callable
 
 from thermocline.proxy.access.account import Account, UserSource
 from thermocline.proxy.cluster import LoadingCache
-from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.connections import LimitCounts, client_address
 from thermocline.remoting.errors import BrokerBusyError, ObjectNotFoundError, RequestTimeoutError, UnavailableError
 
 __all__ = ["LOOK_UPS_LIMIT", "UserDirectory"]
 
 REFRESH_SHARE = 0.75
 WATCHES_PER_PERIOD = 2
-CANNOT_TELL_PAUSE_S = 60.0
-"""Before a source that cannot tell is asked again: a broker may have been replaced by one that can."""
+NO_VERSION_PAUSE_S = 60.0
+"""Before a source without versions is asked again: a broker may have been replaced."""
 UNKNOWN_MAX = 1_000
 NAME_CHARACTERS_MAX = 1_024
 LOOK_UPS_LIMIT = "accessLookUpsPerAddressSecondMax"
@@ -94,8 +94,8 @@ class UserDirectory:
         except _NoUserError:
             self._remember_unknown(username, started_ms)
             return None
-        if is_new and self._look_ups.get(address):
-            self._look_ups[address] -= 1
+        if is_new:
+            self._give_back_look_up(address)
         return account
 
     def start(self) -> None:
@@ -111,7 +111,7 @@ class UserDirectory:
         await self._accounts.close()
 
     async def look_for_changes(self) -> bool:
-        """Ask once whether anything has changed; False when the source cannot tell. Runs by itself."""
+        """Ask once whether anything has changed; False when the source has no versions. Runs by itself."""
         if not len(self._accounts):
             return True
         asked_ms = self._clock_ms()
@@ -128,8 +128,8 @@ class UserDirectory:
 
     async def _watch_changes(self) -> None:
         while True:
-            can_tell = await self.look_for_changes()
-            await asyncio.sleep(self._stale_ms_max / WATCHES_PER_PERIOD / 1000 if can_tell else CANNOT_TELL_PAUSE_S)
+            has_version = await self.look_for_changes()
+            await asyncio.sleep(self._stale_ms_max / WATCHES_PER_PERIOD / 1000 if has_version else NO_VERSION_PAUSE_S)
 
     async def _load(self, username: str) -> Account:
         try:
@@ -137,7 +137,7 @@ class UserDirectory:
             async with asyncio.timeout(self._stale_ms_max / 1000):
                 account = await self._source.account(username)
         except TimeoutError as error:
-            raise RequestTimeoutError("no broker told in time what the user may do") from error
+            raise RequestTimeoutError("no broker answered in time what the user may do") from error
         if account is None:
             raise _NoUserError("there is no such user")
         before = self._accounts.peek(username)
@@ -154,14 +154,20 @@ class UserDirectory:
         if len(self._unknown) > UNKNOWN_MAX:
             del self._unknown[next(iter(self._unknown))]
 
+    def _give_back_look_up(self, address: str) -> None:
+        network = client_address(address)
+        if self._look_ups.get(network):
+            self._look_ups[network] -= 1
+
     def _count_look_up(self, address: str) -> None:
-        """Count a look-up of a name that may be no user's; one that finds a user is given back."""
+        """Count a look-up of a name that may be no user's, by address or IPv6 network; it is given back for a user."""
         now_ms = self._clock_ms()
         if now_ms - self._look_ups_since_ms >= PERIOD_MS:
             self._look_ups.clear()
             self._look_ups_since_ms = now_ms
-        count = self._look_ups.get(address, 0)
+        network = client_address(address)
+        count = self._look_ups.get(network, 0)
         if count >= self._address_look_ups_max:
             self._counts.refused(LOOK_UPS_LIMIT, address=address, detail="names that no user has")
             raise BrokerBusyError("too many names that no user has come from this address")
-        self._look_ups[address] = count + 1
+        self._look_ups[network] = count + 1

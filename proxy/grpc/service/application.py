@@ -84,7 +84,7 @@ class Application:
         return context
 
     async def check_again(self, permit: Permit | None) -> None:
-        """Pass if what was allowed is allowed still; for what waits, and for what is sent to a client.
+        """Pass if a request that was allowed is allowed still: when its answer had to wait, or a command is sent later.
 
         Raises:
             CodeError: It is not.

@@ -32,7 +32,7 @@ class RequestContext:
     version: str
     remote_address: str
     permit: Permit | None = None
-    """What was allowed to whom; None without access control."""
+    """That the request was allowed; None without access control."""
 
     @property
     def username(self) -> str:

@@ -166,7 +166,7 @@ async def test_a_change_ends_what_was_confirmed() -> None:
     assert await checked.directory.find("carol", ADDRESS) is account
 
 
-@pytest.mark.parametrize("what", ["no answer", "cannot tell"])
+@pytest.mark.parametrize("what", ["no answer", "no version"])
 async def test_without_an_answer_nothing_is_confirmed(what: str) -> None:
     checked = await confirmed()
     if what == "no answer":
