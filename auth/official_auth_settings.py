@@ -36,7 +36,6 @@ AUTH_CHECKS: tuple[OfficialSetting, ...] = (
 
 AUTH_CACHES = {
     "aclCacheExpiredSecond": "600",
-    "aclCacheMaxNum": "1000",
     "aclCacheRefreshSecond": "60",
     "statefulAuthenticationCacheExpiredSecond": "60",
     "statefulAuthenticationCacheMaxNum": "10000",
@@ -45,4 +44,4 @@ AUTH_CACHES = {
     "userCacheExpiredSecond": "600",
     "userCacheRefreshSecond": "60",
 }
-"""Settings of caches with their defaults, but for `userCacheMaxNum`, which a proxy has too."""
+"""Settings of caches with their defaults, but for `userCacheMaxNum` and `aclCacheMaxNum`, which a proxy has too."""

@@ -1,6 +1,6 @@
 """RocketMQ's settings of access control in `rmq-proxy.json`: what each field of AuthConfig means to a proxy.
 
-`userCacheMaxNum`, a field of ProxyConfig too, is in official_settings.py.
+`userCacheMaxNum` and `aclCacheMaxNum`, which are fields of ProxyConfig too, are in official_settings.py.
 Source: auth/config/AuthConfig.java, Apache RocketMQ 5.5.
 """
 

@@ -32,7 +32,7 @@ AUTH_CONFIG: tuple[OfficialSetting, ...] = (
     *AUTH_CHECKS,
     *without_effect(
         "all users and policies are in memory; a change counts at once",
-        {**AUTH_CACHES, "userCacheMaxNum": "1000"},
+        {**AUTH_CACHES, "userCacheMaxNum": "1000", "aclCacheMaxNum": "1000"},
     ),
     *without_effect("users and policies are in the store: thermocline/auth.json", {"authConfigPath": ""}),
     *without_effect(
