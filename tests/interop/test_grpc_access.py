@@ -1,7 +1,9 @@
 """Access control of a proxy before a real broker with users and policies: each RPC, allowed and refused.
 
-The proxy runs in the test's loop, its clients sign by hand. Covers `proxy/proxy_access.py`,
-`proxy/access/cluster_users.py`, `proxy/grpc/service/grpc_rights.py`, `proxy/grpc/service/grpc_proof.py`.
+The proxy runs in the test's loop, its clients sign by hand.
+
+Covers `proxy/proxy_access.py`, `proxy/access/cluster_users.py`, `proxy/grpc/service/grpc_rights.py`,
+`proxy/grpc/service/grpc_proof.py`.
 """
 
 from __future__ import annotations
