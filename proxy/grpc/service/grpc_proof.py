@@ -40,7 +40,7 @@ def read_proof(metadata: Mapping[str, str]) -> Proof:
             username = value.partition("/")[0]
         elif name == "Signature":
             try:
-                signature = binascii.b2a_base64(bytes.fromhex(value), newline=False).decode()
+                signature = binascii.b2a_base64(binascii.unhexlify(value), newline=False).decode()
             except ValueError:
                 return Proof(username=username, problem="create authentication context error.")
     return Proof(username=username, content=date_time.encode("utf-8", "replace"), signature=signature)

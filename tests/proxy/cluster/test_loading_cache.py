@@ -106,3 +106,15 @@ async def test_confirmed_values_are_as_old_as_their_confirmation() -> None:
     assert loaded.cache.peek("b") == "b2"
     assert loaded.cache.peek("c") is None
     assert "b" in loaded.cache
+
+
+async def test_a_value_is_as_old_as_the_beginning_of_its_load() -> None:
+    loaded = Loaded()
+    loaded.gate = asyncio.get_running_loop().create_future()
+    first = asyncio.create_task(loaded.cache.get("a"))
+    await until(lambda: loaded.loads == ["a"])
+    loaded.now_ms = 299
+    loaded.gate.set_result(None)
+    await first
+    loaded.now_ms = 300
+    assert await loaded.cache.get("a") == "a2"
