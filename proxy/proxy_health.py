@@ -27,6 +27,7 @@ from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service import REQUEST_NAMES, shown_settings
 from thermocline.proxy.metrics import ProxyFigures, RpcLatency, RpcResult, metrics_text
 from thermocline.proxy.settings import ProxyConfig
+from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import PermissionDeniedError, UnavailableError
 from thermocline.remoting.health import HealthServer
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_CHARACTERS_MAX = 64
 """Of a request, in the audit log."""
+PROBE_AGE_S = 1.0
 CLIENTS_SHOWN_MAX = 2_000
 NAMES_SHOWN_MAX = 32
 """Topics of a producer that are shown."""
@@ -67,6 +69,7 @@ class ProxyHealth:
         """Whether RPCs are taken; set by the proxy."""
         self._config = config
         self._is_reachable = is_reachable
+        self._probed_ms, self._was_reachable = float("-inf"), False
         self._figures = figures
         self._access = access
         self._right = Right(cluster_resource(config.cluster_name), (Action.GET,))
@@ -116,7 +119,7 @@ class ProxyHealth:
         )
 
     async def _probe(self) -> tuple[bool, Mapping[str, object]]:
-        is_reachable = await self._is_reachable()
+        is_reachable = await self._reachable()
         figures = self._figures()
         details = {
             "isServing": self.is_serving,
@@ -125,6 +128,14 @@ class ProxyHealth:
             "clients": sum(figures.clients.values()),
         }
         return self.is_serving and is_reachable, details
+
+    async def _reachable(self) -> bool:
+        """Whether the cluster was reachable at most PROBE_AGE_S ago: every client may ask for health."""
+        asked_ms = monotonic_ms()
+        if asked_ms - self._probed_ms >= PROBE_AGE_S * 1000:
+            self._was_reachable = await self._is_reachable()
+            self._probed_ms = asked_ms
+        return self._was_reachable
 
     async def _metrics(self) -> bytes:
         return metrics_text(self._figures(), self.latency)

@@ -89,7 +89,10 @@ def reader_check(parts: BrokerParts) -> ReaderCheck | None:
 
 
 def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool, Mapping[str, object]]:
-    """Whether the broker takes messages, and the details that are shown."""
+    """Whether the broker takes messages, and the details that are shown.
+
+    `cold` says how the cold tier is, on which taking messages does not depend.
+    """
     log = parts.base.store.commit_log
     refusal = tier.fence.reason or log.refusal or ("stopping" if is_closing else "")
     cold = tier.reads.health()
