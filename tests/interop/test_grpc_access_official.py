@@ -64,10 +64,10 @@ async def test_users_and_policies_are_the_official_brokers(official: Daemons, ad
             assert await code(refused) == Code.UNAUTHORIZED
         await asyncio.to_thread(admin.delete_acl, f"User:{user}")
         loop = asyncio.get_running_loop()
-        changed = asked = loop.time()
+        changed = asked = last_allowed = loop.time()
         while await code(signed(user)) != Code.UNAUTHORIZED:
-            asked = loop.time()
-        assert asked - changed <= 1.0
+            last_allowed, asked = asked, loop.time()
+        assert last_allowed - changed <= 1.0
         await asyncio.to_thread(admin.delete_user, other)
         while await code(signed(other)) != Code.UNAUTHORIZED:
             pass
