@@ -81,10 +81,9 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         advice="set healthPort, and let Prometheus read its /metrics",
     ),
     *refused("that the proxy writes traces", {"traceOn": "false"}),
-    *refused(
-        "that a proxy signs its own requests to brokers",
+    *without_effect(
+        "a proxy signs its requests when it has keys: innerClientAuthenticationCredentials or the environment's",
         {"enableAclRpcHookForClusterMode": "false"},
-        advice="set the environment's credentials as for every client",
     ),
     *refused(
         "that slow brokers are avoided by their latency", {"sendLatencyEnable": "false", "startDetectorEnable": "false"}
