@@ -1,4 +1,5 @@
-"""Administration of users and policies: the requests AUTH_CREATE_USER to AUTH_LIST_ACL, and ACL_CHECK.
+"""Administration of users and policies: the requests AUTH_CREATE_USER to AUTH_LIST_ACL, ACL_CHECK and
+ACL_VERSION.
 
 A broker and a NameServer serve them alike, while access control is on. The rights to send them are checked before
 (access_control.py). Beyond that
@@ -32,7 +33,7 @@ from thermocline.remoting.headers.auth import (
     UserRequestHeader,
 )
 from thermocline.remoting.json_dialect import dumps
-from thermocline.remoting.private_requests import AclCheckAnswer, AclCheckHeader, PrivateRequestCode
+from thermocline.remoting.private_requests import AclCheckAnswer, AclCheckHeader, AclVersionAnswer, PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -86,6 +87,7 @@ class Administration:
             RequestCode.AUTH_GET_ACL: self.get_acl,
             RequestCode.AUTH_LIST_ACL: self.list_acls,
             PrivateRequestCode.ACL_CHECK: self.check_acl,
+            PrivateRequestCode.ACL_VERSION: self.version,
         }
 
     # -- users -----------------------------------------------------------------------------------------------------
@@ -215,6 +217,10 @@ class Administration:
             entry=str(verdict.entry) if verdict.entry is not None else None,
         )
         return RemotingCommand.response(command, body=dumps(answer))
+
+    def version(self, command: RemotingCommand) -> RemotingCommand:
+        """ACL_VERSION."""
+        return RemotingCommand.response(command, body=dumps(AclVersionAnswer(version=self._store.version)))
 
 
 def _with_resources(acl: Acl, part: str) -> Acl:

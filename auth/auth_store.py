@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -61,9 +62,17 @@ class AuthSnapshot:
 class AuthStore:
     """See the module. Owner: one event loop."""
 
-    def __init__(self, save: Callable[[], Awaitable[None]], *, limits: Callable[[], AuthLimits] = AuthLimits) -> None:
+    def __init__(
+        self,
+        save: Callable[[], Awaitable[None]],
+        *,
+        limits: Callable[[], AuthLimits] = AuthLimits,
+        incarnation: str | None = None,
+    ) -> None:
         """`save` returns when `encode` of then, or of later, is durable; it may raise UnavailableError. `limits`: asked
-        again at each change."""
+        again at each change. `incarnation`: a name that no other store has had; without one it is chosen at random."""
+        self._incarnation = incarnation or secrets.token_hex(8)
+        self._changes = 0
         self._save = save
         self._limits = limits
         self._listeners: list[Callable[[], None]] = []
@@ -73,6 +82,11 @@ class AuthStore:
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change of `now`."""
         self._listeners.append(listener)
+
+    @property
+    def version(self) -> str:
+        """Another text after each change of `now`; no other store has given it."""
+        return f"{self._incarnation}-{self._changes}"
 
     # -- users -----------------------------------------------------------------------------------------------------
 
@@ -283,6 +297,7 @@ class AuthStore:
 
     def _apply(self, snapshot: AuthSnapshot) -> None:
         self.now = snapshot
+        self._changes += 1
         for listener in self._listeners:
             listener()
 

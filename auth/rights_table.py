@@ -284,6 +284,7 @@ USERS_AND_POLICIES: Mapping[int, Rule] = {
     RequestCode.AUTH_GET_ACL: _cluster(GET),
     RequestCode.AUTH_LIST_ACL: _cluster(GET),
     PrivateRequestCode.ACL_CHECK: _cluster(GET),
+    PrivateRequestCode.ACL_VERSION: _cluster(GET),
 }
 
 COLD_TIER: Mapping[int, Rule] = {

@@ -12,8 +12,9 @@ from thermocline.proxy.settings import (
     environment_properties,
     file_properties,
     load_proxy_config,
+    secret_names,
 )
-from thermocline.remoting.connections import FLAGS, raise_descriptor_limit, serve_until_stopped
+from thermocline.remoting.connections import FLAGS, raise_descriptor_limit, serve_until_stopped, warn_of_place
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
@@ -51,6 +52,8 @@ def load_config(*, config_path: Path | None, environment: Mapping[str, str], fla
     if tls_values:
         sources.insert(len(sources) - 2, PropertySource(place=tls_path, values=tls_values))
         loaded = load_proxy_config(sources)
+    for source in sources:
+        warn_of_place(source.place, secret_names(source))
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
     return loaded.config

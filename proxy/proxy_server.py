@@ -11,8 +11,10 @@ import asyncio
 import logging
 import os
 import socket
+import time
+from collections import Counter
 
-from thermocline.client.credentials import environment_credentials
+from thermocline.proxy.access import ClusterUsers, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
 from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
@@ -28,6 +30,9 @@ from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
+from thermocline.proxy.metrics import ProxyFigures
+from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
+from thermocline.proxy.proxy_health import ProxyHealth
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
@@ -50,16 +55,16 @@ class ProxyServer:
         """Put it together.
 
         Raises:
-            SettingError: A TLS file cannot be used.
+            SettingError: A TLS file cannot be used, the audit log not opened, or the proxy's own keys are missing.
         """
         self.config = config
         self.counts = LimitCounts()
-        name = config.proxy_name or socket.gethostname()
+        self._name = name = config.proxy_name or socket.gethostname()
         options = ClusterOptions(
             namesrv=tuple(split_addresses(config.namesrv)),
             cluster_name=config.cluster_name,
             client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
-            credentials=environment_credentials(),
+            credentials=own_credentials(config),
             tls=outgoing_options(config.tls),
             refresh_ms=config.refresh_s * 1000,
             expiry_ms=config.expiry_s * 1000,
@@ -69,6 +74,10 @@ class ProxyServer:
             transaction_groups_per_heartbeat=config.transaction_groups,
         )
         self._messaging = ClusterMessaging(options, self)
+        users = ClusterUsers(
+            self._messaging.ask_cluster, stale_ms_max=config.access_stale_ms_max, clock_ms=monotonic_ms
+        )
+        self.access = ProxyAccess(config, users, counts=self.counts, clock_ms=wall_clock_ms)
         self.clients = ClientRegistry(
             clients_max=config.clients_max,
             names_max=config.client_names_max,
@@ -104,11 +113,21 @@ class ProxyServer:
             background=Background(),
             counts=self.counts,
             clock_ms=wall_clock_ms,
+            access=self.access.check,
+            quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
         methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
-        self.service = RpcService(methods, received)
+        self.health = ProxyHealth(
+            config,
+            is_reachable=self._messaging.is_reachable,
+            figures=lambda: self._figures(received),
+            clients=self.clients.clients,
+            access=self.access.check,
+            counts=self.counts,
+        )
+        self.service = RpcService(methods, received, on_done=self.health.rpc_done)
         self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
         self._server = Http2Server(
             self.service.open,
@@ -122,16 +141,22 @@ class ProxyServer:
         """Listen; returns the port.
 
         Raises:
-            OSError: The port is taken.
+            OSError: A port is taken.
             UnavailableError: Where the NameServers are to be looked up, none was found.
         """
         config = self.config
         await self._messaging.start()
+        self.access.start()
         port = self.app.grpc_port = await self._server.start(config.bind_address, config.grpc_port)
         self._gate.open()
         self.clients.start()
         self.handles.start()
-        warn_if_exposed([format_address(config.bind_address, port)], authentication_enabled=False)
+        addresses = [format_address(config.bind_address, port)]
+        self.health.is_serving = True
+        health_port = await self.health.start()
+        if health_port is not None:
+            addresses.append(format_address(config.health_host, health_port))
+        warn_if_exposed(addresses, authentication_enabled=config.authentication_enabled)
         logger.info("proxy started host=%s port=%d namesrv=%s", config.bind_address, port, config.namesrv)
         return port
 
@@ -139,6 +164,7 @@ class ProxyServer:
         """See the module. Idempotent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_s
+        self.health.is_serving = False
         await self._server.stop_accepting()
         self.service.cancel_all(STREAMS)
         await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)
@@ -148,11 +174,29 @@ class ProxyServer:
         await self.handles.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.
         await self.app.background.close(timeout_ms=max(0, int((deadline - loop.time()) * 1000)))
+        await self.health.close()
+        await self.access.close()
         await self._messaging.close()
 
     def transaction_checked(self, check: TransactionCheck) -> None:
         """Take a broker's question about a transaction."""
         self._transactions.transaction_checked(check)
+
+    def _figures(self, received: ReceivedBytes) -> ProxyFigures:
+        access = self.access.check
+        return ProxyFigures(
+            cluster_name=self.config.cluster_name,
+            proxy_name=self._name,
+            connections=self._server.connection_count,
+            open_rpcs=self.service.call_count,
+            clients=Counter(client.kind for client in self.clients.clients()),
+            long_polls=self.app.polls,
+            receipt_handles=len(self.handles),
+            receiving_bytes=received.total_bytes,
+            limits=self.counts.totals,
+            quotas=self.app.quotas.refusals,
+            denials={} if access is None else access.audit.denials,
+        )
 
     def _client_removed(self, client: ProxyClient) -> None:
         self.handles.release_client(client.client_id)

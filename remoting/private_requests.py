@@ -22,6 +22,7 @@ A number is never given a second meaning.
 | HAND_OFF_ABORT | group, receiptId | the group is held no longer |
 | FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
 | ACL_CHECK | username, resource, actions, sourceIp? | whether a user may, and the entry that decides |
+| ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
 
 The order and the bodies of a hand-off: remoting/bodies/hand_off.py.
 """
@@ -38,6 +39,7 @@ from thermocline.remoting.offsets import QueueOffset
 __all__ = [
     "AclCheckAnswer",
     "AclCheckHeader",
+    "AclVersionAnswer",
     "FlushedRange",
     "FlushedRangesAnswer",
     "FlushedRangesHeader",
@@ -72,6 +74,7 @@ class PrivateRequestCode(enum.IntEnum):
     HAND_OFF_ABORT = 90153
     FLUSHED_RANGES = 90160
     ACL_CHECK = 90170
+    ACL_VERSION = 90171
 
 
 class TierHeader(Header, kw_only=True):
@@ -156,6 +159,12 @@ class AclCheckAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str
     policy: str | None = None
     entry: str | None = None
+
+
+class AclVersionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JSON body of the answer to ACL_VERSION."""
+
+    version: str
 
 
 class FlushedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

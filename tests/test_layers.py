@@ -22,7 +22,7 @@ PRODUCT = (
 """Folders of the project that are installed."""
 
 # Folders of `remoting/` with sockets and tasks in them; everything else there is codec: bytes in, values out.
-REMOTING_SHELLS = ("remoting.connections", "remoting.tls", "remoting.clients")
+REMOTING_SHELLS = ("remoting.connections", "remoting.tls", "remoting.clients", "remoting.health")
 CODEC_FOLDERS = frozenset({"remoting", "remoting.records", "remoting.handles", "remoting.settings"})
 # (`socket` itself is there for its address conversions.)
 CODEC_MAY_NOT_IMPORT = frozenset({"asyncio", "selectors", "ssl", "threading", "logging", "uvloop"})
@@ -51,6 +51,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "remoting.connections": edges("remoting remoting.records"),
     "remoting.tls": edges("remoting remoting.settings remoting.connections"),
     "remoting.clients": edges("remoting remoting.connections remoting.tls"),
+    "remoting.health": edges("remoting remoting.connections"),
     # -- layers that know no broker; of the local store, lower folders first
     "store.files": edges(CODEC),
     "store.state": edges(CODEC, "store.files"),
@@ -152,7 +153,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # -- the broker, lower folders first: no folder imports one below it here (tests/test_folders.py)
     "broker.state_files": edges(CODEC, "remoting.bodies store.files"),
     "broker.process": edges(CODEC, "store.files"),
-    "broker.settings.official_settings": edges(CODEC),
+    "broker.settings.official_settings": edges(CODEC, "auth"),
     "broker.settings": edges(
         CODEC,
         "auth remoting.bodies remoting.clients remoting.connections store.config",
@@ -161,7 +162,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.access": edges(CODEC, "auth remoting.connections store.sends"),
     "broker.cold": edges(CODEC, "store.queues", "tiered.catalog tiered.ledger tiered.segments"),
-    "broker.metrics": edges("broker.cold"),
+    "broker.metrics": edges("broker.cold", "remoting.health"),
     "broker.helpers": edges(
         CODEC,
         "remoting.connections remoting.clients store.files store.config store.index",
@@ -192,7 +193,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.stats": edges(
         CODEC,
-        "remoting.connections store.queues store",
+        "auth.quota_buckets",
+        "remoting.connections remoting.health store.queues store",
         "broker.cold broker.helpers broker.metrics broker.queues broker.settings broker.tables",
     ),
     "broker.tier_process": edges(
@@ -261,6 +263,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.processors.messages": edges(
         CODEC,
+        "auth.quota_buckets",
         "remoting.bodies remoting.headers remoting.connections store.log store.queues store store.sends",
         "timers transactions",
         "broker.cluster broker.cold broker.due broker.process broker.pulls broker.queues broker.sends",
@@ -268,6 +271,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.processors.pops": edges(
         CODEC,
+        "auth.quota_buckets",
         "remoting.bodies remoting.headers remoting.connections store",
         "pop broker.pops broker.processors broker.pulls",
         "broker.queues broker.sends broker.settings broker.stats broker.tables",
@@ -281,7 +285,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "auth remoting.connections store.files store.config store.queues store",
+        "auth remoting.connections remoting.health store.files store.config store.queues store",
         "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
@@ -324,7 +328,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "client.trace": edges(CODEC, "client client.producer"),
     # -- the proxy: protocols above, the seam (`proxy.messaging`) below them, what is behind it beside them
     "proxy.http2": edges(CODEC, "remoting.connections"),
-    "proxy.settings": edges(CODEC, "remoting.connections", "proxy.http2"),
+    "proxy.settings": edges(CODEC, "auth remoting.connections", "proxy.http2"),
     "proxy.clients": edges(CODEC),
     "proxy.messaging": edges(CODEC, "remoting.bodies", "client"),
     "proxy.cluster": edges(
@@ -333,22 +337,24 @@ ALLOWED: dict[str, frozenset[str]] = {
         "client client.consumer client.producer",
         "proxy.messaging",
     ),
+    "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),
+    "proxy.metrics": edges("remoting.health"),
     "proxy.grpc": edges(),
     "proxy.grpc.calls": edges(CODEC, "proxy.http2"),
     "proxy.grpc.messages": edges(CODEC),
     "proxy.grpc.service": edges(
         CODEC,
-        "remoting.bodies remoting.connections",
+        "auth remoting.bodies remoting.connections",
         "client",
-        "proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
+        "proxy.access proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),
     "proxy": edges(
         CODEC,
-        "remoting.bodies remoting.connections remoting.clients remoting.tls",
+        "auth remoting.bodies remoting.connections remoting.clients remoting.health remoting.tls",
         "client",
-        "proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service proxy.http2",
-        "proxy.messaging proxy.settings",
+        "proxy.access proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service",
+        "proxy.http2 proxy.messaging proxy.metrics proxy.settings",
     ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table
@@ -368,7 +374,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.groups": edges(CODEC, "remoting.bodies", "cli.common client client.admin"),
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
-    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main proxy.main"),
+    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main proxy.main", "remoting.tls"),
     "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
@@ -610,6 +616,8 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("proxy.grpc.service.sending", "remoting.clients.client", False),
         ("proxy.messaging.messaging", "proxy.cluster.cluster_messaging", False),
         ("proxy.proxy_server", "broker.main", False),
+        ("proxy.access.access_check", "auth.authorization", True),
+        ("proxy.access.access_check", "proxy.grpc.messages", False),
         ("spark.reading.cold_plan", "tiered.catalog.catalog", True),
         ("spark.reading.cold_plan", "tiered.segments.segment_writer", False),
         ("spark.reading.cold_plan", "tiered.service.tier_service", False),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from thermocline.broker.settings.official_settings import ADDRESS_SERVER, BROKER_CLASSES, OLDER_NAMES
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES
-from thermocline.proxy.settings import PROXY_CONFIG
+from thermocline.proxy.settings import PROXY_AUTH_CONFIG, PROXY_CONFIG
 from thermocline.remoting.settings import MACHINE, TLS_PROPERTIES, OfficialSetting, Treatment
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rocketmq-settings.md"
@@ -55,9 +55,13 @@ def page_text() -> str:
     lines.append("## Settings of RocketMQ's proxy\n")
     lines += _section(
         "ProxyConfig",
-        "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09, and two fields of `AuthConfig`, which "
-        "the same file sets.",
+        "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09.",
         PROXY_CONFIG,
+    )
+    lines += _section(
+        "AuthConfig of a proxy",
+        "Class `org.apache.rocketmq.auth.config.AuthConfig`, which the same file sets.",
+        PROXY_AUTH_CONFIG,
     )
     lines.append("## Settings of broker and NameServer\n")
     lines += _section("TLS", "System properties of the JVM, or lines of `tls.properties`.", TLS_PROPERTIES)

@@ -15,8 +15,9 @@ from thermocline.auth.rights import Right
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.stats import HealthServer, MetricsPage, ReaderCheck
+from thermocline.broker.stats import MetricsPage
 from thermocline.remoting.connections import Gate
+from thermocline.remoting.health import HealthServer, ReaderCheck
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def reader_check(parts: BrokerParts) -> ReaderCheck | None:
     authorizes = parts.base.settings.auth.authorization_enabled
     needed = Right(cluster_resource(parts.base.settings.broker.cluster_name), (Action.GET,))
 
-    def may_read(username: str, key: str, address: str, request: str) -> bool:
+    async def may_read(username: str, key: str, address: str, request: str) -> bool:
         return is_reader(
             control,
             username=username,
@@ -88,7 +89,10 @@ def reader_check(parts: BrokerParts) -> ReaderCheck | None:
 
 
 def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool, Mapping[str, object]]:
-    """Whether the broker takes messages, and the details that are shown."""
+    """Whether the broker takes messages, and the details that are shown.
+
+    `cold` says how the cold tier is, on which taking messages does not depend.
+    """
     log = parts.base.store.commit_log
     refusal = tier.fence.reason or log.refusal or ("stopping" if is_closing else "")
     cold = tier.reads.health()

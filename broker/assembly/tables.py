@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from contextlib import AsyncExitStack
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.process import LoopTurns
 from thermocline.broker.settings import broker_settings
@@ -25,7 +26,6 @@ from thermocline.broker.tables import (
     KeptClock,
     MessageFilters,
     QueueLocks,
-    QuotaTable,
     RequestModeTable,
     StaticTopicTable,
     TopicJournal,
@@ -95,7 +95,7 @@ class Tables:
             config=lambda: settings.broker,
             limits=base.limits,
         )
-        self.quotas = QuotaTable(config=lambda: settings.broker, clock=asyncio.get_running_loop().time)
+        self.quotas = QuotaTable(text=lambda: settings.broker.quotas, clock=asyncio.get_running_loop().time)
         self._register_files()
 
     def _register_files(self) -> None:

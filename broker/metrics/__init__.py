@@ -1,6 +1,6 @@
-"""Metrics: the families of figures and their text form."""
+"""Metrics: the families of figures, and those of the tier process."""
 
-from thermocline.broker.metrics.exposition import CONTENT_TYPE, Exposition
+from thermocline.broker.metrics.families import FAMILIES
 from thermocline.broker.metrics.labelled_topics import OTHER, LabelledTopics
 from thermocline.broker.metrics.tier_figures import (
     PurposeFigures,
@@ -13,9 +13,8 @@ from thermocline.broker.metrics.tier_figures import (
 )
 
 __all__ = [
-    "CONTENT_TYPE",
+    "FAMILIES",
     "OTHER",
-    "Exposition",
     "LabelledTopics",
     "PurposeFigures",
     "TierFigures",

@@ -9,17 +9,9 @@ topics that have no label of their own (see labelled_topics.py).
 
 from __future__ import annotations
 
-from enum import StrEnum
+from thermocline.remoting.health import REFUSAL_FAMILIES, Families, MetricType
 
-
-class MetricType(StrEnum):
-    """As Prometheus names it."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
-FAMILIES: dict[str, tuple[MetricType, str]] = {
+FAMILIES: Families = {
     # -- hot process
     "thermocline_broker_info": (MetricType.GAUGE, "Always 1; labels name the broker and its cluster."),
     "thermocline_broker_writable": (MetricType.GAUGE, "1 while sends are taken, 0 while they are refused."),
@@ -37,19 +29,8 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_put_failed_total": (MetricType.COUNTER, "Messages that the store refused."),
     "thermocline_get_messages_total": (MetricType.COUNTER, "Messages handed out."),
     "thermocline_get_bytes_total": (MetricType.COUNTER, "Record bytes handed out."),
-    "thermocline_limit_refused_total": (
-        MetricType.COUNTER,
-        "Requests refused and connections closed because of a limit, by the limit's setting.",
-    ),
-    "thermocline_quota_refused_total": (
-        MetricType.COUNTER,
-        "Sends, pulls and POPs refused because of a quota, by its kind and name.",
-    ),
+    **REFUSAL_FAMILIES,
     "thermocline_consumer_lag_messages": (MetricType.GAUGE, "Messages a group has not consumed yet, by topic."),
-    "thermocline_access_denied_total": (
-        MetricType.COUNTER,
-        "Requests refused by access control, by stage: authentication, authorization.",
-    ),
     # -- tier process
     "thermocline_tier_waiting_bytes": (MetricType.GAUGE, "Bytes that are not in the bucket yet, by topic."),
     "thermocline_tier_waiting_seconds": (

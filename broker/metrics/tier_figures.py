@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from thermocline.broker.cold import SteadyReport
-from thermocline.broker.metrics.exposition import Exposition
 from thermocline.broker.metrics.labelled_topics import OTHER
+from thermocline.remoting.health import Exposition
 
 
 class TierFiguresRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

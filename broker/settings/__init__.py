@@ -9,7 +9,6 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
-from thermocline.broker.settings.quota_texts import ADDRESS, EACH, GROUP, TOPIC, USER, Quota, parse_quotas
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     environment_source,
@@ -19,27 +18,20 @@ from thermocline.broker.settings.setting_sources import (
 )
 
 __all__ = [
-    "ADDRESS",
-    "EACH",
-    "GROUP",
     "INT_MAX",
     "PERM_READ",
     "PERM_WRITE",
     "SETTINGS",
-    "TOPIC",
-    "USER",
     "BrokerConfig",
     "BrokerSettings",
     "CurrentConfig",
     "LoadedSettings",
-    "Quota",
     "SettingsChange",
     "broker_settings",
     "decode_changes",
     "environment_source",
     "file_source",
     "load_settings",
-    "parse_quotas",
     "settings_path",
     "warn_of_secrets",
 ]

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from thermocline.auth.quota_texts import parse_quotas
 from thermocline.broker.settings.limit_settings import LimitSettings
-from thermocline.broker.settings.quota_texts import parse_quotas
 from thermocline.remoting.clients import ADDRESS_SERVER, NameServerSource, address_server_url, split_addresses
 from thermocline.remoting.connections import LOOPBACK, is_loopback
 from thermocline.remoting.errors import InvalidParameterError

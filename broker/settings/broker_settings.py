@@ -25,9 +25,9 @@ from typing import Any, get_origin, get_type_hints
 import msgspec
 
 from thermocline.auth.auth_config import AuthConfig
+from thermocline.auth.quota_texts import USER, parse_quotas
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
-from thermocline.broker.settings.quota_texts import USER, parse_quotas
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion

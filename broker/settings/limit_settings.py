@@ -75,7 +75,7 @@ class LimitSettings:
 
     # -- rates ---------------------------------------------------------------------------------------------------------
     quotas: str = field(default="", metadata={"name": "quotas", "least": None, "most": None, "live": True})
-    """Bytes and requests a second of topics, groups, addresses and users (quota_texts.py)."""
+    """Bytes and requests a second of topics, groups, addresses and users (auth/quota_texts.py)."""
 
     @property
     def server_limits(self) -> ServerLimits:

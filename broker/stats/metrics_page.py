@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.cold import DroppedRange
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, HelperStatus, decode_body
-from thermocline.broker.metrics import Exposition, LabelledTopics, TierFigures, TierFiguresRequest, show_tier
+from thermocline.broker.metrics import FAMILIES, LabelledTopics, TierFigures, TierFiguresRequest, show_tier
 from thermocline.broker.queues import RemainingMessages
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats.broker_stats import BrokerStats
-from thermocline.broker.tables import ConsumerOffsets, QuotaTable, TopicTable
+from thermocline.broker.tables import ConsumerOffsets, TopicTable
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
+from thermocline.remoting.health import Exposition, show_refusals
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -73,7 +75,7 @@ class MetricsPage:
 
     async def text(self) -> bytes:
         """The whole page."""
-        page = Exposition()
+        page = Exposition(FAMILIES)
         self._add_broker(page)
         await self._add_topics(page)
         await self._add_lag(page)
@@ -98,16 +100,11 @@ class MetricsPage:
         if committed_offset is not None:
             page.add("thermocline_log_committed_offset_bytes", committed_offset)
         page.add("thermocline_dropped_messages", sum(each.message_count for each in self._dropped()))
-        for limit, times in self._limits.totals.items():
-            page.add("thermocline_limit_refused_total", times, {"limit": limit})
-        for (kind, name), times in self._quotas.refusals.items():
-            page.add("thermocline_quota_refused_total", times, {"kind": kind, "name": name})
+        show_refusals(page, limits=self._limits.totals, quotas=self._quotas.refusals, denials=self._denials())
         rates = self._stats.rates
         page.add("thermocline_put_failed_total", rates.put_failed_times)
         page.add("thermocline_get_messages_total", rates.transferred_count)
         page.add("thermocline_get_bytes_total", rates.transferred_bytes)
-        for stage, count in self._denials().items():
-            page.add("thermocline_access_denied_total", count, {"stage": stage})
 
     async def _add_topics(self, page: Exposition) -> None:
         totals = self._stats.topic_put_totals()

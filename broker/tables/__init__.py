@@ -21,7 +21,6 @@ from thermocline.broker.tables.message_filters import CompileNeeded, MessageFilt
 from thermocline.broker.tables.message_request_modes import RequestModeTable
 from thermocline.broker.tables.queue_assignment import STRATEGIES, assign_for_pop, assign_for_pull
 from thermocline.broker.tables.queue_locks import QueueLocks
-from thermocline.broker.tables.quota_buckets import QuotaTable
 from thermocline.broker.tables.static_topic_table import LedQueue, StaticTopicTable
 from thermocline.broker.tables.system_topics import boot_topics, system_topic_names
 from thermocline.broker.tables.topic_attributes import (
@@ -54,7 +53,6 @@ __all__ = [
     "LedQueue",
     "MessageFilters",
     "QueueLocks",
-    "QuotaTable",
     "RequestModeTable",
     "StaticTopicTable",
     "TopicJournal",

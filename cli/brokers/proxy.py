@@ -1,4 +1,4 @@
-"""`thermocline proxy`: run a proxy."""
+"""`thermocline proxy`: run a proxy; `clients` is for one that runs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from pathlib import Path
 
 import click
 
+from thermocline.cli.brokers.proxy_clients import clients
 from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings
 
 __all__ = ["proxy"]
 
 
-@click.command(short_help="Run a proxy for RocketMQ's gRPC clients.")
+@click.group(invoke_without_command=True, short_help="Run a proxy for gRPC clients, or inspect one that runs.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="rmq-proxy.json or a TOML file.")
 @click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers of the cluster [127.0.0.1:9876].")
 @click.option("--listen", metavar="HOST:PORT", help="Port for gRPC; 0: a free one [127.0.0.1:8081].")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
 @log_level_option("INFO")
+@click.pass_context
 def proxy(
-    config_path: str | None, namesrv: str | None, listen: str | None, settings: tuple[str, ...], log_level: str
+    context: click.Context,
+    config_path: str | None,
+    namesrv: str | None,
+    listen: str | None,
+    settings: tuple[str, ...],
+    log_level: str,
 ) -> None:
-    """Run a proxy until SIGTERM or Ctrl-C: RocketMQ 5 clients speak gRPC to it, it speaks to the cluster's brokers.
+    """Run a proxy until SIGTERM or Ctrl-C; without a subcommand.
+
+    RocketMQ 5 clients speak gRPC to it, it speaks to the cluster's brokers.
 
     It keeps nothing: run as many as you like, in front of the same cluster. Needs the extra `proxy`. Settings come from
     the file, the environment and these options; the later wins. Prints one line `ready proxy=HOST:PORT` when it serves.
@@ -30,6 +39,8 @@ def proxy(
     Example:
       thermocline proxy --namesrv 127.0.0.1:9876
     """
+    if context.invoked_subcommand is not None:
+        return
     from thermocline.broker.process import configure_logging, run
     from thermocline.proxy.main import load_config
     from thermocline.proxy.main import run as run_proxy
@@ -48,3 +59,6 @@ def proxy(
     )
     os.umask(0o077)  # what it makes is for its user alone
     run(run_proxy(config, on_ready=lambda address: click.echo(f"ready proxy={address}")))
+
+
+proxy.add_command(clients)

@@ -55,6 +55,10 @@ class ProxyClient:
     remote_address: str
     names: tuple[str, ...]
     """The topics of a producer, which are its producer groups too; the group of a consumer."""
+    username: str = ""
+    """The user whose client it is; "" without access control."""
+    permit: Any = None
+    """What access control allowed when it registered."""
     settings: Any = None
     channel: ClientChannel | None = None
     last_seen_ms: float = 0.0
@@ -112,6 +116,7 @@ class ClientRegistry:
             before.kind, before.names, before.settings = client.kind, client.names, client.settings
             before.language, before.version = client.language, client.version
             before.remote_address, before.channel = client.remote_address, client.channel
+            before.username, before.permit = client.username, client.permit
             client = before
         client.last_seen_ms = self._clock_ms()
         self._clients[client.client_id] = client

@@ -148,6 +148,8 @@ class ClusterMessaging:
         self._types = _cache(self._load_type, options, entries_max=options.topics_max)
         self._groups = _cache(self._load_group, options, entries_max=options.groups_max)
         self._cluster = _cache(self._load_cluster, options, entries_max=1)
+        self._asked_master = ""
+        """The broker that `ask_cluster` begins with."""
         self._watch = TransactionWatch(
             client_id=options.client_id,
             period_s=options.transaction_period_s,
@@ -210,6 +212,39 @@ class ClusterMessaging:
         return TopicType(text.upper()) if text.upper() in TopicType.__members__ else TopicType.UNSPECIFIED
 
     async def _load_group(self, group: str) -> SubscriptionGroupConfig | None:
+        (address, *_) = await self._cluster_masters()
+        header = GetSubscriptionGroupConfigRequestHeader(group=group)
+        try:
+            answer = await self._ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        except GroupNotFoundError:
+            return None
+        return SubscriptionGroupConfig.decode(answer.body)
+
+    async def ask_cluster(self, code: int, header: Header | None, *, timeout_ms: int) -> RemotingCommand:
+        """Ask one broker of the cluster, always the same one while it answers. `timeout_ms`: of each that is asked.
+
+        Raises:
+            MQError: It refused; see `check_answer`.
+            UnavailableError: None answered.
+        """
+        masters = await self._cluster_masters()
+        first = masters.index(self._asked_master) if self._asked_master in masters else 0
+        failure: UnavailableError | None = None
+        for address in masters[first:] + masters[:first]:
+            self._asked_master = address
+            try:
+                return await self._ask(address, code, header, timeout_ms=timeout_ms)
+            except UnavailableError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    async def _cluster_masters(self) -> list[str]:
+        """Addresses of the cluster's masters, in the order of their names; at least one.
+
+        Raises:
+            UnavailableError: There is none.
+        """
         cluster = await self._cluster.get(WHOLE_CLUSTER)
         names = cluster.cluster_addr_table.get(self._options.cluster_name, [])
         masters = [
@@ -220,12 +255,7 @@ class ClusterMessaging:
         if not masters:
             self._cluster.drop(WHOLE_CLUSTER)
             raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
-        header = GetSubscriptionGroupConfigRequestHeader(group=group)
-        try:
-            answer = await self._ask(masters[0], RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
-        except GroupNotFoundError:
-            return None
-        return SubscriptionGroupConfig.decode(answer.body)
+        return masters
 
     async def _master(self, broker_name: str) -> str:
         """The address of a broker's master.
@@ -570,7 +600,7 @@ class ClusterMessaging:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _ask(
-        self, address: str, code: int, header: Header, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
+        self, address: str, code: int, header: Header | None, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
     ) -> RemotingCommand:
         answer = await self._connections.call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
         check_answer(answer, address=address)

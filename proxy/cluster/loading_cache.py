@@ -4,6 +4,8 @@
     older                       given, and loaded anew beside it; what cannot be loaded stays as it was
     older than `expiry_ms`      loaded before it is given
 
+`confirm` says that values which were loaded after some time were still true at a later one; they are as old as that.
+
 So a name server that is away leaves a working proxy for `expiry_ms`. A value that does not exist any more (NotFound) is
 dropped at the refresh. Bound: `entries_max`; beyond it the one that was used least recently goes. Callers at the same
 time share one load; at most LOADS_MAX loads run, and further ones are refused: names come from clients.
@@ -49,11 +51,24 @@ class LoadingCache(Generic[V]):
         self._load = load
         self._refresh_ms, self._expiry_ms, self._entries_max = refresh_ms, expiry_ms, entries_max
         self._clock_ms = clock_ms
+        self._confirmed_since_ms, self._confirmed_at_ms = float("inf"), 0.0
         self._entries: dict[str, _Entry[V]] = {}  # the least recently used first
         self._loads: dict[str, asyncio.Task[V]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def peek(self, name: str) -> V | None:
+        """Return the value that is kept, however old; None without one."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.value
+
+    def confirm(self, *, since_ms: float, at_ms: float) -> None:
+        """Take values whose load began after `since_ms` for what was true at `at_ms`."""
+        self._confirmed_since_ms, self._confirmed_at_ms = since_ms, at_ms
 
     def values(self) -> list[V]:
         """All values, however old."""
@@ -64,7 +79,10 @@ class LoadingCache(Generic[V]):
         entry = self._entries.get(name)
         if entry is None:
             return await self._load_shared(name)
-        age_ms = self._clock_ms() - entry.loaded_ms
+        known_ms = entry.loaded_ms
+        if known_ms > self._confirmed_since_ms:
+            known_ms = max(known_ms, self._confirmed_at_ms)
+        age_ms = self._clock_ms() - known_ms
         if age_ms >= self._expiry_ms:
             return await self._load_shared(name)
         if next(reversed(self._entries)) != name:
@@ -99,9 +117,10 @@ class LoadingCache(Generic[V]):
         return task
 
     async def _fetch(self, name: str) -> V:
+        started_ms = self._clock_ms()  # what was true then is loaded, or what came later
         value = await self._load(name)
         self._entries.pop(name, None)
-        self._entries[name] = _Entry(value, self._clock_ms())
+        self._entries[name] = _Entry(value, started_ms)
         if len(self._entries) > self._entries_max:
             del self._entries[next(iter(self._entries))]
         return value

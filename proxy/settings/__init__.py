@@ -1,5 +1,6 @@
 """Settings of a proxy."""
 
+from thermocline.proxy.settings.official_auth_settings import PROXY_AUTH_CONFIG
 from thermocline.proxy.settings.official_settings import PROXY_CONFIG, PROXY_SETTINGS
 from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.proxy.settings.setting_sources import (
@@ -8,11 +9,13 @@ from thermocline.proxy.settings.setting_sources import (
     environment_variable,
     file_properties,
     load_proxy_config,
+    secret_names,
 )
 
 __all__ = [
     "FIELDS_BY_NAME",
     "OWN_FIELDS",
+    "PROXY_AUTH_CONFIG",
     "PROXY_CONFIG",
     "PROXY_SETTINGS",
     "LoadedProxyConfig",
@@ -21,4 +24,5 @@ __all__ = [
     "environment_variable",
     "file_properties",
     "load_proxy_config",
+    "secret_names",
 ]

@@ -5,6 +5,7 @@ The names and defaults are those of ProxyConfig.java of September 2025.
 
 from __future__ import annotations
 
+from thermocline.proxy.settings.official_auth_settings import PROXY_AUTH_CONFIG
 from thermocline.remoting.settings import (
     MACHINE,
     TLS_PROPERTIES,
@@ -63,6 +64,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
             "renewMaxTimeMillis": "10800000",
             "renewSchedulePeriodMillis": "5000",
             "channelExpiredTimeout": "120000",
+            "userCacheMaxNum": "20000",
         }
     ),
     *refused(
@@ -70,19 +72,18 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         {"proxyMode": "CLUSTER"},
         advice="run `thermocline proxy` beside the broker",
     ),
-    *refused(
-        "that the proxy checks signatures and rights of its clients",
-        {"authenticationEnabled": "false", "authorizationEnabled": "false"},
-        advice="keep the port on loopback or in a network of your own",
-    ),
     *refused("that delays are given as levels too", {"useDelayLevel": "false"}),
     *refused("that clients send metrics somewhere", {"metricCollectorMode": "off"}),
-    *refused("that metrics of the proxy are exported", {"metricsExporterType": "DISABLE"}, also=("0",)),
-    *refused("that the proxy writes traces", {"traceOn": "false"}),
     *refused(
-        "that a proxy signs its own requests to brokers",
+        "that metrics of the proxy are exported by OpenTelemetry",
+        {"metricsExporterType": "DISABLE"},
+        also=("0",),
+        advice="set healthPort, and let Prometheus read its /metrics",
+    ),
+    *refused("that the proxy writes traces", {"traceOn": "false"}),
+    *without_effect(
+        "a proxy signs its requests when it has keys: innerClientAuthenticationCredentials or the environment's",
         {"enableAclRpcHookForClusterMode": "false"},
-        advice="set the environment's credentials as for every client",
     ),
     *refused(
         "that slow brokers are avoided by their latency", {"sendLatencyEnable": "false", "startDetectorEnable": "false"}
@@ -123,11 +124,10 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         },
     ),
     *without_effect(
-        "proxies do not check users; brokers do",
+        "a change counts within accessStaleMillisMax; a user is kept with its policies",
         {
             "userCacheExpiredSeconds": "300",
             "userCacheRefreshSeconds": "20",
-            "userCacheMaxNum": "20000",
             "aclCacheExpiredSeconds": "300",
             "aclCacheRefreshSeconds": "20",
             "aclCacheMaxNum": "20000",
@@ -242,5 +242,5 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
 )
 """Every field of ProxyConfig."""
 
-PROXY_SETTINGS = by_name(PROXY_CONFIG, TLS_PROPERTIES)
+PROXY_SETTINGS = by_name(PROXY_CONFIG, PROXY_AUTH_CONFIG, TLS_PROPERTIES)
 """The same by name, with the TLS properties that each daemon of RocketMQ reads."""

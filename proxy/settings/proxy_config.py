@@ -10,16 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from thermocline.auth.quota_texts import USER, parse_quotas
 from thermocline.proxy.http2 import Http2Limits
 from thermocline.remoting.connections import LOOPBACK
-from thermocline.remoting.errors import SettingError
+from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.settings import TlsConfig
 
-__all__ = ["FIELDS_BY_NAME", "ProxyConfig"]
+__all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "ProxyConfig"]
 
 
-def _setting(default: Any, name: str, *, least: int | None = None, most: int | None = None) -> Any:
-    return field(default=default, metadata={"name": name, "least": least, "most": most})
+def _setting(
+    default: Any, name: str, *, least: int | None = None, most: int | None = None, is_secret: bool = False
+) -> Any:
+    metadata = {"name": name, "least": least, "most": most, "is_secret": is_secret}
+    return field(default=default, repr=not is_secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,34 @@ class ProxyConfig:
     handles_max: int = _setting(1_000_000, "grpcReceiptHandlesMax", least=1)
     client_handles_max: int = _setting(20_000, "grpcReceiptHandlesPerClientMax", least=1)
 
+    # -- access control
+    authentication_enabled: bool = _setting(False, "authenticationEnabled")
+    """Whether clients sign their requests."""
+    authentication_whitelist: str = _setting("", "authenticationWhitelist")
+    """Names of request messages, separated by commas, that need no signature."""
+    authorization_enabled: bool = _setting(False, "authorizationEnabled")
+    """Whether users need rights."""
+    authorization_whitelist: str = _setting("", "authorizationWhitelist")
+    """Names of request messages, separated by commas, that need no right."""
+    inner_credentials: str = _setting("", "innerClientAuthenticationCredentials", is_secret=True)
+    """JSON, {"accessKey": ..., "secretKey": ...}: the proxy's own user; empty: the environment's."""
+    access_stale_ms_max: int = _setting(1_000, "accessStaleMillisMax", least=100)
+    """Age of users and policies by which a request is decided."""
+    users_max: int = _setting(20_000, "userCacheMaxNum", least=1)
+    """Users that are kept with their policies."""
+    address_look_ups_max: int = _setting(100, "accessLookUpsPerAddressSecondMax", least=1)
+    """Look-ups a second that an address may cause by names that no user has."""
+    quotas: str = _setting("", "quotas")
+    """Bytes and requests a second of topics, groups, addresses and users, of what passes this proxy."""
+    health_host: str = _setting(LOOPBACK, "healthBindAddress")
+    health_port: int = _setting(-1, "healthPort", least=-1, most=65_535)
+    """The HTTP port with health, figures and clients; 0 takes a free one, -1: none."""
+    audit_path: str = _setting("", "auditLogPath")
+    """The audit log; empty: none."""
+    audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096)
+    audit_file_count: int = _setting(8, "auditLogFileCount", least=1)
+    audit_accesses: bool = _setting(False, "auditLogAccesses")
+
     tls: TlsConfig = field(default_factory=TlsConfig)
     """Of the port, and of connections to NameServers and brokers."""
 
@@ -124,6 +156,20 @@ class ProxyConfig:
                 raise SettingError(f"{name} must be at most {most}", value=value)
         if self.polling_ms_min > self.polling_ms_max:
             raise SettingError("the shortest long poll is longer than the longest", value=self.polling_ms_min)
+        if self.authorization_enabled and not self.authentication_enabled:
+            text = "authorizationEnabled needs authenticationEnabled: without signatures it is not known who asks"
+            raise SettingError(text)
+        self._check_quotas()
+
+    def _check_quotas(self) -> None:
+        try:
+            quotas = parse_quotas(self.quotas)
+        except InvalidParameterError as error:
+            raise SettingError(f"quotas: {error.message}", **error.context) from error
+        if not self.authentication_enabled and any(kind == USER for kind, _ in quotas):
+            raise SettingError(
+                "a quota of a user needs authenticationEnabled: without signatures it is not known who sends"
+            )
 
     @property
     def http2_limits(self) -> Http2Limits:

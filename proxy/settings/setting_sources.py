@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thermocline.proxy.settings.official_settings import PROXY_SETTINGS
-from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, ProxyConfig
+from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.remoting.errors import InvalidParameterError, SettingError
-from thermocline.remoting.settings import PropertySource, SettingNames, TlsConfig
+from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig
 
 __all__ = [
     "LoadedProxyConfig",
@@ -26,6 +26,7 @@ __all__ = [
     "environment_variable",
     "file_properties",
     "load_proxy_config",
+    "secret_names",
 ]
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_PROXY_"
@@ -69,6 +70,12 @@ def load_proxy_config(sources: Iterable[PropertySource]) -> LoadedProxyConfig:
     except InvalidParameterError as error:
         raise SettingError(error.message, **error.context) from error
     return LoadedProxyConfig(config=ProxyConfig(**gathered.own, tls=tls), ignored=gathered.ignored)
+
+
+def secret_names(source: PropertySource) -> list[str]:
+    """Return the settings of a source that have secrets in them."""
+    secrets = TLS_SECRETS | {item.metadata["name"] for item in OWN_FIELDS if item.metadata["is_secret"]}
+    return [name for name, text in source.values.items() if name in secrets and text.strip()]
 
 
 def _text(name: str, value: object, path: str) -> str:

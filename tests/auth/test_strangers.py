@@ -63,7 +63,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 UNAUTHORIZED = (
     b"HTTP/1.1 401 Unauthorized\r\n"
-    b'WWW-Authenticate: Basic realm="broker", charset="UTF-8"\r\n'
+    b'WWW-Authenticate: Basic realm="thermocline", charset="UTF-8"\r\n'
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 )
 HEADER_MEMBERS = {"code", "extFields", "flag", "language", "opaque", "remark", "serializeTypeCurrentRPC", "version"}

@@ -1,6 +1,6 @@
 """Quotas of users: reached by one user while another one is served, on the message path and in ordinary code.
 
-Covers `broker/tables/quota_buckets.py`, `broker/settings/broker_settings.py`.
+Covers `auth/quota_buckets.py`, `broker/settings/broker_settings.py`.
 """
 
 from __future__ import annotations

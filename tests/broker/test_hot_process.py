@@ -1,6 +1,7 @@
 """The hot process stops its parts in the order in which no acknowledged message is lost (broker/hot_process.py).
 
-Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/helper_links.py`,
+Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/health.py`,
+`broker/assembly/helper_links.py`,
 `broker/assembly/helper_set.py`, `broker/assembly/late_handler.py`, `broker/assembly/listener.py`,
 `broker/assembly/local_store.py`, `broker/assembly/parts.py`, `broker/assembly/processors.py`,
 `broker/assembly/state.py`, `broker/assembly/tables.py`,

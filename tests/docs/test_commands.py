@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -300,6 +301,8 @@ def test_a_command_that_is_shown_works(
         words[words.index("$SENT_ID")] = sent(cluster["namesrv"])
     if "$MESSAGE_ID" in words:
         words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
+    if "--proxy" in words:
+        words[words.index("--proxy") + 1] = request.getfixturevalue("proxy_health_address")
     arguments = [word.replace("$PWD", str(module_folder)) for word in words]
     if words[0] == "spark":
         status, out, err = request.getfixturevalue("spark_answers")[tuple(words)]
@@ -309,6 +312,21 @@ def test_a_command_that_is_shown_works(
     assert out or "nothing to show" in err
     if "--json" in words:
         json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def proxy_health_address(cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The HTTP port of a proxy of the cluster."""
+    words = ["proxy", "--namesrv", cluster["namesrv"], "--listen", FREE_ADDRESS, "--set", "healthPort=0"]
+    daemon = Daemon(words, tmp_path_factory.mktemp("proxy"))
+    try:
+        daemon.ready()
+        found = re.search(r"health endpoint host=(\S+) port=(\d+)", daemon.errors())
+        assert found is not None, daemon.errors()
+        yield f"{found[1]}:{found[2]}"
+    finally:
+        status = daemon.stop()
+    assert status == 0
 
 
 def recallable(capsys: pytest.CaptureFixture[str]) -> str:

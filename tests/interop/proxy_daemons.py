@@ -46,6 +46,7 @@ def running_proxy(
     *,
     namesrv: str,
     settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
     listen: str = FREE_PORT,
     is_killed: bool = False,
 ) -> Iterator[tuple[str, ChildProcess]]:
@@ -56,6 +57,8 @@ def running_proxy(
     directory.mkdir(parents=True, exist_ok=True)
     assignments = {**PROXY_SETTINGS, **(settings or {})}
     words = [word for name, value in assignments.items() for word in ("--set", f"{name}={value}")]
+    if config is not None:
+        words += ["--config", str(config)]
     process = daemon("proxy", "--namesrv", namesrv, "--listen", listen, *words, directory=directory)
     try:
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)

@@ -128,14 +128,15 @@ class Secured:
 
     def denials(self, user: str | None) -> list[dict[str, Any]]:
         """The denials of a user in the broker's audit log, which is written a little after the answers."""
-        return _denials(self.directory / "daemons" / "data" / "store" / "thermocline" / "audit.log", user)
+        return denials_in(self.directory / "daemons" / "data" / "store" / "thermocline" / "audit.log", user)
 
     def name_server_denials(self, user: str | None) -> list[dict[str, Any]]:
         """Likewise, of the NameServer."""
-        return _denials(self.directory / NAME_SERVER_AUDIT, user)
+        return denials_in(self.directory / NAME_SERVER_AUDIT, user)
 
 
-def _denials(path: Path, user: str | None) -> list[dict[str, Any]]:
+def denials_in(path: Path, user: str | None) -> list[dict[str, Any]]:
+    """The denials of a user in an audit log."""
     lines = path.read_text().splitlines() if path.exists() else []
     return [line for line in map(json.loads, lines) if line["event"] == "denied" and line.get("user") == user]
 

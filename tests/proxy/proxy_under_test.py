@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -53,6 +56,26 @@ class ProxyUnderTest:
         command = messages.TelemetryCommand(settings=settings).SerializeToString()
         return self.peer.open(TELEMETRY, command, ends=False, timeout_ms=None, metadata=metadata)
 
+    @property
+    def health_address(self) -> str:
+        """Of its HTTP port, if it has one."""
+        server = self.server.health._server._server
+        assert server is not None
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def http(
+        self, path: str, keys: tuple[str, str] | None = None, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[int, bytes]:
+        """GET of its HTTP port by a user with these keys: status and body."""
+        host, port = self.health_address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
+        user = None if keys is None else base64.b64encode(":".join(keys).encode()).decode()
+        header = "" if user is None else f"Authorization: Basic {user}\r\n"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return int(head.split(b" ")[1]), body
+
     async def registered(self, settings: Any) -> Any:
         """Open a Telemetry stream, and return its first answer."""
         _, answer = await self.connect(settings)
@@ -62,10 +85,11 @@ class ProxyUnderTest:
 
 @contextlib.asynccontextmanager
 async def proxy_before(
-    broker: FakeBroker, *, client_id: str | None = CLIENT_ID, **settings: Any
+    broker: FakeBroker | str, *, client_id: str | None = CLIENT_ID, **settings: Any
 ) -> AsyncIterator[ProxyUnderTest]:
-    """A proxy with these settings in front of a broker."""
-    server = ProxyServer(replace(CONFIG, namesrv=broker.namesrv_address, **settings))
+    """A proxy with these settings in front of a broker, or behind a NameServer's address."""
+    namesrv = broker if isinstance(broker, str) else broker.namesrv_address
+    server = ProxyServer(replace(CONFIG, namesrv=namesrv, **settings))
     try:
         port = await server.start()
         address = f"127.0.0.1:{port}"

@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.processors.messages.pull import (
     BINARY_PULLS,
     JSON_LITE_PULL,
@@ -40,7 +41,6 @@ from thermocline.broker.pulls import TICK_MS, LongPolling
 from thermocline.broker.sends import Acknowledgements, SendTargets
 from thermocline.broker.settings import PERM_WRITE, CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import QuotaTable
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.frames import FRAME_HEAD, LENGTH

@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.cluster import PeerBrokers
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.process import LoopTurns
@@ -53,7 +54,7 @@ from thermocline.broker.pulls import (
 )
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, QuotaTable, StaticTopicTable
+from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, StaticTopicTable
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.error_table import error_response

@@ -30,11 +30,12 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.due import schedule
 from thermocline.broker.sends import Acknowledgements
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, QuotaTable, StaticTopicTable, TopicTable
+from thermocline.broker.tables import GroupTable, LedQueue, QueueLocks, StaticTopicTable, TopicTable
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
 from thermocline.remoting.bodies.logic_queue import static_offset_if_decided
 from thermocline.remoting.command import RemotingCommand

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.pops import (
     FoundQueue,
     LaterNeeded,
@@ -37,7 +38,7 @@ from thermocline.broker.pulls import ColdPullLimits, Wanted
 from thermocline.broker.sends import FlushedAnswers
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters, QuotaTable
+from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFilters
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.pop_store import Claim, PopStore, Take
 from thermocline.remoting.command import RemotingCommand

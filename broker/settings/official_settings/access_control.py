@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thermocline.auth.official_auth_settings import AUTH_CACHES, AUTH_CHECKS
 from thermocline.remoting.settings import OfficialSetting, honoured, refused, without_effect
 
 __all__ = ["AUTH_CONFIG"]
@@ -28,39 +29,10 @@ AUTH_CONFIG: tuple[OfficialSetting, ...] = (
             f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
         ),
     ),
-    *refused(
-        "another way to check signatures",
-        {"authenticationProvider": ""},
-        also=(f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",),
-    ),
-    *refused(
-        "another way to check rights",
-        {"authorizationProvider": ""},
-        also=(f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",),
-    ),
-    *refused(
-        "another strategy; here every request is checked",
-        {"authenticationStrategy": "", "authorizationStrategy": ""},
-        also=tuple(
-            f"{_AUTH}.{stage.lower()}.strategy.{kind}{stage}Strategy"
-            for stage in ("Authentication", "Authorization")
-            for kind in ("Stateless", "Stateful")
-        ),
-    ),
+    *AUTH_CHECKS,
     *without_effect(
         "all users and policies are in memory; a change counts at once",
-        {
-            "aclCacheExpiredSecond": "600",
-            "aclCacheMaxNum": "1000",
-            "aclCacheRefreshSecond": "60",
-            "statefulAuthenticationCacheExpiredSecond": "60",
-            "statefulAuthenticationCacheMaxNum": "10000",
-            "statefulAuthorizationCacheExpiredSecond": "60",
-            "statefulAuthorizationCacheMaxNum": "10000",
-            "userCacheExpiredSecond": "600",
-            "userCacheMaxNum": "1000",
-            "userCacheRefreshSecond": "60",
-        },
+        {**AUTH_CACHES, "userCacheMaxNum": "1000", "aclCacheMaxNum": "1000"},
     ),
     *without_effect("users and policies are in the store: thermocline/auth.json", {"authConfigPath": ""}),
     *without_effect(

@@ -94,7 +94,9 @@ class RpcCall:
         "_task",
         "_unread",
         "_waiter",
+        "code",
         "deadline",
+        "is_canceled",
         "metadata",
         "stream",
     )
@@ -110,6 +112,10 @@ class RpcCall:
         timeout_s = _timeout_s(stream.headers.get("grpc-timeout"))
         if timeout_s is not None:
             self.deadline = stream.connection.loop.time() + timeout_s
+        self.code = 0
+        """The protocol's code of the answer, as the handler sets it; 0: there was none."""
+        self.is_canceled = False
+        """Whether the client cancelled it, or is gone."""
         self._method = method
         self._received = received
         self._on_done = on_done
@@ -129,6 +135,11 @@ class RpcCall:
     def name(self) -> str:
         """The RPC's name."""
         return self._method.name
+
+    @property
+    def kind(self) -> MethodKind:
+        """What the RPC's two directions carry."""
+        return self._method.kind
 
     @property
     def remote_host(self) -> tuple[str, int]:
@@ -238,6 +249,7 @@ class RpcCall:
 
     def stream_lost(self) -> None:
         """The client cancelled, or is gone."""
+        self.is_canceled = True
         self._over()
         if self._task is not None:
             self._task.cancel()
@@ -295,6 +307,7 @@ class RpcCall:
         except RpcError as error:
             self._end(error.status, error.message)
         except ConnectionLostError:
+            self.is_canceled = True
             self.stream.reset(ErrorCode.CANCEL)
             self._over()
         except asyncio.CancelledError:
@@ -321,8 +334,15 @@ class RpcCall:
 class RpcService:
     """The RPCs by their paths; what an Http2Server gives its requests to."""
 
-    def __init__(self, methods: dict[str, Method], received: ReceivedBytes) -> None:
-        """`methods`: by `/package.Service/Method`."""
+    def __init__(
+        self,
+        methods: dict[str, Method],
+        received: ReceivedBytes,
+        *,
+        on_done: Callable[[RpcCall], None] = lambda call: None,
+    ) -> None:
+        """`methods`: by `/package.Service/Method`. `on_done` is called with each RPC that has ended."""
+        self._on_done = on_done
         self._methods = methods
         self._received = received
         self._calls: set[RpcCall] = set()
@@ -358,13 +378,14 @@ class RpcService:
 
     def _forget(self, call: RpcCall) -> None:
         self._calls.discard(call)
+        self._on_done(call)
         if self._done is not None and not self._calls:
             self._done.set()
 
     def cancel_all(self, kinds: frozenset[MethodKind] = frozenset(MethodKind)) -> None:
         """End the RPCs of these kinds because the proxy stops."""
         for call in tuple(self._calls):
-            if call._method.kind in kinds:
+            if call.kind in kinds:
                 call.cancel()
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """Bound: one task for each RPC, at most. Owner: the proxy's event loop."""
+    """Bound: one task for each RPC, and one for each question of a broker, at most. Owner: the proxy's event loop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -10,16 +10,29 @@ from __future__ import annotations
 from typing import Any
 
 from thermocline.proxy.grpc.messages import messages
-from thermocline.proxy.grpc.service.conversion import duration
+from thermocline.proxy.grpc.service.conversion import duration, duration_ms
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
 
-__all__ = ["attempts_max", "merged_settings"]
+__all__ = ["attempts_max", "merged_settings", "shown_settings"]
+
+SHOWN_MAX = 32
+"""Subscriptions of a client that are shown to people."""
 
 
 def attempts_max(group: SubscriptionGroupConfig) -> int:
     """How often a message is delivered to a group at most."""
     return group.retry_max_times + 1
+
+
+def shown_settings(settings: Any) -> dict[str, Any]:
+    """Return what a client's settings say, for people: its subscriptions, and how long it waits for an answer."""
+    entries = settings.subscription.subscriptions
+    shown: dict[str, Any] = {"requestTimeoutMs": duration_ms(settings.request_timeout)}
+    if settings.WhichOneof("pub_sub") == "subscription":
+        shown["subscriptions"] = {entry.topic.name: entry.expression.expression for entry in entries[:SHOWN_MAX]}
+        shown["subscriptionCount"] = len(entries)
+    return shown
 
 
 def merged_settings(settings: Any, config: ProxyConfig, group: SubscriptionGroupConfig | None) -> Any:

@@ -4,7 +4,6 @@
     x-mq-language         any text; official clients: JAVA, CPP, DOTNET, PYTHON, GO, RUST, HTTP (Node)
     x-mq-client-version   decides one code, and is shown
 
-`authorization` is not read: proxies do not check users yet.
 Source: ContextInitPipeline.java, GrpcConstants.java, Apache RocketMQ 5.3.
 """
 
@@ -12,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thermocline.proxy.access import Permit
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service.statuses import CodeError
@@ -31,9 +31,16 @@ class RequestContext:
     language: str
     version: str
     remote_address: str
+    permit: Permit | None = None
+    """That the request was allowed; None without access control."""
+
+    @property
+    def username(self) -> str:
+        """The user that the request proves to come from; "" without one."""
+        return "" if self.permit is None else self.permit.username
 
 
-def read_context(call: RpcCall) -> RequestContext:
+def read_context(call: RpcCall, permit: Permit | None = None) -> RequestContext:
     """Return the caller of a request.
 
     Raises:
@@ -50,4 +57,5 @@ def read_context(call: RpcCall) -> RequestContext:
         language=metadata.get("x-mq-language", "")[:LABEL_CHARS_MAX],
         version=metadata.get("x-mq-client-version", "")[:LABEL_CHARS_MAX],
         remote_address=format_address(*call.remote_host),
+        permit=permit,
     )

@@ -55,7 +55,7 @@ def service_methods(app: Application, transactions: Transactions) -> dict[str, M
         "SyncLiteSubscription": _sync_lite_subscription,
     }
     methods = [
-        unary(name, getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response"), serve)
+        unary(app, name, getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response"), serve)
         for name, serve in served.items()
     ]
     methods += [Receiving(app).method(), telemetry.method(), offsets.pull_method()]

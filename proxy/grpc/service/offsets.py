@@ -14,7 +14,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.proxy.grpc.calls import Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import BROKER_TIMEOUT_MS, Application, decode
-from thermocline.proxy.grpc.service.context import RequestContext, read_context
+from thermocline.proxy.grpc.service.context import RequestContext
 from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp_ms, to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import check_group_name, check_topic_name, read_subscription
@@ -37,14 +37,13 @@ class Offsets:
     async def _handle_pull(self, call: RpcCall, data: bytes) -> None:
         request = decode(messages.PullMessageRequest, data)
         try:
-            read_context(call)
-            await self._pull(call, request)
+            await self._pull(await self._app.admit(call, request), call, request)
         except MQError as error:
             if isinstance(error, RpcError):
                 raise
-            call.write(messages.PullMessageResponse(status=status_of(error)).SerializeToString())
+            _begin_answer(call, status_of(error))
 
-    async def _pull(self, call: RpcCall, request: Any) -> None:
+    async def _pull(self, context: RequestContext, call: RpcCall, request: Any) -> None:
         app, queue = self._app, _read_queue(request.message_queue)
         check_group_name(request.group.name)
         _check_offset(request.offset)
@@ -53,6 +52,7 @@ class Offsets:
         remaining_ms = call.remaining_ms()
         if remaining_ms is not None:
             await_ms = min(await_ms, remaining_ms)
+        app.quotas.check_read(queue.topic, request.group.name, host=call.remote_host, username=context.username)
         if app.polls >= app.config.polls_max:
             raise BrokerBusyError("too many long polls are open on this proxy")
         app.polls += 1
@@ -68,8 +68,16 @@ class Offsets:
             )
         finally:
             app.polls -= 1
+        await app.check_again(context.permit)
+        app.quotas.took(
+            queue.topic,
+            request.group.name,
+            size_bytes=sum(len(message.record.body) for message in pulled.messages),
+            host=call.remote_host,
+            username=context.username,
+        )
         found = status(Code.OK) if pulled.messages else status(Code.MESSAGE_NOT_FOUND, "no new message")
-        call.write(messages.PullMessageResponse(status=found).SerializeToString())
+        _begin_answer(call, found)
         for message in pulled.messages:
             await call.drain()
             delivered = to_message(message, topic=queue.topic)
@@ -113,6 +121,11 @@ class Offsets:
             timeout_ms=self._app.timeout_ms(call),
         )
         return messages.QueryOffsetResponse(status=status(Code.OK), offset=offset)
+
+
+def _begin_answer(call: RpcCall, answer_status: Any) -> None:
+    call.code = answer_status.code
+    call.write(messages.PullMessageResponse(status=answer_status).SerializeToString())
 
 
 def _read_queue(queue: Any) -> MessageQueue:

@@ -6,7 +6,8 @@ The client says how long it polls, or its deadline does; both are kept within th
 waits for the broker. With `auto_renew` the messages' handles are renewed while the client works.
 
 A client that cancels, or is lost, while the broker has messages for it gets none: they become visible after
-GIVE_BACK_MS. Bounds: polls of all clients, polls of one client, and handles held.
+GIVE_BACK_MS. The same where the client may not receive any more. Bounds: polls of all clients, polls of one client,
+and handles held.
 Source: ReceiveMessageActivity.java, ReceiveMessageResponseStreamWriter.java, Apache RocketMQ 5.3.
 """
 
@@ -21,7 +22,7 @@ from thermocline.proxy.grpc.calls import Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application, decode
 from thermocline.proxy.grpc.service.client_settings import attempts_max
-from thermocline.proxy.grpc.service.context import RequestContext, read_context
+from thermocline.proxy.grpc.service.context import RequestContext
 from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp, to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import (
@@ -56,7 +57,7 @@ class Receiving:
     async def _handle(self, call: RpcCall, data: bytes) -> None:
         request = decode(messages.ReceiveMessageRequest, data)
         try:
-            await self._receive(read_context(call), call, request)
+            await self._receive(await self._app.admit(call, request), call, request)
         except MQError as error:
             if isinstance(error, RpcError | ConnectionLostError) and call.is_over:
                 raise
@@ -83,6 +84,7 @@ class Receiving:
             if client is None:
                 raise CodeError(Code.MESSAGE_NOT_FOUND, f"The client [{context.client_id}] is disconnected.")
             app.handles.check_room(context.client_id, count_max)
+        app.quotas.check_read(topic, group, host=call.remote_host, username=context.username)
         config = await app.messaging.group_config(group) or SubscriptionGroupConfig()
         outcome = await self._poll(
             call,
@@ -99,9 +101,20 @@ class Receiving:
         if not outcome.messages:
             text = "no match message" if outcome.had_others else "no new message"
             raise CodeError(Code.MESSAGE_NOT_FOUND, text)
-        if is_renewed and app.clients.find(context.client_id) is None:
+        try:
+            await app.check_again(context.permit)
+            if is_renewed and app.clients.find(context.client_id) is None:
+                raise CodeError(Code.MESSAGE_NOT_FOUND, f"The client [{context.client_id}] is disconnected.")
+        except (MQError, asyncio.CancelledError):
             self._give_back(outcome, topic, group)
-            raise CodeError(Code.MESSAGE_NOT_FOUND, f"The client [{context.client_id}] is disconnected.")
+            raise
+        app.quotas.took(
+            topic,
+            group,
+            size_bytes=sum(len(message.record.body) for message in outcome.messages),
+            host=call.remote_host,
+            username=context.username,
+        )
         await self._deliver(context, call, outcome, topic=topic, group=group, is_renewed=is_renewed)
 
     def _await_ms(self, context: RequestContext, call: RpcCall, request: Any, client: ProxyClient | None) -> int:
@@ -222,4 +235,6 @@ class Receiving:
 
 
 def _write(call: RpcCall, **content: Any) -> None:
+    if "status" in content:
+        call.code = content["status"].code
     call.write(messages.ReceiveMessageResponse(**content).SerializeToString())

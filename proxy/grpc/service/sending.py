@@ -57,6 +57,12 @@ class Sending:
             _check_batch(drafts, message_type)
         if message_type in (TopicType.LITE, TopicType.PRIORITY):
             raise CodeError(Code.UNSUPPORTED, f"messages of the type {message_type.value} are not supported")
+        app.quotas.check_send(
+            first.topic.name,
+            size_bytes=sum(len(draft.body) for draft in drafts),
+            host=call.remote_host,
+            username=context.username,
+        )
         outcome = await app.production.send(
             outgoing, message_type=message_type, message_group=message_group, timeout_ms=app.timeout_ms(call)
         )

@@ -4,8 +4,9 @@
     proxy -> client   settings, transactions to check
 
 A client may open the stream again at any time; the newest one is its channel. It sends settings every five minutes
-too, and gets the group's configuration of that moment. The npm client loses settings that come before its last route
-answer: so a new stream of it gets them again after REPEATS_S.
+too, and gets the group's configuration of that moment. With access control every command is checked; the answer to one
+that is not allowed is its status alone, and ends the stream. The npm client loses settings that come before its last
+route answer: so a new stream of it gets them again after REPEATS_S.
 
 Commands wait in the stream while a client does not read; beyond CHANNEL_BYTES_MAX they are not sent.
 Source: ClientActivity.java, GrpcClientChannel.java, Apache RocketMQ 5.3.
@@ -72,7 +73,7 @@ class Telemetry:
         call.begin()  # the Rust client waits for the head
         channel = TelemetryChannel(call)
         try:
-            context = read_context(call)
+            client_id = read_context(call).client_id
         except CodeError as error:
             channel.send(messages.TelemetryCommand(status=status_of(error)))
             return
@@ -80,6 +81,11 @@ class Telemetry:
         try:
             while (data := await call.read()) is not None:
                 command = decode(messages.TelemetryCommand, data)
+                try:
+                    context = await self._app.admit(call, command)
+                except MQError as error:
+                    channel.send(messages.TelemetryCommand(status=status_of(error)))
+                    return
                 if command.WhichOneof("command") == "settings":
                     await self._settings(context, channel, command.settings)
                     if repeats is None and context.language in NODE_LANGUAGES:
@@ -89,7 +95,7 @@ class Telemetry:
         finally:
             if repeats is not None:
                 repeats.cancel()
-            client = self._app.clients.find(context.client_id)
+            client = self._app.clients.find(client_id)
             if client is not None and client.channel is channel:
                 client.channel = None
 
@@ -195,6 +201,8 @@ def _read_client(context: RequestContext, settings: Any) -> ProxyClient:
         language=context.language,
         version=context.version,
         remote_address=context.remote_address,
+        username=context.username,
+        permit=context.permit,
         names=names,
         settings=settings,
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
+from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import Application
@@ -21,6 +22,7 @@ from thermocline.proxy.grpc.service.conversion import to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status
 from thermocline.proxy.grpc.service.validation import check_topic_name
 from thermocline.proxy.messaging import TransactionCheck, TransactionHandle
+from thermocline.remoting.errors import MQError
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 
@@ -60,6 +62,9 @@ class Transactions:
 
     def transaction_checked(self, check: TransactionCheck) -> None:
         """Pass a broker's question to a producer."""
+        self._app.background.start(self._pass_on(check))
+
+    async def _pass_on(self, check: TransactionCheck) -> None:
         record, topic = check.record, check.producer_group
         queue = MessageQueue(topic=record.topic, broker_name=check.handle.broker_name, queue_id=record.queue_id)
         message = ReceivedMessage(record, queue=queue)
@@ -71,6 +76,14 @@ class Transactions:
             ),
         )
         for client in self._app.clients.producer_of(topic, turn=next(self._turn)):
-            if client.channel is not None and client.channel.send(command):
+            if await self._may_answer(client) and client.channel is not None and client.channel.send(command):
                 return
         logger.info("a transaction's check finds no producer topic=%s", topic)
+
+    async def _may_answer(self, client: ProxyClient) -> bool:
+        """Whether a producer may be shown the message of a transaction now."""
+        try:
+            await self._app.check_again(client.permit)
+        except MQError:
+            return False
+        return True

@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 import yaml
 
-from thermocline.broker.metrics.exposition import Exposition
-from thermocline.broker.metrics.families import FAMILIES, MetricType
+from thermocline.broker.metrics.families import FAMILIES
 from thermocline.broker.metrics.labelled_topics import OTHER, LabelledTopics
 from thermocline.broker.metrics.tier_figures import (
     PurposeFigures,
@@ -23,6 +22,7 @@ from thermocline.broker.metrics.tier_figures import (
     sum_of_others,
 )
 from thermocline.cli.main import command_line
+from thermocline.remoting.health import Exposition, MetricType
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "docs" / "prometheus-alerts.yaml"
@@ -51,7 +51,7 @@ FIGURES = TierFigures(
 
 
 def test_families_are_shown_in_their_order_with_help_and_type() -> None:
-    page = Exposition()
+    page = Exposition(FAMILIES)
     page.add("thermocline_put_bytes_total", 7, {"topic": 'a"b\\c\nd'})
     page.add("thermocline_broker_writable", True)
     page.add("thermocline_put_bytes_total", 2**60, {"topic": "orders"})
@@ -95,7 +95,7 @@ def test_a_topic_keeps_its_label_as_long_as_it_exists() -> None:
 
 
 def test_metrics_of_the_tier_process_are_shown() -> None:
-    page = Exposition()
+    page = Exposition(FAMILIES)
     show_tier(page, FIGURES)
     lines = page.text().decode().splitlines()
     assert 'thermocline_tier_waiting_seconds{topic="orders"} 2.5' in lines

@@ -27,6 +27,8 @@ services: Any = import_module("rocketmq.grpc_protocol.service_pb2_grpc")
 transactions: Any = import_module("rocketmq.v5.producer.producer")
 
 REQUEST_TIMEOUT_S = 10
+IS_TLS = os.environ.get("INTEROP_TLS") == "true"
+"""Of every client."""
 
 
 def shown(message: Any) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class Agent:
         self, *, name: str, endpoint: str, topics: list[str], checks: bool = False, tls: bool = False
     ) -> None:
         checker = Checker(self._checked, self._arrived) if checks else None
-        producer = producers.Producer(self._configuration(endpoint), tuple(topics), checker, tls)
+        producer = producers.Producer(self._configuration(endpoint), tuple(topics), checker, tls or IS_TLS)
         producer.startup()
         self._clients[name] = producer
 
@@ -131,7 +133,7 @@ class Agent:
         if sql:
             expression = models.FilterExpression(sql, protocol.FilterType.SQL)
         consumer = consumers.SimpleConsumer(
-            self._configuration(endpoint), group, {topic: expression}, await_duration=await_s
+            self._configuration(endpoint), group, {topic: expression}, await_duration=await_s, tls_enable=IS_TLS
         )
         consumer.startup()
         self._clients[name], self._held[name] = consumer, {}
@@ -153,7 +155,7 @@ class Agent:
         received: list[dict[str, Any]] = []
         listener = Listener(received, self._arrived, more)
         consumer = consumers.PushConsumer(
-            self._configuration(endpoint), group, listener, {topic: models.FilterExpression(tag)}
+            self._configuration(endpoint), group, listener, {topic: models.FilterExpression(tag)}, tls_enable=IS_TLS
         )
         consumer.startup()
         self._clients[name], self._received[name] = consumer, received
@@ -220,7 +222,8 @@ class Agent:
                 ends.set()
 
     def _configuration(self, endpoint: str) -> Any:
-        return clients.ClientConfiguration(endpoint, clients.Credentials(), "", REQUEST_TIMEOUT_S)
+        keys = clients.Credentials(os.environ.get("INTEROP_ACCESS_KEY"), os.environ.get("INTEROP_SECRET_KEY"))
+        return clients.ClientConfiguration(endpoint, keys, "", REQUEST_TIMEOUT_S)
 
     def _message(self, topic: str, fields: dict[str, Any]) -> Any:
         message = models.Message()

@@ -11,7 +11,9 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BooleanSupplier;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
@@ -31,7 +33,8 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
  * tls|plain.
  *
  * <p>Topics are PREFIX with the type of their messages behind it, the group is PREFIX-SCENARIO. Prints "OK" when all
- * messages came as they must, else "FAIL" and why, with exit status 1. It knows nothing of Thermocline.
+ * messages came as they must, else "FAIL" and why, with exit status 1. Clients sign with the properties
+ * interop.accessKey and interop.secretKey. It knows nothing of Thermocline.
  */
 public final class GrpcClients {
     private static final long TIMEOUT_MS = 60_000;
@@ -43,7 +46,13 @@ public final class GrpcClients {
     private final int count;
 
     private GrpcClients(String endpoint, String prefix, String scenario, int count, boolean isTls) {
-        this.configuration = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(isTls).build();
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(isTls);
+        String accessKey = System.getProperty("interop.accessKey");
+        if (accessKey != null) {
+            String secretKey = System.getProperty("interop.secretKey");
+            builder.setCredentialProvider(new StaticSessionCredentialsProvider(accessKey, secretKey));
+        }
+        this.configuration = builder.build();
         this.prefix = prefix;
         this.group = prefix + "-" + scenario;
         this.count = count;

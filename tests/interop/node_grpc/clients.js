@@ -7,6 +7,9 @@ const { Producer, SimpleConsumer } = require('rocketmq-client-nodejs');
 const TIMEOUT_MS = 60000;
 const [, , endpoints, topic, group, scenario, countText] = process.argv;
 const count = Number(countText);
+const { INTEROP_ACCESS_KEY: accessKey, INTEROP_SECRET_KEY: accessSecret, INTEROP_TLS: tls } = process.env;
+const common = { endpoints, namespace: '', sslEnabled: tls === 'true' };
+if (accessKey) common.sessionCredentials = { accessKey, accessSecret };
 
 function within(promise, what) {
   const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`not in time: ${what}`)), TIMEOUT_MS));
@@ -18,7 +21,7 @@ function verify(holds, what) {
 }
 
 async function producer(topics) {
-  const made = new Producer({ endpoints, namespace: '', topics });
+  const made = new Producer({ ...common, topics });
   await within(made.startup(), 'startup');
   return made;
 }
@@ -38,7 +41,7 @@ const scenarios = {
       sent.push(receipt.messageId);
     }
     const subscriptions = new Map().set(topic, 'tag');
-    const consumer = new SimpleConsumer({ endpoints, namespace: '', consumerGroup: group, subscriptions });
+    const consumer = new SimpleConsumer({ ...common, consumerGroup: group, subscriptions });
     await within(consumer.startup(), 'startup of the consumer');
     const received = new Set();
     const deadline = Date.now() + TIMEOUT_MS;

@@ -91,3 +91,30 @@ async def test_loads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(
         isinstance(result, asyncio.CancelledError) for result in await asyncio.gather(*waiting, return_exceptions=True)
     )
+
+
+async def test_confirmed_values_are_as_old_as_their_confirmation() -> None:
+    loaded = Loaded()
+    await loaded.cache.get("a")
+    loaded.now_ms = 10
+    await loaded.cache.get("b")
+    loaded.cache.confirm(since_ms=9, at_ms=295)
+    loaded.now_ms = 300
+    assert await loaded.cache.get("b") == "b2"
+    assert loaded.loads == ["a", "b"]
+    assert await loaded.cache.get("a") == "a3"
+    assert loaded.cache.peek("b") == "b2"
+    assert loaded.cache.peek("c") is None
+    assert "b" in loaded.cache
+
+
+async def test_a_value_is_as_old_as_the_beginning_of_its_load() -> None:
+    loaded = Loaded()
+    loaded.gate = asyncio.get_running_loop().create_future()
+    first = asyncio.create_task(loaded.cache.get("a"))
+    await until(lambda: loaded.loads == ["a"])
+    loaded.now_ms = 299
+    loaded.gate.set_result(None)
+    await first
+    loaded.now_ms = 300
+    assert await loaded.cache.get("a") == "a2"

@@ -1,6 +1,7 @@
 """Settings of a proxy: RocketMQ's names, what they mean, and where they come from.
 
-Covers `proxy/settings/proxy_config.py` and `proxy/settings/official_settings.py`.
+Covers `proxy/settings/proxy_config.py`, `proxy/settings/official_settings.py` and
+`proxy/settings/official_auth_settings.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from thermocline.proxy.main import load_config
+from thermocline.proxy.proxy_access import own_credentials
 from thermocline.proxy.settings import (
     FIELDS_BY_NAME,
+    PROXY_AUTH_CONFIG,
     PROXY_CONFIG,
     PROXY_SETTINGS,
     ProxyConfig,
@@ -21,6 +24,7 @@ from thermocline.proxy.settings import (
     load_proxy_config,
 )
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.settings import MACHINE, PropertySource, Treatment
 
 REFUSED = sorted(name for name, each in PROXY_SETTINGS.items() if each.treatment is Treatment.REFUSED)
@@ -31,8 +35,9 @@ def source(**values: str) -> PropertySource:
 
 
 def test_each_official_setting_has_one_treatment_and_a_reason() -> None:
-    assert [name for name, count in Counter(each.name for each in PROXY_CONFIG).items() if count > 1] == []
-    for setting in PROXY_CONFIG:
+    table = (*PROXY_CONFIG, *PROXY_AUTH_CONFIG)
+    assert [name for name, count in Counter(each.name for each in table).items() if count > 1] == []
+    for setting in table:
         if setting.treatment is Treatment.HONOURED:
             carrier = setting.carrier or setting.name
             assert carrier in FIELDS_BY_NAME, setting.name
@@ -44,7 +49,8 @@ def test_each_official_setting_has_one_treatment_and_a_reason() -> None:
 
 
 def test_every_official_default_starts_a_proxy() -> None:
-    values = {each.name: each.default for each in PROXY_CONFIG if each.default != MACHINE}
+    table = (*PROXY_CONFIG, *PROXY_AUTH_CONFIG)
+    values = {each.name: each.default for each in table if each.default != MACHINE}
     loaded = load_proxy_config([PropertySource(place="test", values=values)])
     assert loaded.config == ProxyConfig()
     assert "grpcThreadPoolQueueCapacity" in loaded.ignored
@@ -66,6 +72,31 @@ def test_the_shipped_file_of_rocketmq_starts_a_proxy(tmp_path: Path) -> None:
     assert (config.namesrv, config.message_bytes_max, config.grpc_port, config.renews) == ("ns:9876", 1_000, 1, False)
 
 
+def test_a_file_of_rocketmq_with_access_control_is_understood(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rmq-proxy.json"
+    path.write_text(
+        """{
+            "authenticationEnabled": true,
+            "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+            "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
+            "innerClientAuthenticationCredentials": "{\\"accessKey\\":\\"rocketmq\\",\\"secretKey\\":\\"a secret\\"}",
+            "authorizationEnabled": true,
+            "authorizationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthorizationMetadataProvider",
+            "userCacheMaxNum": 5, "aclCacheMaxNum": 6
+        }"""
+    )
+    path.chmod(0o600)
+    config = load_config(config_path=path, environment={}, flags={})
+    assert (config.authentication_enabled, config.authorization_enabled, config.users_max) == (True, True, 5)
+    assert own_credentials(config) == Credentials(access_key="rocketmq", secret_key="a secret")
+    assert "a secret" not in repr(config)
+    assert "secrets in a file" not in caplog.text
+    path.chmod(0o644)
+    load_config(config_path=path, environment={}, flags={})
+    assert "secrets in a file can be read by other users" in caplog.text
+    assert "a secret" not in caplog.text
+
+
 def test_certificates_are_named_as_rocketmq_names_them(tmp_path: Path) -> None:
     loaded = load_proxy_config([source(tlsKeyPath="k.pem", tlsCertPath="c.pem", **{"tls.server.mode": "enforcing"})])
     tls = loaded.config.tls
@@ -85,6 +116,8 @@ WRONG = {
     "no truth": (source(enableProxyAutoRenew="maybe"), "true or false"),
     "too small": (source(grpcServerPort="-1"), "at least 0"),
     "too large": (source(grpcServerPort="65536"), "at most 65535"),
+    "rights without signatures": (source(authorizationEnabled="true"), "authorizationEnabled needs"),
+    "no quota": (source(quotas="topic"), "a quota is"),
     "polls the wrong way round": (
         source(grpcClientConsumerMinLongPollingTimeoutMillis="30000"),
         "longer than the longest",

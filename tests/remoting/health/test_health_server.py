@@ -12,8 +12,8 @@ import pytest
 
 from tests.certificates import Authority
 from tests.waiting import until
-from thermocline.broker.stats.health import CONNECTIONS_MAX, REQUEST_BYTES_MAX, UNAUTHORIZED, HealthServer
 from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.health.health_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, UNAUTHORIZED, HealthServer
 from thermocline.remoting.settings import TlsConfig
 from thermocline.remoting.tls import TlsGate
 
@@ -48,7 +48,7 @@ async def test_health_follows_the_probe() -> None:
 async def test_with_access_control_details_are_for_users_that_may_read() -> None:
     asked: list[tuple[str, str, str, str]] = []
 
-    def may_read(user: str, key: str, address: str, request: str) -> bool:
+    async def may_read(user: str, key: str, address: str, request: str) -> bool:
         asked.append((user, key, address, request))
         return (user, key) == ("prometheus", "a:key")
 

@@ -15,7 +15,7 @@ Rules
     that stay as they are.
   - Sends, pulls and POPs are counted; other requests are not. A send that fails otherwise has been counted.
   - A user is one that the request's signature proved; empty without such a one, and then no user's quota counts.
-Owner: the hot process's event loop.
+Owner: one event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 
-from thermocline.broker.settings import ADDRESS, EACH, GROUP, TOPIC, USER, BrokerConfig, Quota, parse_quotas
+from thermocline.auth.quota_texts import ADDRESS, EACH, GROUP, TOPIC, USER, Quota, parse_quotas
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.records.record_layout import HOST_V4_BYTES
 
@@ -241,9 +241,9 @@ def _text(kind: str, name: str) -> str:
 class QuotaTable:
     """The quotas as the setting has them now."""
 
-    def __init__(self, *, config: Callable[[], BrokerConfig], clock: Callable[[], float]) -> None:
-        """`clock`: seconds, never stepping back."""
-        self._config = config
+    def __init__(self, *, text: Callable[[], str], clock: Callable[[], float]) -> None:
+        """`text`: the setting as it is now. `clock`: seconds, never stepping back."""
+        self._current_text = text
         self._clock = clock
         self._text = ""
         self._quotas: Mapping[tuple[str, str], Quota] = {}
@@ -254,7 +254,7 @@ class QuotaTable:
 
     def current(self) -> QuotaBuckets | None:
         """The buckets; None without quotas."""
-        text = self._config().quotas
+        text = self._current_text()
         if text is not self._text:
             self._follow(text)
         return self._buckets

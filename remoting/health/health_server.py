@@ -1,14 +1,14 @@
 """Health endpoint: HTTP/1.1 resources for load balancers, containers, monitoring and people.
 
-    GET /health    200 and JSON when the broker takes messages, 503 and the same JSON when it does not; `cold` says how
-                   the cold tier is (cold_state.py), on which taking messages does not depend
+    GET /health    200 and JSON when the daemon serves, 503 and the same JSON when it does not
     GET /metrics   200 and figures as Prometheus reads them
+    further paths  200 and JSON, of a daemon that has such
 
 With access control both need the name and key of a user (`Authorization: Basic ...`, as Prometheus' `basic_auth` sends
 them) that may read the cluster's state. Without them /health tells 200 or 503 and nothing else, for load balancers, and
 any other path is answered 401.
 
-The port takes TLS as the broker's own port does, by the same gate.
+The port takes TLS as the daemon's own port does.
 
 Of a request the first line and this header are read; every answer closes the connection. Dropped is a request that is
 not whole, or whose answer is not taken, within REQUEST_TIMEOUT_S, or that is longer than REQUEST_BYTES_MAX, and a
@@ -25,9 +25,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, cast
 
-from thermocline.broker.metrics import CONTENT_TYPE
 from thermocline.remoting.connections import FirstByte, Gate
+from thermocline.remoting.health.exposition import CONTENT_TYPE
 from thermocline.remoting.socket_address import peer_address
+
+__all__ = ["HealthServer", "ReaderCheck"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,26 +42,32 @@ RECEIVE_BYTES = 32 * 1024
 END_OF_HEAD = b"\r\n\r\n"
 UNAUTHORIZED = (
     b"HTTP/1.1 401 Unauthorized\r\n"
-    b'WWW-Authenticate: Basic realm="broker", charset="UTF-8"\r\n'
+    b'WWW-Authenticate: Basic realm="thermocline", charset="UTF-8"\r\n'
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 )
 
-ReaderCheck: TypeAlias = Callable[[str, str, str, str], bool]
+State: TypeAlias = tuple[bool, Mapping[str, object]]
+Probe: TypeAlias = Callable[[], State | Awaitable[State]]
+"""Whether the daemon serves, and details."""
+ReaderCheck: TypeAlias = Callable[[str, str, str, str], Awaitable[bool]]
 """Whether a user may read: name, key, client address, what is read. Name and key are empty when none are given."""
 
 
 class HealthServer:
-    """Answers GET /health from a callable that returns (healthy, details), GET /metrics from one that returns text."""
+    """Answers GET /health from a probe, GET /metrics from a callable that returns text."""
 
     def __init__(
         self,
-        probe: Callable[[], tuple[bool, Mapping[str, object]]],
+        probe: Probe,
         metrics: Callable[[], Awaitable[bytes]] | None = None,
         *,
+        documents: Mapping[str, Callable[[str], bytes]] | None = None,
         may_read: ReaderCheck | None = None,
         gate: Gate | None = None,
     ) -> None:
-        """`may_read`: access control; without it every client may. `gate`: of TLS; without it the port takes none."""
+        """`documents`: by path, what makes JSON of the request's query. `may_read`: access control; without it every
+        client may. `gate`: of TLS; without it the port takes none."""
+        self._documents = documents or {}
         self._may_read = may_read
         self._gate = gate
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -90,21 +98,28 @@ class HealthServer:
 
     async def _answer(self, head: bytes, address: str) -> bytes:
         method, _, rest = head.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
+        path, _, query = rest.partition(b" ")[0].partition(b"?")
         if self._may_read is not None:
             keys = basic_keys(head)
             is_probe = method == b"GET" and path == b"/health"
             if is_probe and keys is None:
-                return _bare(self._probe()[0])
-            if not self._may_read(*(keys or ("", "")), address, f"GET {path.decode('latin-1')}"):
+                return _bare((await self._state())[0])
+            if not await self._may_read(*(keys or ("", "")), address, f"GET {path.decode('latin-1')}"):
                 return UNAUTHORIZED
         if method == b"GET" and path == b"/metrics" and self._metrics is not None:
             return _response(b"200 OK", CONTENT_TYPE.encode(), await self._metrics())
+        document = self._documents.get(path.decode("latin-1")) if method == b"GET" else None
+        if document is not None:
+            return _response(b"200 OK", b"application/json", document(query.decode("latin-1")))
         if method != b"GET" or path != b"/health":
             return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        healthy, details = self._probe()
+        healthy, details = await self._state()
         body = json.dumps({"status": "ok" if healthy else "unavailable", **details}).encode()
         return _response(_status(healthy), b"application/json", body)
+
+    async def _state(self) -> State:
+        found = self._probe()
+        return found if isinstance(found, tuple) else await found
 
 
 class HealthConnection(asyncio.BufferedProtocol):

@@ -1,6 +1,6 @@
 """Quotas: tokens, names, what stays when the setting changes; and sends, pulls and POPs that are refused.
 
-Covers `broker/settings/quota_texts.py`.
+Covers `auth/quota_texts.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
-from thermocline.broker.settings import BrokerConfig, Quota
-from thermocline.broker.settings.quota_texts import format_quotas, parse_quotas
-from thermocline.broker.tables.quota_buckets import OTHERS_MAX, QuotaBuckets, QuotaTable
+from thermocline.auth.quota_buckets import OTHERS_MAX, QuotaBuckets, QuotaTable
+from thermocline.auth.quota_texts import Quota, format_quotas, parse_quotas
+from thermocline.broker.settings import BrokerConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import BrokerBusyError, InvalidParameterError
 from thermocline.remoting.records.message_record import encode_host
@@ -32,7 +32,7 @@ class Table:
     def __init__(self, text: str) -> None:
         self.now_s = 50.0
         self.config = BrokerConfig(quotas=text)
-        self.table = QuotaTable(config=lambda: self.config, clock=lambda: self.now_s)
+        self.table = QuotaTable(text=lambda: self.config.quotas, clock=lambda: self.now_s)
 
     def set(self, text: str) -> None:
         self.config = dataclasses.replace(self.config, quotas=text)
