@@ -1,6 +1,6 @@
-"""ProxyServer: one proxy, put together: the gRPC port in front, the cluster behind.
+"""ProxyServer: one proxy, put together: the ports for gRPC and remoting in front, the cluster behind.
 
-Stop: no new connection and no new RPC; streams and long polls end (UNAVAILABLE, so that clients go to another proxy);
+Stop: no new connection and no new RPC or request; streams and long polls end (UNAVAILABLE, so that clients go to another proxy);
 RPCs that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold becomes visible soon; then the
 connections to the cluster close.
 """
@@ -28,13 +28,14 @@ from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
+from thermocline.proxy.remoting import RemotingOptions, RemotingPort, SessionLimits
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.connections import LimitCounts, warn_if_exposed
 from thermocline.remoting.socket_address import format_address
-from thermocline.remoting.tls import TlsGate, outgoing_options
+from thermocline.remoting.tls import ClientTls, TlsGate, TlsOptions, outgoing_options
 
 __all__ = ["ProxyServer"]
 
@@ -53,6 +54,8 @@ class ProxyServer:
             SettingError: A TLS file cannot be used.
         """
         self.config = config
+        self.remoting_port = -1
+        """The port for remoting clients once it is open; -1: none."""
         self.counts = LimitCounts()
         name = config.proxy_name or socket.gethostname()
         options = ClusterOptions(
@@ -117,28 +120,66 @@ class ProxyServer:
             too_large_block=refusal_block(GrpcStatus.RESOURCE_EXHAUSTED, "the metadata are too large"),
             gate=self._gate,
         )
+        self.remoting = None if config.remoting_port < 0 else self._remoting_port(options.tls)
+
+    def _remoting_port(self, tls: TlsOptions | None) -> RemotingPort:
+        config = self.config
+        return RemotingPort(
+            RemotingOptions(
+                host=config.bind_address,
+                port=config.remoting_port,
+                access_address=config.remoting_access_address,
+                namesrv=tuple(split_addresses(config.namesrv)),
+                connections_max=config.remoting_connections_max,
+                address_connections_max=config.address_connections_max,
+                client_requests_max=config.remoting_client_requests_max,
+                session_limits=SessionLimits(
+                    requests_max=config.remoting_requests_max,
+                    broker_connections_max=config.remoting_broker_connections_max,
+                    heartbeat_bytes_max=config.remoting_heartbeat_bytes_max,
+                ),
+            ),
+            self._messaging,
+            production=self.app.production if config.checks_message_type else None,
+            tls=None if tls is None else ClientTls(tls),
+            gate=self._gate,
+            grpc=self._server,
+            counts=self.counts,
+        )
 
     async def start(self) -> int:
-        """Listen; returns the port.
+        """Listen; returns the port for gRPC. `remoting_port` says the other one.
 
         Raises:
-            OSError: The port is taken.
+            OSError: A port is taken.
             UnavailableError: Where the NameServers are to be looked up, none was found.
         """
         config = self.config
         await self._messaging.start()
         port = self.app.grpc_port = await self._server.start(config.bind_address, config.grpc_port)
+        ports = [port]
+        if self.remoting is not None:
+            self.remoting_port = await self.remoting.start()
+            ports.append(self.remoting_port)
         self._gate.open()
         self.clients.start()
         self.handles.start()
-        warn_if_exposed([format_address(config.bind_address, port)], authentication_enabled=False)
-        logger.info("proxy started host=%s port=%d namesrv=%s", config.bind_address, port, config.namesrv)
+        warn_if_exposed([format_address(config.bind_address, each) for each in ports], authentication_enabled=False)
+        logger.info(
+            "proxy started host=%s port=%d remoting_port=%d namesrv=%s",
+            config.bind_address,
+            port,
+            self.remoting_port,
+            config.namesrv,
+        )
         return port
 
     async def close(self) -> None:
         """See the module. Idempotent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_s
+        if self.remoting is not None:
+            await self.remoting.close(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.stop_accepting()
         self.service.cancel_all(STREAMS)
         await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)

@@ -343,12 +343,17 @@ ALLOWED: dict[str, frozenset[str]] = {
         "client",
         "proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),
+    "proxy.remoting": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
+        "client proxy.flow proxy.messaging",
+    ),
     "proxy": edges(
         CODEC,
         "remoting.bodies remoting.connections remoting.clients remoting.tls",
         "client",
         "proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service proxy.http2",
-        "proxy.messaging proxy.settings",
+        "proxy.messaging proxy.remoting proxy.settings",
     ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table

@@ -227,12 +227,8 @@ class ClusterMessaging:
             return None
         return SubscriptionGroupConfig.decode(answer.body)
 
-    async def _master(self, broker_name: str) -> str:
-        """The address of a broker's master.
-
-        Raises:
-            BrokerNotFoundError: No route, and not the cluster's list, names it.
-        """
+    async def broker_address(self, broker_name: str) -> str:
+        """See `Messaging`: by a route, or by the cluster's list."""
         for queues in self._queues.values():
             for broker in queues.brokers:
                 if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
@@ -266,7 +262,7 @@ class ClusterMessaging:
         body = first.body
         if is_batch:
             body = encode_batch(BatchMessage(each.body, each.properties_text.encode()) for each in messages)
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(code, body=body, ext_fields=encode_send_header(code, header))
         answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
         status = STATUS_BY_CODE.get(answer.code)
@@ -305,7 +301,7 @@ class ClusterMessaging:
             transaction_id=handle.unique_key,
             broker_name=handle.broker_name,
         )
-        address = await self._master(handle.broker_name)
+        address = await self.broker_address(handle.broker_name)
         if state:
             await self._ask(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
         else:  # an end that leaves the transaction open is not answered
@@ -318,7 +314,7 @@ class ClusterMessaging:
         header = RecallMessageRequestHeader(
             producer_group=topic, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
-        address = await self._master(broker_name)
+        address = await self.broker_address(broker_name)
         answer = await self._ask(address, RequestCode.RECALL_MESSAGE, header, timeout_ms=timeout_ms)
         return answer.header(RecallMessageResponseHeader).msg_id
 
@@ -362,7 +358,7 @@ class ClusterMessaging:
             attempt_id=attempt_id,
             broker_name=broker_name,
         )
-        address = await self._master(broker_name)
+        address = await self.broker_address(broker_name)
         command = RemotingCommand.request(RequestCode.POP_MESSAGE, header)
         answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
         if answer.code == ResponseCode.POLLING_FULL:
@@ -394,7 +390,7 @@ class ClusterMessaging:
             offset=receipt.queue_offset,
             broker_name=receipt.broker_name,
         )
-        address = await self._master(receipt.broker_name)
+        address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.ACK_MESSAGE, header, timeout_ms=timeout_ms)
 
     async def change_invisible(
@@ -411,7 +407,7 @@ class ClusterMessaging:
             invisible_time=invisible_ms,
             broker_name=receipt.broker_name,
         )
-        address = await self._master(receipt.broker_name)
+        address = await self.broker_address(receipt.broker_name)
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
         answer = await self._ask(address, code, header, timeout_ms=timeout_ms)
         changed = answer.header(ChangeInvisibleTimeResponseHeader)
@@ -441,7 +437,7 @@ class ClusterMessaging:
             max_reconsume_times=0,
             broker_name=receipt.broker_name,
         )
-        address = await self._master(receipt.broker_name)
+        address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=timeout_ms)
 
     async def pull(
@@ -469,7 +465,7 @@ class ClusterMessaging:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
         answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
         if answer.code in _PULL_NOTHING_CODES or answer.code == ResponseCode.PULL_OFFSET_MOVED:
@@ -488,7 +484,7 @@ class ClusterMessaging:
             commit_offset=offset,
             broker_name=queue.broker_name,
         )
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
 
     async def committed_offset(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> QueueOffset | None:
@@ -500,7 +496,7 @@ class ClusterMessaging:
             set_zero_if_not_found=False,
             broker_name=queue.broker_name,
         )
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         try:
             answer = await self._ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
         except QueryNotFoundError:
@@ -524,7 +520,7 @@ class ClusterMessaging:
         else:
             code = RequestCode.GET_MIN_OFFSET
             header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
-        answer = await self._ask(await self._master(queue.broker_name), code, header, timeout_ms=timeout_ms)
+        answer = await self._ask(await self.broker_address(queue.broker_name), code, header, timeout_ms=timeout_ms)
         return answer.header(OffsetResponseHeader).offset
 
     # -- requests of brokers -----------------------------------------------------------------------------------------

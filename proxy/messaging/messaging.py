@@ -141,6 +141,9 @@ class Messaging(Protocol):
     async def topic_queues(self, topic: str) -> TopicQueues:
         """Return a topic's queues; as they were some seconds ago."""
 
+    async def broker_address(self, broker_name: str) -> str:
+        """Return where a broker's master serves requests of the remoting protocol."""
+
     async def topic_type(self, topic: str) -> TopicType:
         """Return a topic's type; NORMAL where it has none."""
 

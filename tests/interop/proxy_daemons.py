@@ -12,7 +12,7 @@ from tests.interop.cluster import FREE_PORT, READY_TIMEOUT_S, thermocline_daemon
 from tests.interop.killable_broker import SIGNS_OF_BUGS, daemon
 from thermocline.localstack.child_process import ChildProcess
 
-READY_LINE = re.compile(r"^ready proxy=(?P<address>\S+)", re.MULTILINE)
+READY_LINE = re.compile(r"^ready proxy=(?P<address>\S+)(?: remoting=(?P<remoting>\S+))?$", re.MULTILINE)
 BROKER_SETTINGS = {
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",
@@ -21,6 +21,7 @@ BROKER_SETTINGS = {
 }
 
 PROXY_SETTINGS = {
+    "remotingListenPort": "0",
     "grpcShutdownTimeSeconds": "5",
     "topicRouteServiceCacheRefreshSeconds": "1",
     "grpcClientConsumerMinLongPollingTimeoutMillis": "500",
@@ -35,7 +36,9 @@ class ProxyDaemons:
 
     namesrv: str
     endpoint: str
-    """The proxy's."""
+    """The proxy's, for gRPC."""
+    remoting: str
+    """The proxy's, for remoting clients."""
     process: ChildProcess
     """The proxy."""
 
@@ -71,6 +74,13 @@ def running_proxy(
         process.kill()
 
 
+def remoting_address(process: ChildProcess) -> str:
+    """Where a running proxy serves remoting clients."""
+    ready = READY_LINE.search(process.output())
+    assert ready is not None
+    return ready["remoting"]
+
+
 @contextlib.contextmanager
 def proxy_daemons(directory: Path) -> Iterator[ProxyDaemons]:
     """All three."""
@@ -78,4 +88,6 @@ def proxy_daemons(directory: Path) -> Iterator[ProxyDaemons]:
         thermocline_daemons(directory, settings=BROKER_SETTINGS) as daemons,
         running_proxy(directory, namesrv=daemons.namesrv) as (endpoint, process),
     ):
-        yield ProxyDaemons(namesrv=daemons.namesrv, endpoint=endpoint, process=process)
+        yield ProxyDaemons(
+            namesrv=daemons.namesrv, endpoint=endpoint, remoting=remoting_address(process), process=process
+        )

@@ -1,0 +1,6 @@
+"""The port for remoting clients: they use the proxy as their NameServer and as every broker."""
+
+from thermocline.proxy.remoting.client_session import SessionLimits
+from thermocline.proxy.remoting.remoting_port import RemotingOptions, RemotingPort
+
+__all__ = ["RemotingOptions", "RemotingPort", "SessionLimits"]
