@@ -101,6 +101,7 @@ class NameServers:
             MQError: It refused; see `check_answer`.
             UnavailableError: None of them answered.
         """
+
         def request() -> RemotingCommand:
             return RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
 

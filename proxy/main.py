@@ -60,8 +60,8 @@ def load_config(*, config_path: Path | None, environment: Mapping[str, str], fla
 async def run(config: ProxyConfig, *, on_ready: Callable[[str, str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly.
 
-    `on_ready` receives `host:port` for gRPC and for remoting clients once requests are served; the second is empty where
-    there is no such port.
+    `on_ready` receives `host:port` for gRPC and for remoting clients once requests are served; the second is empty
+    where there is no such port.
 
     Raises:
         InvalidRequestError: Too few open files are allowed.

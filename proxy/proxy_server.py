@@ -1,8 +1,8 @@
 """ProxyServer: one proxy, put together: the ports for gRPC and remoting in front, the cluster behind.
 
-Stop: no new connection and no new RPC or request; streams and long polls end (UNAVAILABLE, so that clients go to another proxy);
-RPCs that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold becomes visible soon; then the
-connections to the cluster close.
+Stop: no new connection and no new RPC or request; streams and long polls end (UNAVAILABLE, so that clients go to
+another proxy); RPCs and requests that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold
+becomes visible soon; then the connections to the cluster close.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
-from thermocline.proxy.remoting import RemotingOptions, RemotingPort, SessionLimits
+from thermocline.proxy.remoting import PopLimits, PopOptions, RemotingOptions, RemotingPort, SessionLimits
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
@@ -138,6 +138,7 @@ class ProxyServer:
                     broker_connections_max=config.remoting_broker_connections_max,
                     heartbeat_bytes_max=config.remoting_heartbeat_bytes_max,
                 ),
+                pop=_pop_options(config) if config.remoting_push_by_pop else None,
             ),
             self._messaging,
             production=self.app.production if config.checks_message_type else None,
@@ -201,3 +202,15 @@ class ProxyServer:
     async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
         config = await self._messaging.group_config(group) or SubscriptionGroupConfig()
         return retry_delay_ms(config, reconsume_times)
+
+
+def _pop_options(config: ProxyConfig) -> PopOptions:
+    return PopOptions(
+        invisible_ms=config.remoting_pop_invisible_ms,
+        clear_ms=config.invisible_ms_when_clear,
+        limits=PopLimits(
+            queues_max=config.remoting_pop_queues_max,
+            queue_handles_max=config.remoting_pop_queue_handles_max,
+            handles_max=config.remoting_pop_handles_max,
+        ),
+    )

@@ -21,7 +21,7 @@ __all__ = ["proxy"]
 def proxy(
     config_path: str | None, namesrv: str | None, listen: str | None, settings: tuple[str, ...], log_level: str
 ) -> None:
-    """Run a proxy until SIGTERM or Ctrl-C: clients speak gRPC to it, or remoting on port 8080; it speaks to the brokers.
+    """Run a proxy until SIGTERM or Ctrl-C: clients speak gRPC or remoting to it, it speaks to the cluster's brokers.
 
     It keeps nothing: run as many as you like, in front of the same cluster. Needs the extra `proxy`. Settings come from
     the file, the environment and these options; the later wins. Prints one line `ready proxy=HOST:PORT

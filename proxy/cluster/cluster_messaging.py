@@ -22,6 +22,7 @@ from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.loading_cache import LoadingCache
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
+    ANY_QUEUE,
     BrokerNotFoundError,
     CheckReceiver,
     HeldMessage,
@@ -39,10 +40,13 @@ from thermocline.proxy.messaging import (
 )
 from thermocline.remoting.bodies import (
     ClusterInfo,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     SubscriptionData,
     SubscriptionGroupConfig,
     TopicConfigAndMapping,
 )
+from thermocline.remoting.bodies import MessageQueue as BodyMessageQueue
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
@@ -99,7 +103,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MASTER_ID = 0
-ANY_QUEUE = -1
 DEAD_LETTER_LEVEL = -1
 TOPIC_TYPE_ATTRIBUTE = "message.type"
 LOOK_UP_TIMEOUT_MS = 3_000
@@ -341,12 +344,13 @@ class ClusterMessaging:
         in_order: bool,
         attempt_id: str | None,
         timeout_ms: int,
+        queue_id: int = ANY_QUEUE,
     ) -> PopOutcome:
         """See `Messaging`."""
         header = PopMessageRequestHeader(
             consumer_group=group,
             topic=subscription.topic,
-            queue_id=ANY_QUEUE,
+            queue_id=queue_id,
             max_msg_nums=count_max,
             invisible_time=invisible_ms,
             poll_time=await_ms,
@@ -502,6 +506,20 @@ class ClusterMessaging:
         except QueryNotFoundError:
             return None
         return answer.header(OffsetResponseHeader).offset
+
+    async def is_queue_locked(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> bool:
+        """See `Messaging`: tries to lock it under the proxy's own client id."""
+        place = BodyMessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+        body = LockBatchRequestBody(client_id=self._options.client_id, consumer_group=group, mq_set=[place]).encode()
+        address = await self.broker_address(queue.broker_name)
+        request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
+        answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
+        check_answer(answer, address=address)
+        if not LockBatchResponseBody.decode(answer.body).lock_ok_mq_set:
+            return True
+        request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
+        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+        return False
 
     async def queue_offset(
         self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int

@@ -2,6 +2,7 @@
 
 from thermocline.proxy.messaging.handles import HandleExpiredError, ProxyHandle, TransactionHandle
 from thermocline.proxy.messaging.messaging import (
+    ANY_QUEUE,
     BrokerNotFoundError,
     CheckReceiver,
     HeldMessage,
@@ -16,6 +17,7 @@ from thermocline.proxy.messaging.messaging import (
 from thermocline.proxy.messaging.topics import BrokerQueues, TopicQueues, TopicType, choose_by_group, read_topic_queues
 
 __all__ = [
+    "ANY_QUEUE",
     "BrokerNotFoundError",
     "BrokerQueues",
     "CheckReceiver",

@@ -32,6 +32,7 @@ from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 
 __all__ = [
+    "ANY_QUEUE",
     "BrokerNotFoundError",
     "CheckReceiver",
     "HeldMessage",
@@ -43,6 +44,9 @@ __all__ = [
     "SendOutcome",
     "TransactionCheck",
 ]
+
+
+ANY_QUEUE = -1
 
 
 class BrokerNotFoundError(InvalidParameterError):
@@ -194,8 +198,10 @@ class Messaging(Protocol):
         in_order: bool,
         attempt_id: str | None,
         timeout_ms: int,
+        queue_id: int = ANY_QUEUE,
     ) -> PopOutcome:
-        """Take messages from any queue of a broker, which waits for some up to `await_ms`."""
+        """Take messages from a queue, or any queue, of a broker, which waits for some up to `await_ms`; with messages
+        that come back, of whatever queue."""
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge a message."""
@@ -228,6 +234,9 @@ class Messaging(Protocol):
 
     async def committed_offset(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> QueueOffset | None:
         """Return a group's consumer offset; None where it has none."""
+
+    async def is_queue_locked(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> bool:
+        """Whether a client of the group, which consumes in order, has locked the queue."""
 
     async def queue_offset(
         self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int

@@ -3,9 +3,9 @@
     client ==one connection==> proxy ==one connection for this client, a broker==> brokers
 
 A request goes on as it came, its signature with it, under an opaque of the proxy's; the answer comes back under the
-client's. A broker's request (the check of a transaction, a changed group, a reply, a tool's question) goes the other way.
-So a broker sees each client by itself, as if it were connected directly: its registry, notifications, locks and limits
-count, and clients of one group may be connected through several proxies, or without any.
+client's. A broker's request (the check of a transaction, a changed group, a reply, a tool's question) goes the other
+way. So a broker sees each client by itself, as if it were connected directly: its registry, notifications, locks and
+limits count, and clients of one group may be connected through several proxies, or without any.
 
 The client's last heartbeat is kept: a connection to a broker begins with it, so that the broker knows the client before
 its first request, also after a broker's restart.
@@ -16,8 +16,9 @@ Owner: the proxy's event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -27,6 +28,8 @@ from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
 from thermocline.remoting.errors import BrokerBusyError, ConnectionLostError, MQError, UnavailableError
+from thermocline.remoting.headers import NotifyConsumerIdsChangedRequestHeader
+from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.tls import ClientTls
 
 __all__ = ["ClientSession", "SessionLimits", "Shared"]
@@ -66,10 +69,28 @@ class Shared(msgspec.Struct, kw_only=True):
     broker_connections: int = 0
     heartbeat_bytes: int = 0
 
-    @property
-    def requests_ending(self) -> int:
-        """Requests whose answers come soon."""
-        return self.requests - self.polls
+    ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when a request was answered and only long polls are open."""
+
+    def begin(self, *, is_poll: bool) -> None:
+        """A request goes to a broker."""
+        self.requests += 1
+        self.polls += is_poll
+
+    def end(self, *, is_poll: bool) -> None:
+        """It was answered, or failed."""
+        self.requests -= 1
+        self.polls -= is_poll
+        if self.requests == self.polls:
+            self.ended.set()
+
+    async def wait_ended(self, *, timeout_ms: int) -> None:
+        """Wait until only long polls are open, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.requests > self.polls:
+                    self.ended.clear()
+                    await self.ended.wait()
 
     def check_room(self, held: int, most: int, *, limit: str, address: str) -> None:
         """Pass while less than `most` is held.
@@ -86,8 +107,16 @@ class Shared(msgspec.Struct, kw_only=True):
 class ClientSession:
     """See the module; also the handler of its connections to brokers."""
 
-    def __init__(self, client: Connection, shared: Shared) -> None:
+    def __init__(
+        self,
+        client: Connection,
+        shared: Shared,
+        *,
+        before: Callable[[ClientSession, RemotingCommand], Awaitable[None] | None] | None = None,
+    ) -> None:
+        """`before`: what is to be done before the client hears of a broker's request, if anything."""
         self.client = client
+        self._before = before
         self.broker_names: dict[str, None] = {}
         """The brokers that routes have named to this client, in that order."""
         self._shared = shared
@@ -111,8 +140,7 @@ class ClientSession:
         shared, remote = self._shared, self.client.remote_address
         shared.check_room(shared.requests, shared.limits.requests_max, limit=REQUESTS_MAX, address=remote)
         is_poll = command.code in LONG_POLLS
-        shared.requests += 1
-        shared.polls += is_poll
+        shared.begin(is_poll=is_poll)
         try:
             address = await shared.messaging.broker_address(broker_name)
             if self._brokers.connection(address) is None:
@@ -124,8 +152,7 @@ class ClientSession:
                 return None
             answer = await self._brokers.call(address, request, timeout_ms=timeout_ms)
         finally:
-            shared.requests -= 1
-            shared.polls -= is_poll
+            shared.end(is_poll=is_poll)
         return msgspec.structs.replace(answer, opaque=command.opaque)
 
     async def forward_each(
@@ -184,16 +211,33 @@ class ClientSession:
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Pass a broker's request on to the client."""
-        request = command.renumbered()
+        work = None if self._before is None else self._before(self, command)
+        if work is not None:
+            return self._pass_on_after(work, command)
         if command.is_oneway:
-            if not self.client.is_write_paused:  # a client that takes nothing gets none of what needs no answer
-                self.client.send(request)
+            self._tell_client(command)
             return None
-        return self._ask_client(command, request)
+        return self._ask_client(command)
 
-    async def _ask_client(self, command: RemotingCommand, request: RemotingCommand) -> RemotingCommand:
+    async def _pass_on_after(self, work: Awaitable[None], command: RemotingCommand) -> RemotingCommand | None:
+        await work
+        if command.is_oneway:
+            self._tell_client(command)
+            return None
+        return await self._ask_client(command)
+
+    def _tell_client(self, command: RemotingCommand) -> None:
+        if not self.client.is_write_paused:  # a client that takes nothing gets none of what needs no answer
+            self.client.send(command.renumbered())
+
+    def notify_consumers_changed(self, group: str) -> None:
+        """Have the client ask again who consumes in a group."""
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+        self._tell_client(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+
+    async def _ask_client(self, command: RemotingCommand) -> RemotingCommand:
         try:
-            answer = await self.client.call(request, timeout_ms=CLIENT_ANSWER_TIMEOUT_MS)
+            answer = await self.client.call(command.renumbered(), timeout_ms=CLIENT_ANSWER_TIMEOUT_MS)
         except ConnectionLostError as error:
             raise UnavailableError("the client is gone") from error
         return msgspec.structs.replace(answer, opaque=command.opaque)
@@ -207,4 +251,3 @@ class ClientSession:
     def connection_closed(self, connection: Connection) -> None:
         """A connection to a broker is lost; the next request opens another."""
         self._shared.broker_connections -= 1
-

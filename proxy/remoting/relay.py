@@ -2,7 +2,7 @@
 
 Which request goes where: request_codes.py. A request that names no broker (clients before 5.0 cannot) goes to the one
 broker of its topic, or to the one broker that this client uses; where that leaves a choice, it gets RocketMQ's refusal,
-VERSION_NOT_SUPPORTED. A broker that is gone is answered as a service that is not available: producers go to another one.
+VERSION_NOT_SUPPORTED. A broker that is gone is a service that is not available: producers go to another one.
 Owner: the proxy's event loop.
 Source: proxy/remoting/activity/*.java, Apache RocketMQ 5.3.
 """
@@ -86,9 +86,7 @@ class Relay:
 
     async def answer_route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """105: where a topic's queues are, as seen from here."""
-        return await self._routes.answer(
-            self._session_of(connection), command, address=self._address_for(connection)
-        )
+        return await self._routes.answer(self._session_of(connection), command, address=self._address_for(connection))
 
     async def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """10, 310, 320: store a message or a batch.
@@ -103,7 +101,7 @@ class Relay:
     async def ask_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Ask the broker that the request names."""
         session = self._session_of(connection)
-        name = await self._broker_name(session, command)
+        name = await self.broker_name(session, command)
         return await self._forward(session, name, command, timeout_ms=_timeout_ms(command))
 
     async def ask_broker_of_queues(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -147,22 +145,12 @@ class Relay:
             command, body=GetConsumerListByGroupResponseBody(consumer_id_list=list(found)).encode()
         )
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    async def broker_name(self, session: ClientSession, command: RemotingCommand) -> str:
+        """The broker that a request is for.
 
-    async def _forward(
-        self, session: ClientSession, broker_name: str, command: RemotingCommand, *, timeout_ms: int
-    ) -> RemotingCommand | None:
-        try:
-            return await session.forward(broker_name, command, timeout_ms=timeout_ms)
-        except (BrokerNotFoundError, ConnectionLostError, ClosedError) as error:
-            raise ServiceUnavailableError("the broker is not there", broker_name=broker_name[:128]) from error
-
-    async def _ask_each(
-        self, session: ClientSession, command: RemotingCommand, *, timeout_ms: int
-    ) -> list[RemotingCommand]:
-        return await session.forward_each(tuple(session.broker_names), command, timeout_ms=timeout_ms)
-
-    async def _broker_name(self, session: ClientSession, command: RemotingCommand) -> str:
+        Raises:
+            ResponseError: VERSION_NOT_SUPPORTED: it names none, and there are several.
+        """
         fields = command.ext_fields or {}
         has_letters = command.code in SENDS_WITH_LETTERS
         name = fields.get("n" if has_letters else "bname")
@@ -182,6 +170,21 @@ class Relay:
         if len(names) != 1:
             raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
         return names.pop()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _forward(
+        self, session: ClientSession, broker_name: str, command: RemotingCommand, *, timeout_ms: int
+    ) -> RemotingCommand | None:
+        try:
+            return await session.forward(broker_name, command, timeout_ms=timeout_ms)
+        except (BrokerNotFoundError, ConnectionLostError, ClosedError) as error:
+            raise ServiceUnavailableError("the broker is not there", broker_name=broker_name[:128]) from error
+
+    async def _ask_each(
+        self, session: ClientSession, command: RemotingCommand, *, timeout_ms: int
+    ) -> list[RemotingCommand]:
+        return await session.forward_each(tuple(session.broker_names), command, timeout_ms=timeout_ms)
 
 
 def _timeout_ms(command: RemotingCommand) -> int:

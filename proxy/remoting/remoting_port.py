@@ -20,9 +20,11 @@ from thermocline.client.name_servers import NameServers
 from thermocline.proxy.flow import Production
 from thermocline.proxy.messaging import Messaging
 from thermocline.proxy.remoting.client_session import ClientSession, SessionLimits, Shared
+from thermocline.proxy.remoting.push_by_pop import PopOptions, PushByPop
 from thermocline.proxy.remoting.relay import Relay
 from thermocline.proxy.remoting.route_answers import RouteAnswers
 from thermocline.remoting.clients import NameServerSource, RemotingClient
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import (
     RECEIVE_BYTES,
@@ -44,7 +46,6 @@ __all__ = ["RemotingOptions", "RemotingPort"]
 logger = logging.getLogger(__name__)
 
 LOOK_UP_TIMEOUT_MS = 3_000
-CLOSE_STEP_S = 0.05
 CLOSE_TIMEOUT_MS = 1_000
 
 
@@ -62,6 +63,8 @@ class RemotingOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_requests_max: int = 4_096
     """Requests of one client that are being answered; with more, no further one is read."""
     session_limits: SessionLimits = SessionLimits()
+    pop: PopOptions | None = None
+    """How push consumers are served by POP; None: they are not."""
 
 
 class RemotingPort:
@@ -105,8 +108,19 @@ class RemotingPort:
             address_for=self._address_for,
             production=production,
         )
+        self.pops: PushByPop | None = None
+        """What serves push consumers; None: their requests pass as they are."""
+        if options.pop is not None:
+            self.pops = PushByPop(
+                relay, messaging, options.pop, session_of=self._session_of, counts=counts, clock_ms=wall_clock_ms
+            )
         self._is_closing = False
-        self._dispatcher = Dispatcher([relay], on_closed=[self._client_gone], guard=self._check_open)
+        self._dispatcher = Dispatcher(
+            [relay],
+            before=[] if self.pops is None else [self.pops],
+            on_closed=[self._client_gone],
+            guard=self._check_open,
+        )
         self._server = RemotingServer(
             self._dispatcher,
             limits=ConnectionLimits(requests_running_max=options.client_requests_max),
@@ -135,14 +149,13 @@ class RemotingPort:
         """See the module. Idempotent."""
         self._is_closing = True
         await self._server.stop_accepting()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
-        while self._shared.requests_ending and loop.time() < deadline:
-            await asyncio.sleep(CLOSE_STEP_S)
+        await self._shared.wait_ended(timeout_ms=timeout_ms)
         await asyncio.gather(*(session.close() for session in tuple(self._sessions.values())))
         await self._server.close(timeout_ms=CLOSE_TIMEOUT_MS)
         if self._closing:
             await asyncio.wait(self._closing)
+        if self.pops is not None:
+            await self.pops.close(timeout_ms=CLOSE_TIMEOUT_MS)
         await self._name_server_connections.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -156,10 +169,14 @@ class RemotingPort:
             raise ConnectionLostError("the client is gone", address=connection.remote_address)
         session = self._sessions.get(connection)
         if session is None:
-            session = self._sessions[connection] = ClientSession(connection, self._shared)
+            session = self._sessions[connection] = ClientSession(
+                connection, self._shared, before=None if self.pops is None else self.pops.broker_asks
+            )
         return session
 
     def _client_gone(self, connection: Connection) -> None:
+        if self.pops is not None:
+            self.pops.client_gone(connection)
         session = self._sessions.pop(connection, None)
         if session is not None:
             task = asyncio.get_running_loop().create_task(session.close())

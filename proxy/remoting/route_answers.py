@@ -1,8 +1,8 @@
 """Route answers: a topic's route as the NameServer gives it, with the proxy's address in place of every broker's.
 
-A client's request goes to the NameServer as it came, so a NameServer that checks signatures checks the client's. Broker
-names, queues and permissions stay; a broker without a master is left out with its queues, because the proxy asks masters
-alone. Answers come in the form that the client reads (standard JSON from 4.9.4 on).
+A client's request goes to the NameServer as it came, so a NameServer that checks signatures checks the client's.
+Broker names, queues and permissions stay; a broker without a master is left out with its queues, because the proxy asks
+masters alone. Answers come in the form that the client reads (standard JSON from 4.9.4 on).
 Source: GetTopicRouteActivity.java, ProxyTopicRouteData.java, Apache RocketMQ 5.3.
 """
 
@@ -42,9 +42,7 @@ class RouteAnswers:
             return answer
         route = route_through(TopicRouteData.decode(answer.body), address)
         session.broker_names.update(dict.fromkeys(broker.broker_name for broker in route.broker_datas))
-        answer.body = route.encode_for(
-            command.version, accepts_standard_json=header.accept_standard_json_only is True
-        )
+        answer.body = route.encode_for(command.version, accepts_standard_json=header.accept_standard_json_only is True)
         return answer
 
 

@@ -99,7 +99,9 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
     carried("tlsCertPath", MACHINE, carrier="tls.server.certPath"),
     *without_effect("changed certificate files count within half a second", {"tlsCertWatchIntervalMs": "3600000"}),
     *refused("that the remoting port takes no gRPC", {"enableRemotingLocalProxyGrpc": "true"}),
-    *without_effect("gRPC connections of the remoting port are served in place", {"localProxyConnectTimeoutMs": "3000"}),
+    *without_effect(
+        "gRPC connections of the remoting port are served in place", {"localProxyConnectTimeoutMs": "3000"}
+    ),
     *without_effect(
         _POOL,
         {

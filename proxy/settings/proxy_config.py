@@ -121,6 +121,12 @@ class ProxyConfig:
     remoting_broker_connections_max: int = _setting(60_000, "remotingBrokerConnectionsMax", least=1)
     remoting_heartbeat_bytes_max: int = _setting(64 << 20, "remotingHeartbeatBytesMax", least=1 << 20)
     """Bytes of the last heartbeats of all remoting clients."""
+    remoting_push_by_pop: bool = _setting(True, "remotingPushByPop")
+    """Serve push consumers of clustering groups by POP."""
+    remoting_pop_invisible_ms: int = _setting(60_000, "remotingPopInvisibleTimeMillis", least=1_000)
+    remoting_pop_queue_handles_max: int = _setting(256, "remotingPopHandlesPerQueueMax", least=1)
+    remoting_pop_handles_max: int = _setting(1_000_000, "remotingPopHandlesMax", least=1)
+    remoting_pop_queues_max: int = _setting(4_096, "remotingPopQueuesPerClientMax", least=1)
 
     tls: TlsConfig = field(default_factory=TlsConfig)
     """Of the port, and of connections to NameServers and brokers."""

@@ -8,7 +8,8 @@ A broker registers with its topics as JSON, or with a zlib stream, which our bro
 
 Clients from 4.9.4 on, and those that ask for it, get routes in standard JSON with quoted numbers as keys, sorted, other
 scripts escaped; older ones get Java's dialect with unquoted numbers, which some parse by hand.
-Source: ClientRequestProcessor.java, TopicRouteData.java, ClusterInfo.java, RegisterBrokerBody.java, Apache RocketMQ 5.3.
+Source: ClientRequestProcessor.java, TopicRouteData.java, ClusterInfo.java, RegisterBrokerBody.java,
+Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations

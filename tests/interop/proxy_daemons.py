@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.interop.cluster import FREE_PORT, READY_TIMEOUT_S, thermocline_daemons
+from tests.interop.cluster import FREE_PORT, READY_TIMEOUT_S, Cluster, thermocline_daemons
 from tests.interop.killable_broker import SIGNS_OF_BUGS, daemon
 from thermocline.localstack.child_process import ChildProcess
 
@@ -79,6 +79,19 @@ def remoting_address(process: ChildProcess) -> str:
     ready = READY_LINE.search(process.output())
     assert ready is not None
     return ready["remoting"]
+
+
+@contextlib.contextmanager
+def through_proxy(cluster: Cluster, directory: Path, *, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """The same cluster, whose clients are given a proxy in place of the NameServer.
+
+    Delayed and transactional messages go to topics of any type, as tests of brokers make them.
+    """
+    assignments = {"enableTopicMessageTypeCheck": "false", **(settings or {})}
+    with running_proxy(directory / "proxy", namesrv=cluster.namesrv, settings=assignments) as (_, process):
+        proxied = replace(cluster, namesrv=remoting_address(process), name_server=cluster.namesrv)
+        yield proxied
+        cluster.agent.call("stop_producers", namesrv=proxied.namesrv)
 
 
 @contextlib.contextmanager

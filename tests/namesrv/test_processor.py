@@ -3,7 +3,8 @@
 `recorded_dialogues.json` holds one exchange of each kind: a request as official tools sent it, and the answer they got.
 Values differ between runs; code, header names and the shape of the body may not.
 
-Covers `remoting/bodies/route.py`, `remoting/headers/namesrv.py`, `namesrv/name_server_config.py`, `namesrv/route_zones.py`.
+Covers `remoting/bodies/route.py`, `remoting/headers/namesrv.py`, `namesrv/name_server_config.py`,
+`namesrv/route_zones.py`.
 """
 
 import json

@@ -1,0 +1,86 @@
+"""The official Java client 5.x with a proxy as its NameServer and broker: a part of its tests.
+
+The others: test_java_proxy_full.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop import test_java_client, test_java_consumption, test_java_transactions
+from tests.interop.cluster import Cluster, cluster_of
+from tests.interop.java_agent import JavaAgent, ReceivedMessage
+from tests.interop.proxy_daemons import through_proxy
+from tests.interop.test_java_4_clients import SETTINGS as SETTINGS_OF_4
+from tests.waiting import wait_until
+from tooling.official_rocketmq import OfficialSoftware
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-proxy")]
+
+SETTINGS = SETTINGS_OF_4
+INVISIBLE_MS = 10_000
+PROXY_SETTINGS = {"remotingPopInvisibleTimeMillis": str(INVISIBLE_MS)}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    cluster_kind: str,
+    official_software: OfficialSoftware,
+    java_agent_process: JavaAgent,
+    module_folder: Path,
+) -> Iterator[Cluster]:
+    """A NameServer and a broker with the settings of all these tests, and a proxy in front."""
+    directory = module_folder / cluster_kind
+    with (
+        cluster_of(cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS) as behind,
+        through_proxy(behind, directory, settings=PROXY_SETTINGS) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def asking_cluster(cluster: Cluster) -> Cluster:
+    return cluster
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for topics, groups and clients that no other test uses."""
+    return f"JavaP{next(_numbers)}x{request.node.originalname[5:35]}"
+
+
+test_sends = test_java_client.test_every_kind_of_send_arrives_exactly_once
+test_order = test_java_client.test_an_orderly_consumer_sees_each_queue_in_order
+test_retry = test_java_client.test_a_refused_message_comes_again_by_the_retry_topic
+test_broadcast = test_java_consumption.test_each_broadcasting_consumer_gets_everything
+test_request_and_reply = test_java_consumption.test_a_request_gets_its_reply
+
+producers = test_java_transactions.producers
+consumer = test_java_transactions.consumer
+test_checks = test_java_transactions.test_an_undecided_transaction_is_checked_until_it_is_decided
+
+
+def test_a_stuck_consumer_delays_only_its_own_messages(
+    cluster: Cluster, name: str, start_push: Callable[..., str]
+) -> None:
+    """Three of a group, one of which is never done with its first message: the others get all, also what it holds."""
+    topic, group = cluster.make_topic(name), f"{name}-group"
+    start_push(f"{name}-stuck", group=group, topics={topic: "*"}, threads=1, hold_ms=600_000)
+    healthy = [start_push(f"{name}-{number}", group=group, topics={topic: "*"}) for number in (1, 2)]
+    test_java_client.produce(cluster, topic, kind="sync", count=200)
+    received: list[ReceivedMessage] = []
+
+    def indexes() -> set[int]:
+        for consumer in healthy:
+            received.extend(cluster.agent.received(consumer, count=0))
+        return {int(message.properties["index"]) for message in received}
+
+    wait_until(lambda: len(indexes()) == 200, what="the others have all messages", timeout_s=8 * INVISIBLE_MS / 1000)
+    late = [message for message in received if message.reconsume_times]
+    assert 1 <= len(late) < 200, "the stuck consumer held some, and they came again"
+    assert {message.topic for message in received} == {topic}
