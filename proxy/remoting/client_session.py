@@ -118,7 +118,7 @@ class ClientSession:
         self.client = client
         self._before = before
         self.broker_names: dict[str, None] = {}
-        """The brokers that routes have named to this client, in that order."""
+        """The brokers that this client uses, as far as it has shown: heartbeats go to them."""
         self._shared = shared
         self._brokers = RemotingClient(
             handler=self,
@@ -143,6 +143,7 @@ class ClientSession:
         shared.begin(is_poll=is_poll)
         try:
             address = await shared.messaging.broker_address(broker_name)
+            self.broker_names[broker_name] = None
             if self._brokers.connection(address) is None:
                 most = shared.limits.broker_connections_max
                 shared.check_room(shared.broker_connections, most, limit=BROKER_CONNECTIONS_MAX, address=remote)

@@ -38,7 +38,7 @@ class PopLimits(msgspec.Struct, frozen=True, kw_only=True):
     """See the module."""
 
     queues_max: int = 4_096
-    queue_handles_max: int = 256
+    queue_handles_max: int = 96
     handles_max: int = 1_000_000
 
 
@@ -120,10 +120,14 @@ class PopClient:
         made = self._queues[group, queue] = PopQueue(position)
         return made
 
+    def drop_queue(self, group: str, queue: MessageQueue) -> list[Held]:
+        """Stop serving a queue; what was held of it."""
+        return self.count(self._queues.pop((group, queue)).take_below(None))
+
     def drop_queues(self, group: str | None = None) -> list[tuple[str, MessageQueue, list[Held]]]:
         """Stop serving all queues of a group, or of all; what was held of each."""
         keys = [key for key in self._queues if group in (None, key[0])]
-        return [(*key, self.count(self._queues.pop(key).take_below(None))) for key in keys]
+        return [(*key, self.drop_queue(*key)) for key in keys]
 
     def forget_expired(self, now_ms: int) -> None:
         """Forget messages that the broker has taken back, and queues that nothing is held of."""

@@ -68,7 +68,8 @@ POP_GRACE_MS = 2_000
 POP_COUNT_MAX = 32
 AWAIT_MS_MAX = 20_000
 FULL_WAIT_S = 0.2
-"""How long a pull waits that has no room; the next one tells what has been done since."""
+"""How long a pull waits that has no room; the next one tells what has been done since. What the broker has taken back
+takes room, too: the client still has it, and one that is stuck gets no more."""
 REFUSED_WAIT_S = 1.0
 """How long a pull waits whose POP the broker has no room for."""
 ACKS_MAX = 64
@@ -205,7 +206,7 @@ class PushByPop:
         header = command.header(UpdateConsumerOffsetRequestHeader)
         client, group = self._client(connection), header.consumer_group
         queue = await self._queue(connection, command, header.topic, header.queue_id)
-        pulled = client.queue(group, queue)
+        pulled = self._popped(client, group, queue)
         if pulled is not None:
             self._acknowledge(group, queue, client.count(pulled.take_below(header.commit_offset)))
         elif self._passes(client, group):
@@ -224,7 +225,7 @@ class PushByPop:
         header = command.header(PullMessageRequestHeader)
         client, group = self._client(connection), header.consumer_group
         queue = await self._queue(connection, command, header.topic, header.queue_id)
-        pulled = client.queue(group, queue)
+        pulled = self._popped(client, group, queue)
         if pulled is None and client.pushes(group) and not self._is_ordered(group):
             if await self._messaging.is_queue_locked(queue, group=group, timeout_ms=BROKER_TIMEOUT_MS):
                 self._mark_order(group)
@@ -317,7 +318,6 @@ class PushByPop:
                 raise self._totals.refuse(HANDLES_MAX, address=connection.remote_address)
         room = limits.queue_handles_max - len(pulled)
         if room <= 0:
-            self._totals.handles -= pulled.take_expired(self._clock_ms())
             await asyncio.sleep(FULL_WAIT_S)
             return nothing(command, position=position, code=ResponseCode.PULL_RETRY_IMMEDIATELY)
         await_ms = min(header.suspend_timeout_millis, AWAIT_MS_MAX) if header.sys_flag & PULL_SUSPEND else 0
@@ -407,6 +407,15 @@ class PushByPop:
     async def _queue(self, connection: Connection, command: RemotingCommand, topic: str, queue_id: int) -> MessageQueue:
         broker_name = await self._relay.broker_name(self._session_of(connection), command)
         return MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
+
+    def _popped(self, client: PopClient, group: str, queue: MessageQueue) -> PopQueue | None:
+        """What the client has of a queue by POP. Clients that consume in order may lock a queue after the question for
+        its offset, and before their first pull: they have not begun to count."""
+        pulled = client.queue(group, queue)
+        if pulled is not None and pulled.begins_anew and self._is_ordered(group):
+            self._give_back(group, queue, client.drop_queue(group, queue))
+            return None
+        return pulled
 
     def _add(self, client: PopClient, group: str, queue: MessageQueue, *, position: int) -> PopQueue:
         return client.add_queue(group, queue, position=position, now_ms=self._clock_ms())

@@ -26,7 +26,7 @@ from thermocline.proxy.remoting.request_codes import (
     SENDS_WITH_LETTERS,
 )
 from thermocline.proxy.remoting.route_answers import RouteAnswers
-from thermocline.remoting.bodies import GetConsumerListByGroupResponseBody, LockBatchRequestBody
+from thermocline.remoting.bodies import GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
@@ -121,6 +121,9 @@ class Relay:
         """34: tell every broker that this client uses."""
         session = self._session_of(connection)
         session.keep_heartbeat(command)
+        for consumer in HeartbeatData.decode(command.body).consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                session.broker_names.update(dict.fromkeys(await self._brokers_of(subscription.topic)))
         answers = await self._ask_each(session, command, timeout_ms=HEARTBEAT_TIMEOUT_MS)
         return _worst(command, answers)
 
@@ -158,20 +161,21 @@ class Relay:
             return name
         topic_fields = ("b",) if has_letters else TOPIC_FIELDS
         topic = next((fields[field] for field in topic_fields if fields.get(field)), None)
-        names: set[str] = set()
-        if topic is not None:
-            try:
-                queues = await self._messaging.topic_queues(topic)
-                names = {broker.broker_name for broker in queues.brokers}
-            except ObjectNotFoundError:
-                names = set()
+        names = [] if topic is None else await self._brokers_of(topic)
         if len(names) != 1:
-            names = set(session.broker_names)
+            names = list(session.broker_names)
         if len(names) != 1:
             raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
-        return names.pop()
+        return names[0]
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _brokers_of(self, topic: str) -> list[str]:
+        """The brokers that have a topic, if there is one."""
+        try:
+            return [broker.broker_name for broker in (await self._messaging.topic_queues(topic)).brokers]
+        except ObjectNotFoundError:
+            return []
 
     async def _forward(
         self, session: ClientSession, broker_name: str, command: RemotingCommand, *, timeout_ms: int

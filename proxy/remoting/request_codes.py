@@ -3,7 +3,8 @@
     the NameServer       a topic's route; the proxy stands in it for every broker
     one broker           the broker that the request names: field `bname`, in one-letter headers `n`
     one broker, by body  queue locks: the broker of their queues
-    every broker         heartbeats and what ends them: every broker that this client has had in a route
+    every broker         heartbeats and what ends them: the brokers of the routes that this connection was given, of
+                         the topics in its heartbeat, and of its requests
     any broker           who else consumes, and tests of a subscription: the brokers that heartbeats go to
 
 RocketMQ's proxy serves OFFICIAL alone; clients reach the others only at a broker. Here they pass, too: official clients

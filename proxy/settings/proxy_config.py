@@ -124,7 +124,7 @@ class ProxyConfig:
     remoting_push_by_pop: bool = _setting(True, "remotingPushByPop")
     """Serve push consumers of clustering groups by POP."""
     remoting_pop_invisible_ms: int = _setting(60_000, "remotingPopInvisibleTimeMillis", least=1_000)
-    remoting_pop_queue_handles_max: int = _setting(256, "remotingPopHandlesPerQueueMax", least=1)
+    remoting_pop_queue_handles_max: int = _setting(96, "remotingPopHandlesPerQueueMax", least=1)
     remoting_pop_handles_max: int = _setting(1_000_000, "remotingPopHandlesMax", least=1)
     remoting_pop_queues_max: int = _setting(4_096, "remotingPopQueuesPerClientMax", least=1)
 
