@@ -71,6 +71,7 @@ class ProxyServer:
             transaction_period_s=config.transaction_period_s,
             transaction_groups_per_heartbeat=config.transaction_groups,
         )
+        self._has_credentials = options.credentials is not None
         self._messaging = ClusterMessaging(options, self)
         self.clients = ClientRegistry(
             clients_max=config.clients_max,
@@ -138,7 +139,7 @@ class ProxyServer:
                     broker_connections_max=config.remoting_broker_connections_max,
                     heartbeat_bytes_max=config.remoting_heartbeat_bytes_max,
                 ),
-                pop=_pop_options(config) if config.remoting_push_by_pop else None,
+                pop=self._pop_options(),
             ),
             self._messaging,
             production=self.app.production if config.checks_message_type else None,
@@ -146,6 +147,26 @@ class ProxyServer:
             gate=self._gate,
             grpc=self._server,
             counts=self.counts,
+        )
+
+    def _pop_options(self) -> PopOptions | None:
+        config = self.config
+        if not config.remoting_push_by_pop:
+            return None
+        if self._has_credentials:
+            logger.warning(
+                "push consumers of the remoting port are not served by POP: the proxy would acknowledge and begin for "
+                "clients that do not sign, with the rights of its own credentials"
+            )
+            return None
+        return PopOptions(
+            invisible_ms=config.remoting_pop_invisible_ms,
+            clear_ms=config.invisible_ms_when_clear,
+            limits=PopLimits(
+                queues_max=config.remoting_pop_queues_max,
+                queue_handles_max=config.remoting_pop_queue_handles_max,
+                handles_max=config.remoting_pop_handles_max,
+            ),
         )
 
     async def start(self) -> int:
@@ -202,15 +223,3 @@ class ProxyServer:
     async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
         config = await self._messaging.group_config(group) or SubscriptionGroupConfig()
         return retry_delay_ms(config, reconsume_times)
-
-
-def _pop_options(config: ProxyConfig) -> PopOptions:
-    return PopOptions(
-        invisible_ms=config.remoting_pop_invisible_ms,
-        clear_ms=config.invisible_ms_when_clear,
-        limits=PopLimits(
-            queues_max=config.remoting_pop_queues_max,
-            queue_handles_max=config.remoting_pop_queue_handles_max,
-            handles_max=config.remoting_pop_handles_max,
-        ),
-    )

@@ -326,11 +326,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.http2": edges(CODEC, "remoting.connections"),
     "proxy.settings": edges(CODEC, "remoting.connections", "proxy.http2"),
     "proxy.clients": edges(CODEC),
-    "proxy.messaging": edges(CODEC, "remoting.bodies", "client"),
+    "proxy.messaging": edges(CODEC, "remoting.bodies remoting.headers", "client client.consumer"),
     "proxy.cluster": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
-        "client client.consumer client.producer",
+        "client client.producer",
         "proxy.messaging",
     ),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),

@@ -14,7 +14,6 @@ from random import Random
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
-from thermocline.client.consumer.popped_message import read_popped
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
@@ -22,13 +21,10 @@ from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.loading_cache import LoadingCache
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
-    ANY_QUEUE,
     BrokerNotFoundError,
     CheckReceiver,
-    HeldMessage,
     OutgoingMessage,
     PopOutcome,
-    PopStatus,
     ProxyHandle,
     PulledMessages,
     SendOutcome,
@@ -36,6 +32,8 @@ from thermocline.proxy.messaging import (
     TopicType,
     TransactionCheck,
     TransactionHandle,
+    pop_outcome,
+    pop_request,
     read_topic_queues,
 )
 from thermocline.remoting.bodies import (
@@ -72,8 +70,6 @@ from thermocline.remoting.headers import (
     GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
     OffsetResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -107,7 +103,6 @@ DEAD_LETTER_LEVEL = -1
 TOPIC_TYPE_ATTRIBUTE = "message.type"
 LOOK_UP_TIMEOUT_MS = 3_000
 WHOLE_CLUSTER = "cluster"
-_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 _PULL_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 
@@ -344,44 +339,23 @@ class ClusterMessaging:
         in_order: bool,
         attempt_id: str | None,
         timeout_ms: int,
-        queue_id: int = ANY_QUEUE,
     ) -> PopOutcome:
         """See `Messaging`."""
-        header = PopMessageRequestHeader(
-            consumer_group=group,
-            topic=subscription.topic,
-            queue_id=queue_id,
-            max_msg_nums=count_max,
-            invisible_time=invisible_ms,
-            poll_time=await_ms,
-            born_time=wall_clock_ms(),
+        command = pop_request(
+            broker_name,
+            subscription,
+            group=group,
+            count_max=count_max,
+            invisible_ms=invisible_ms,
+            await_ms=await_ms,
             init_mode=init_mode,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            order=in_order,
+            now_ms=wall_clock_ms(),
+            in_order=in_order,
             attempt_id=attempt_id,
-            broker_name=broker_name,
         )
         address = await self.broker_address(broker_name)
-        command = RemotingCommand.request(RequestCode.POP_MESSAGE, header)
         answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
-        if answer.code == ResponseCode.POLLING_FULL:
-            return PopOutcome(status=PopStatus.POLLING_FULL)
-        if answer.code in _NOTHING_CODES:
-            return PopOutcome(status=PopStatus.NOTHING)
-        check_answer(answer, address=address)
-        popped = read_popped(
-            answer.body,
-            answer.header(PopMessageResponseHeader),
-            topic=subscription.topic,
-            group=group,
-            broker_name=broker_name,
-        )
-        messages = [
-            HeldMessage(message, ProxyHandle(receipt=message.receipt, physical_offset=int(message.physical_offset)))
-            for message in popped
-        ]
-        return PopOutcome(status=PopStatus.FOUND if messages else PopStatus.NOTHING, messages=messages)
+        return pop_outcome(answer, topic=subscription.topic, group=group, broker_name=broker_name)
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""

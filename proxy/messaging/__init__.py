@@ -2,7 +2,6 @@
 
 from thermocline.proxy.messaging.handles import HandleExpiredError, ProxyHandle, TransactionHandle
 from thermocline.proxy.messaging.messaging import (
-    ANY_QUEUE,
     BrokerNotFoundError,
     CheckReceiver,
     HeldMessage,
@@ -14,10 +13,10 @@ from thermocline.proxy.messaging.messaging import (
     SendOutcome,
     TransactionCheck,
 )
+from thermocline.proxy.messaging.pop_requests import pop_outcome, pop_request
 from thermocline.proxy.messaging.topics import BrokerQueues, TopicQueues, TopicType, choose_by_group, read_topic_queues
 
 __all__ = [
-    "ANY_QUEUE",
     "BrokerNotFoundError",
     "BrokerQueues",
     "CheckReceiver",
@@ -35,5 +34,7 @@ __all__ = [
     "TransactionCheck",
     "TransactionHandle",
     "choose_by_group",
+    "pop_outcome",
+    "pop_request",
     "read_topic_queues",
 ]

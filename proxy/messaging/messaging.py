@@ -32,7 +32,6 @@ from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 
 __all__ = [
-    "ANY_QUEUE",
     "BrokerNotFoundError",
     "CheckReceiver",
     "HeldMessage",
@@ -44,9 +43,6 @@ __all__ = [
     "SendOutcome",
     "TransactionCheck",
 ]
-
-
-ANY_QUEUE = -1
 
 
 class BrokerNotFoundError(InvalidParameterError):
@@ -198,10 +194,8 @@ class Messaging(Protocol):
         in_order: bool,
         attempt_id: str | None,
         timeout_ms: int,
-        queue_id: int = ANY_QUEUE,
     ) -> PopOutcome:
-        """Take messages from a queue, or any queue, of a broker, which waits for some up to `await_ms`; with messages
-        that come back, of whatever queue."""
+        """Take messages from any queue of a broker, which waits for some up to `await_ms`."""
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge a message."""

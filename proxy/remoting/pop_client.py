@@ -80,6 +80,10 @@ class PopClient:
         self.client_id = data.client_id
         self._groups = {each.group_name: each for each in data.consumer_data_set}
 
+    def leave(self, group: str) -> None:
+        """It has left a group, until its heartbeat names it again."""
+        self._groups.pop(group, None)
+
     def has_named(self, group: str) -> bool:
         """Whether its heartbeat has told what it is in this group."""
         return group in self._groups

@@ -14,6 +14,9 @@ another proxy in the middle of its work is told by the lock that the broker hold
 A client is never moved between the two ways while it counts: positions are not the broker's offsets. Until its
 heartbeat has come its pulls are refused, as RocketMQ's proxy refuses them, and its offset updates change nothing.
 
+A POP goes over the client's own connection to the broker, and ends with it: one that waited on with the expression of
+a client that is gone would move the group past messages that the next one wants.
+
 At least once: what POP gave is redelivered unless an acknowledgement came, whatever the proxy forgets. The group's
 offset moves past a message when it is popped, with its check point in the broker's log.
 Owner: the proxy's event loop.
@@ -29,7 +32,7 @@ import msgspec
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.proxy.flow import Consumption
-from thermocline.proxy.messaging import Messaging, PopOutcome, PopStatus
+from thermocline.proxy.messaging import Messaging, PopOutcome, PopStatus, pop_outcome, pop_request
 from thermocline.proxy.remoting.client_session import ClientSession
 from thermocline.proxy.remoting.pop_client import HANDLES_MAX, PopClient, PopLimits, PopTotals, wanted
 from thermocline.proxy.remoting.pop_queue import Held, PopQueue
@@ -72,6 +75,7 @@ FULL_WAIT_S = 0.2
 takes room, too: the client still has it, and one that is stuck gets no more."""
 REFUSED_WAIT_S = 1.0
 """How long a pull waits whose POP the broker has no room for."""
+LAST_UPDATES_S = 1.0
 ACKS_MAX = 64
 ORDER_MARK_MS = 600_000
 ORDER_MARKS_MAX = 20_000
@@ -150,10 +154,13 @@ class PushByPop:
         return await self._relay.heartbeat(connection, command)
 
     async def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """35: the client leaves a group: what it holds is for the others."""
+        """35: the client leaves a group: what it holds is for the others, once its last offset updates have come, which
+        some clients send behind this."""
         group = command.header(UnregisterClientRequestHeader).consumer_group
         if group:
-            self._release(self._client(connection), group)
+            client = self._client(connection)
+            client.leave(group)
+            asyncio.get_running_loop().call_later(LAST_UPDATES_S, self._release_left, client, group)
         return await self._relay.unregister(connection, command)
 
     async def lock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -321,7 +328,7 @@ class PushByPop:
             await asyncio.sleep(FULL_WAIT_S)
             return nothing(command, position=position, code=ResponseCode.PULL_RETRY_IMMEDIATELY)
         await_ms = min(header.suspend_timeout_millis, AWAIT_MS_MAX) if header.sys_flag & PULL_SUSPEND else 0
-        outcome = await self._messaging.pop(
+        request = pop_request(
             queue.broker_name,
             subscription,
             group=group,
@@ -329,11 +336,13 @@ class PushByPop:
             invisible_ms=self._options.invisible_ms,
             await_ms=await_ms,
             init_mode=INIT_MODE_MIN,
-            in_order=False,
-            attempt_id=None,
-            timeout_ms=await_ms + POP_GRACE_MS,
+            now_ms=self._clock_ms(),
             queue_id=queue.queue_id,
         )
+        session = self._session_of(connection)
+        popped = await session.forward(queue.broker_name, request, timeout_ms=await_ms + POP_GRACE_MS)
+        assert popped is not None
+        outcome = pop_outcome(popped, topic=queue.topic, group=group, broker_name=queue.broker_name)
         return await self._answer(connection, command, client, group, queue, pulled, outcome, turn)
 
     async def _answer(
@@ -440,6 +449,10 @@ class PushByPop:
     def _release(self, client: PopClient, group: str | None = None) -> None:
         for name, queue, held in client.drop_queues(group):
             self._give_back(name, queue, held)
+
+    def _release_left(self, client: PopClient, group: str) -> None:
+        if not client.has_named(group):  # it may have joined again, and then begins anew
+            self._release(client, group)
 
     def _acknowledge(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
         for held in messages:

@@ -1,6 +1,10 @@
-"""The official Go client through a proxy: the rest of its tests."""
+"""The official Go client through a proxy that passes pulls on: all its tests but those that kill brokers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +16,26 @@ from tests.interop import (
     test_go_proxy,
     test_go_transactions,
 )
+from tests.interop.go_driver import GoCluster
+from tests.interop.proxy_daemons import remoting_address, running_proxy
 
 pytestmark = [pytest.mark.go, pytest.mark.full, pytest.mark.xdist_group("interop-go")]
 
-go_proxy = test_go_proxy.go_proxy
 go = test_go_proxy.go
+
+
+@pytest.fixture(scope="module")
+def go_proxy(go_cluster: GoCluster, module_folder: Path) -> Iterator[GoCluster]:
+    """The shared broker with a proxy in front: clients are given the proxy, tools the NameServer."""
+    settings = test_go_proxy.PROXY_SETTINGS | {"remotingPushByPop": "false"}
+    with running_proxy(module_folder, namesrv=go_cluster.namesrv, settings=settings) as (_, process):
+        yield replace(go_cluster, namesrv=remoting_address(process))
+
+
+test_sends = test_go_client.test_every_kind_of_send_arrives_exactly_once
+test_pulls = test_go_client.test_a_queue_is_pulled_from_an_offset
+test_order = test_go_order.test_an_orderly_consumer_sees_each_shard_in_order
+test_broadcast = test_go_consumption.test_each_broadcasting_consumer_gets_everything
 
 test_properties_and_flags = test_go_client.test_properties_and_flags_come_as_they_were_sent
 test_the_first_send_creates_the_topic = test_go_client.test_a_topic_is_made_by_its_first_message

@@ -1,6 +1,9 @@
-"""The official Java client 5.x through a proxy: the rest of its tests."""
+"""The official Java client 5.x through a proxy that passes pulls on: all its tests."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +16,40 @@ from tests.interop import (
     test_java_transactions,
     test_trace,
 )
+from tests.interop.cluster import Cluster, cluster_of
+from tests.interop.java_agent import JavaAgent
+from tests.interop.proxy_daemons import through_proxy
+from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("java-proxy-full")]
 
-cluster = test_java_proxy.cluster
+PROXY_SETTINGS = {"remotingPushByPop": "false"}
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    cluster_kind: str,
+    official_software: OfficialSoftware,
+    java_agent_process: JavaAgent,
+    module_folder: Path,
+) -> Iterator[Cluster]:
+    """A NameServer, a broker, and a proxy in front."""
+    directory = module_folder / cluster_kind
+    with (
+        cluster_of(
+            cluster_kind, official_software, java_agent_process, directory, settings=test_java_proxy.SETTINGS
+        ) as behind,
+        through_proxy(behind, directory, settings=PROXY_SETTINGS) as found,
+    ):
+        yield found
+
+
 asking_cluster = test_java_proxy.asking_cluster
 name = test_java_proxy.name
 
+test_sends = test_java_client.test_every_kind_of_send_arrives_exactly_once
+test_order = test_java_client.test_an_orderly_consumer_sees_each_queue_in_order
+test_retry = test_java_client.test_a_refused_message_comes_again_by_the_retry_topic
 test_batches = test_java_client.test_a_batch_takes_consecutive_offsets_of_one_queue
 test_the_first_send_creates_the_topic = test_java_client.test_the_first_send_creates_the_topic
 test_large_bodies = test_java_client.test_large_bodies_are_compressed_by_the_client_and_come_back_whole
@@ -33,6 +63,8 @@ test_offsets_by_time = test_java_client.test_offsets_are_found_by_time
 test_dead_letters = test_java_consumption.test_a_message_that_always_fails_ends_as_a_dead_letter
 test_orderly_retry = test_java_consumption.test_an_orderly_queue_waits_for_its_failed_message
 test_order_taken_over = test_java_consumption.test_order_is_kept_when_another_consumer_takes_over
+test_broadcast = test_java_consumption.test_each_broadcasting_consumer_gets_everything
+test_request_and_reply = test_java_consumption.test_a_request_gets_its_reply
 test_no_reply = test_java_consumption.test_a_request_without_an_answer_ends_in_time
 test_compression = test_java_consumption.test_bodies_come_back_whole_however_they_are_compressed
 test_largest_body = test_java_consumption.test_the_largest_body_is_taken_and_one_byte_more_is_not
@@ -49,6 +81,7 @@ test_invalid_expression = test_java_filters.test_an_invalid_expression_is_an_err
 producers = test_java_transactions.producers
 consumer = test_java_transactions.consumer
 test_transactions = test_java_transactions.test_committed_messages_arrive_and_others_do_not
+test_checks = test_java_transactions.test_an_undecided_transaction_is_checked_until_it_is_decided
 test_another_producer = test_java_transactions.test_another_producer_of_the_group_is_asked
 test_immunity = test_java_transactions.test_an_immunity_time_of_its_own_is_waited_for
 
