@@ -47,7 +47,8 @@ HEARTBEAT_TIMEOUT_MS = 2_000
 """Clients wait 3 s."""
 POLL_FIELDS = ("suspendTimeoutMillis", "pollTime")
 POLL_MS_MAX = 300_000
-TOPIC_FIELDS = ("topic", "originTopic")
+TOPIC_FIELDS = ("topic", "originTopic", "defaultTopic")
+"""Topics whose only broker a request is for; a new topic is made like the last one. One-letter headers: b, c."""
 NO_BROKER_NAME = "Request doesn't have field bname"
 
 
@@ -159,11 +160,11 @@ class Relay:
         name = fields.get("n" if has_letters else "bname")
         if name:
             return name
-        topic_fields = ("b",) if has_letters else TOPIC_FIELDS
-        topic = next((fields[field] for field in topic_fields if fields.get(field)), None)
-        names = [] if topic is None else await self._brokers_of(topic)
-        if len(names) != 1:
-            names = list(session.broker_names)
+        for field in ("b", "c") if has_letters else TOPIC_FIELDS:
+            names = await self._brokers_of(fields[field]) if fields.get(field) else []
+            if len(names) == 1:
+                return names[0]
+        names = list(session.broker_names)
         if len(names) != 1:
             raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
         return names[0]
