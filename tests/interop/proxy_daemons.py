@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.interop.cluster import FREE_PORT, READY_TIMEOUT_S, Cluster, thermocline_daemons
+from tests.interop.cluster import FREE_PORT, READY_TIMEOUT_S, Cluster, cluster_of, thermocline_daemons
+from tests.interop.java_agent import JavaAgent
 from tests.interop.killable_broker import SIGNS_OF_BUGS, daemon
 from thermocline.localstack.child_process import ChildProcess
+from tooling.official_rocketmq import OfficialSoftware
 
 READY_LINE = re.compile(r"^ready proxy=(?P<address>\S+)(?: remoting=(?P<remoting>\S+))?$", re.MULTILINE)
 BROKER_SETTINGS = {
@@ -92,6 +94,24 @@ def through_proxy(cluster: Cluster, directory: Path, *, settings: Mapping[str, s
         proxied = replace(cluster, namesrv=remoting_address(process), name_server=cluster.namesrv)
         yield proxied
         cluster.agent.call("stop_producers", namesrv=proxied.namesrv)
+
+
+@contextlib.contextmanager
+def cluster_through_proxy(
+    kind: str,
+    software: OfficialSoftware,
+    agent: JavaAgent,
+    directory: Path,
+    *,
+    settings: Mapping[str, str],
+    proxy_settings: Mapping[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """A cluster of either kind behind a proxy of ours; `settings`: the brokers'."""
+    with (
+        cluster_of(kind, software, agent, directory, settings=settings) as behind,
+        through_proxy(behind, directory, settings=proxy_settings) as found,
+    ):
+        yield found
 
 
 @contextlib.contextmanager

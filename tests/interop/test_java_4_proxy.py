@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop import test_java_4_clients, test_java_client, test_java_transactions
-from tests.interop.cluster import Cluster, cluster_of
+from tests.interop.cluster import Cluster
 from tests.interop.java_agent import JavaAgent
-from tests.interop.proxy_daemons import through_proxy
+from tests.interop.proxy_daemons import cluster_through_proxy
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-4")]
@@ -32,12 +32,13 @@ def cluster(
     module_folder: Path,
 ) -> Iterator[Cluster]:
     """A NameServer and a broker of today, and a proxy in front."""
-    directory = module_folder / cluster_kind
-    settings = test_java_4_clients.SETTINGS
-    with (
-        cluster_of(cluster_kind, official_software, java_agent_process, directory, settings=settings) as behind,
-        through_proxy(behind, directory) as found,
-    ):
+    with cluster_through_proxy(
+        cluster_kind,
+        official_software,
+        java_agent_process,
+        module_folder / cluster_kind,
+        settings=test_java_4_clients.SETTINGS,
+    ) as found:
         yield found
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop import test_java_client, test_java_consumption, test_java_transactions
-from tests.interop.cluster import Cluster, cluster_of
+from tests.interop.cluster import Cluster
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
-from tests.interop.proxy_daemons import through_proxy
+from tests.interop.proxy_daemons import cluster_through_proxy
 from tests.interop.test_java_4_clients import SETTINGS as SETTINGS_OF_4
 from tests.waiting import wait_until
 from tooling.official_rocketmq import OfficialSoftware
@@ -38,11 +38,14 @@ def cluster(
     module_folder: Path,
 ) -> Iterator[Cluster]:
     """A NameServer and a broker with the settings of all these tests, and a proxy in front."""
-    directory = module_folder / cluster_kind
-    with (
-        cluster_of(cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS) as behind,
-        through_proxy(behind, directory, settings=PROXY_SETTINGS) as found,
-    ):
+    with cluster_through_proxy(
+        cluster_kind,
+        official_software,
+        java_agent_process,
+        module_folder / cluster_kind,
+        settings=SETTINGS,
+        proxy_settings=PROXY_SETTINGS,
+    ) as found:
         yield found
 
 

@@ -16,9 +16,9 @@ from tests.interop import (
     test_java_transactions,
     test_trace,
 )
-from tests.interop.cluster import Cluster, cluster_of
+from tests.interop.cluster import Cluster
 from tests.interop.java_agent import JavaAgent
-from tests.interop.proxy_daemons import through_proxy
+from tests.interop.proxy_daemons import cluster_through_proxy
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("java-proxy-full")]
@@ -34,13 +34,14 @@ def cluster(
     module_folder: Path,
 ) -> Iterator[Cluster]:
     """A NameServer, a broker, and a proxy in front."""
-    directory = module_folder / cluster_kind
-    with (
-        cluster_of(
-            cluster_kind, official_software, java_agent_process, directory, settings=test_java_proxy.SETTINGS
-        ) as behind,
-        through_proxy(behind, directory, settings=PROXY_SETTINGS) as found,
-    ):
+    with cluster_through_proxy(
+        cluster_kind,
+        official_software,
+        java_agent_process,
+        module_folder / cluster_kind,
+        settings=test_java_proxy.SETTINGS,
+        proxy_settings=PROXY_SETTINGS,
+    ) as found:
         yield found
 
 
