@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,10 +38,8 @@ def test_nothing_is_lost_when_the_proxy_is_killed(java_agent_process: JavaAgent,
     with thermocline_cluster(java_agent_process, tmp_path, settings=BROKER_SETTINGS) as cluster:
         with AdminClient(namesrv=cluster.namesrv) as admin:
             admin.create_topic(topic, queue_nums=4)
-        with running_proxy(tmp_path / "first", namesrv=cluster.namesrv, settings=settings, is_killed=True) as (
-            _,
-            first,
-        ):
+        place: dict[str, Any] = {"namesrv": cluster.namesrv, "settings": settings}
+        with running_proxy(tmp_path / "first", is_killed=True, **place) as (_, first):
             consumer = start_consumer(java_agent_process, f"127.0.0.1:{port}", topic)
             produce(cluster, topic, kind="sync", count=COUNT)
             wait_until(lambda: len(take(cluster, consumer, received)) >= COUNT // 8, what="it is at work")
