@@ -9,7 +9,7 @@ from __future__ import annotations
 from thermocline.proxy.flow import Production, TypeConflictError
 from thermocline.proxy.messaging import TopicType
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import MessageIllegalError, TopicNotFoundError
+from thermocline.remoting.errors import MessageIllegalError, PermissionDeniedError, TopicNotFoundError
 from thermocline.remoting.headers import decode_send_header
 from thermocline.remoting.records.properties import PropertyName, decode_properties
 from thermocline.remoting.topic_validation import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
@@ -35,7 +35,8 @@ def message_type(properties_text: str) -> TopicType:
 
 
 async def check_message_type(production: Production, command: RemotingCommand) -> None:
-    """Pass a send whose message fits its topic, or whose topic is not there: that the broker decides.
+    """Pass a send whose message fits its topic; also where the topic is not there, or this proxy may not read it: then
+    the broker alone decides.
 
     Raises:
         MessageIllegalError: It does not fit.
@@ -46,7 +47,7 @@ async def check_message_type(production: Production, command: RemotingCommand) -
         return
     try:
         await production.check_type(header.topic, message_type(text))
-    except TopicNotFoundError:
+    except (TopicNotFoundError, PermissionDeniedError):
         return
     except TypeConflictError as error:
         raise MessageIllegalError(error.message) from error
