@@ -330,7 +330,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.cluster": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
-        "client client.producer",
+        "client client.consumer client.producer",
         "proxy.messaging",
     ),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),

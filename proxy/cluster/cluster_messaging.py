@@ -14,6 +14,7 @@ from random import Random
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
+from thermocline.client.consumer.ack_batches import ack_batches
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
@@ -37,6 +38,7 @@ from thermocline.proxy.messaging import (
     read_topic_queues,
 )
 from thermocline.remoting.bodies import (
+    BatchAckMessageRequestBody,
     ClusterInfo,
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -370,6 +372,18 @@ class ClusterMessaging:
         )
         address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.ACK_MESSAGE, header, timeout_ms=timeout_ms)
+
+    async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
+        """See `Messaging`."""
+        if len(handles) == 1:
+            await self.ack(handles[0], topic=topic, group=group, timeout_ms=timeout_ms)
+            return
+        broker_name = handles[0].receipt.broker_name
+        acks = ack_batches((handle.receipt for handle in handles), topic=topic, group=group)
+        body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
+        address = await self.broker_address(broker_name)
+        request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
+        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
 
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int

@@ -200,6 +200,9 @@ class Messaging(Protocol):
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge a message."""
 
+    async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
+        """Acknowledge messages of one broker."""
+
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int
     ) -> ProxyHandle:

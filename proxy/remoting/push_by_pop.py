@@ -455,8 +455,9 @@ class PushByPop:
             self._release(client, group)
 
     def _acknowledge(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
-        for held in messages:
-            self._run(self._messaging.ack(held.handle, topic=queue.topic, group=group, timeout_ms=BROKER_TIMEOUT_MS))
+        if messages:
+            handles = [held.handle for held in messages]
+            self._run(self._messaging.ack_all(handles, topic=queue.topic, group=group, timeout_ms=BROKER_TIMEOUT_MS))
 
     def _give_back(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
         for held in messages:
@@ -480,7 +481,7 @@ class PushByPop:
             async with self._acks:
                 await work
         except MQError as error:
-            logger.info("a message is not ended, it comes again error=%s", error)
+            logger.info("messages are not ended, they come again error=%s", error)
 
 
 def _delay_ms(level: int, reconsume_times: int) -> int:

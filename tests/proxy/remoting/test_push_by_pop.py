@@ -10,7 +10,13 @@ from tests.proxy.proxy_under_test import make_topics, proxy_before
 from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, heartbeat, send_fields
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.bodies import GetConsumerListByGroupResponseBody, LockBatchRequestBody, MessageQueue
+from thermocline.remoting.bit_set import decode_bit_set
+from thermocline.remoting.bodies import (
+    BatchAckMessageRequestBody,
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    MessageQueue,
+)
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers import PullMessageResponseHeader
 from thermocline.remoting.records.message_record import MessageRecord, iterate_records
@@ -64,8 +70,16 @@ def bodies(answer: RemotingCommand) -> list[int]:
     return [int(record.body) for record in records(answer)]
 
 
-async def acknowledged(broker: FakeBroker) -> list[int]:
-    return sorted(int(request.fields["offset"]) for request in broker.requests(RequestCode.ACK_MESSAGE))
+def acknowledged(broker: FakeBroker) -> list[int]:
+    """The offsets, whether they came one by one or as a batch."""
+    single = [int(request.fields["offset"]) for request in broker.requests(RequestCode.ACK_MESSAGE)]
+    batches = [
+        ack.start_offset + bit
+        for request in broker.requests(RequestCode.BATCH_ACK_MESSAGE)
+        for ack in BatchAckMessageRequestBody.decode(request.body).acks
+        for bit in decode_bit_set(ack.bits)
+    ]
+    return sorted(single + batches)
 
 
 async def test_a_pull_is_a_pop_and_an_offset_update_acknowledges(broker: FakeBroker) -> None:
@@ -79,11 +93,11 @@ async def test_a_pull_is_a_pop_and_an_offset_update_acknowledges(broker: FakeBro
         assert not broker.requests(RequestCode.PULL_MESSAGE)
         assert (await pull(client, 4)).code == ResponseCode.PULL_NOT_FOUND
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=3)
-        await until(lambda: len(broker.requests(RequestCode.ACK_MESSAGE)) == 3)
-        assert await acknowledged(broker) == [0, 1, 2]
+        await until(lambda: len(acknowledged(broker)) == 3)
+        assert acknowledged(broker) == [0, 1, 2]
         assert not broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)[1:], "only where the group begins"
         await pull(client, 4, done=4)
-        await until(lambda: len(broker.requests(RequestCode.ACK_MESSAGE)) == 4)
+        await until(lambda: len(acknowledged(broker)) == 4)
 
 
 async def test_two_clients_share_one_queue_and_take_all_queues(broker: FakeBroker) -> None:
@@ -108,7 +122,7 @@ async def test_an_answer_that_was_lost_comes_again(broker: FakeBroker) -> None:
         changed = broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         await until(lambda: len(broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == 2)
         assert all(request.fields["invisibleTime"] == "1000" for request in changed)
-        assert not broker.requests(RequestCode.ACK_MESSAGE)
+        assert not acknowledged(broker)
 
 
 async def test_a_message_that_is_sent_back_waits_for_its_level(broker: FakeBroker) -> None:
@@ -122,8 +136,8 @@ async def test_a_message_that_is_sent_back_waits_for_its_level(broker: FakeBroke
         changed = broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
         assert [request.fields["invisibleTime"] for request in changed] == ["10000", "30000"]
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=3)
-        await until(lambda: broker.requests(RequestCode.ACK_MESSAGE))
-        assert await acknowledged(broker) == [2], "what was sent back is not done with"
+        await until(lambda: acknowledged(broker))
+        assert acknowledged(broker) == [2], "what was sent back is not done with"
 
 
 async def send_back(
@@ -147,7 +161,7 @@ async def test_a_message_tried_often_enough_is_a_dead_letter(broker: FakeBroker)
         (record,) = records(await pull(client, 0))
         assert (await send_back(client, record, tries_max=0)).code == ResponseCode.SUCCESS
         assert [message.body for message in broker.messages(f"%DLQ%{GROUP}")] == [b"0"]
-        assert await acknowledged(broker) == [0]
+        assert acknowledged(broker) == [0]
 
 
 async def test_what_a_client_holds_is_given_back_when_it_goes(broker: FakeBroker) -> None:
@@ -158,7 +172,7 @@ async def test_what_a_client_holds_is_given_back_when_it_goes(broker: FakeBroker
             await pull(client, 0)
             await pull(client, 3, done=1)
         await until(lambda: len(broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == 2)
-        assert await acknowledged(broker) == [0]
+        assert acknowledged(broker) == [0]
         assert proxy.server.remoting is not None
         assert proxy.server.remoting.pops is not None
         assert proxy.server.remoting.pops.held == 0
@@ -171,7 +185,7 @@ async def test_offset_updates_behind_the_goodbye_count(broker: FakeBroker) -> No
         await pull(client, 0)
         await client.ask(RequestCode.UNREGISTER_CLIENT, clientID="one", consumerGroup=GROUP)
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=2)
-        await until(lambda: len(broker.requests(RequestCode.ACK_MESSAGE)) == 2)
+        await until(lambda: len(acknowledged(broker)) == 2)
         assert not broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 
 
