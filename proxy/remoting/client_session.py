@@ -7,8 +7,8 @@ client's. A broker's request (the check of a transaction, a changed group, a rep
 way. So a broker sees each client by itself, as if it were connected directly: its registry, notifications, locks and
 limits count, and clients of one group may be connected through several proxies, or without any.
 
-The client's last heartbeat is kept: a connection to a broker begins with it, so that the broker knows the client before
-its first request, also after a broker's restart.
+The client's last heartbeat is kept: a connection to a broker begins with it, so that the broker registers the client
+before its first request, also after a broker's restart.
 Bounds: see `SessionLimits`. What exceeds one is refused with SYSTEM_BUSY, which clients try again.
 Owner: the proxy's event loop.
 """
@@ -244,7 +244,7 @@ class ClientSession:
         return msgspec.structs.replace(answer, opaque=command.opaque)
 
     def connection_opened(self, connection: Connection) -> None:
-        """A connection to a broker was made: the broker is told who the client is."""
+        """A connection to a broker was made: it begins with the heartbeat."""
         self._shared.broker_connections += 1
         if self._heartbeat is not None:
             connection.send(self._heartbeat.renumbered())

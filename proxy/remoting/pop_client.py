@@ -1,4 +1,4 @@
-"""PopClient: what POP has given one remoting client, and by what its heartbeat says it is served.
+"""PopClient: the messages that one remoting client has by POP, and its groups by its heartbeat.
 
 A client is served by POP for a group if it is a push consumer of a clustering group, nothing shows that the group
 consumes in order, and it does not sign its requests: the proxy pops under its own name.
@@ -85,7 +85,7 @@ class PopClient:
         self._groups.pop(group, None)
 
     def has_named(self, group: str) -> bool:
-        """Whether its heartbeat has told what it is in this group."""
+        """Whether its heartbeat names this group."""
         return group in self._groups
 
     def pushes(self, group: str) -> bool:
@@ -144,7 +144,7 @@ class PopClient:
         """Take out the message that is sent back."""
         for (each, queue), held_queue in self._queues.items():
             if each == group and queue.broker_name == broker_name:
-                held = held_queue.take(physical_offset)
+                held = held_queue.take_returned(physical_offset)
                 if held is not None:
                     self._totals.handles -= 1
                     return queue, held

@@ -88,7 +88,7 @@ class PopQueue:
         done = [each for each in self._held if position is None or each < position]
         return [self._take(each) for each in done]
 
-    def take(self, physical_offset: int) -> Held | None:
+    def take_returned(self, physical_offset: int) -> Held | None:
         """The client sends this message back; None where it does not hold it."""
         position = self._positions.get(physical_offset)
         return None if position is None else self._take(position)

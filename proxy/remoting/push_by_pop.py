@@ -318,7 +318,11 @@ class PushByPop:
         self._give_back(group, queue, client.count(pulled.begin(position)))
         turn = pulled.turn
         if is_first:
-            await self._begin_group(group, queue, position)
+            try:
+                await self._begin_group(group, queue, position)
+            except MQError:
+                pulled.begins_anew = True
+                raise
         if self._totals.handles >= limits.handles_max:
             client.forget_expired(self._clock_ms())
             if self._totals.handles >= limits.handles_max:

@@ -14,6 +14,7 @@ from thermocline.client.name_servers import NameServers
 from thermocline.proxy.remoting.client_session import ClientSession
 from thermocline.remoting.bodies import BrokerData, TopicRouteData
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers import GetRouteInfoRequestHeader
 from thermocline.remoting.response_code import ResponseCode
 
@@ -33,6 +34,7 @@ class RouteAnswers:
         """The answer to GET_ROUTEINFO_BY_TOPIC; `address`: the proxy's, as this client is to know it.
 
         Raises:
+            InvalidRequestError: The topic is static: its queues move between brokers, which clients follow by names.
             UnavailableError: No NameServer answers.
         """
         header = command.header(GetRouteInfoRequestHeader)
@@ -40,7 +42,10 @@ class RouteAnswers:
         answer = msgspec.structs.replace(answer, opaque=command.opaque)
         if answer.code != ResponseCode.SUCCESS:
             return answer
-        route = route_through(TopicRouteData.decode(answer.body), address)
+        found = TopicRouteData.decode(answer.body)
+        if found.topic_queue_mapping_by_broker:
+            raise InvalidRequestError("a static topic is not served through a proxy", topic=header.topic[:128])
+        route = route_through(found, address)
         session.broker_names.update(dict.fromkeys(broker.broker_name for broker in route.broker_datas))
         answer.body = route.encode_for(command.version, accepts_standard_json=header.accept_standard_json_only is True)
         return answer
@@ -64,5 +69,4 @@ def route_through(route: TopicRouteData, address: str) -> TopicRouteData:
         broker_datas=brokers,
         order_topic_conf=route.order_topic_conf,
         queue_datas=[queues for queues in route.queue_datas if queues.broker_name in names],
-        topic_queue_mapping_by_broker=route.topic_queue_mapping_by_broker,
     )

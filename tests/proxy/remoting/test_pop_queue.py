@@ -106,10 +106,10 @@ def test_a_client_that_jumps_ahead_holds_nothing() -> None:
 def test_a_message_is_sent_back_by_its_place_in_the_log() -> None:
     queue = PopQueue(0)
     queue.place([popped(0), popped(1, tries=4)])
-    taken = queue.take(100)
+    taken = queue.take_returned(100)
     assert taken is not None
     assert taken.reconsume_times == 4
-    assert queue.take(100) is None
+    assert queue.take_returned(100) is None
     assert offsets(queue.take_below(10)) == [0], "it is not acknowledged besides"
 
 
@@ -118,7 +118,7 @@ def test_expired_messages_are_forgotten() -> None:
     queue.place([popped(0)])
     assert queue.take_expired(59_999) == 0
     assert queue.take_expired(60_000) == 1
-    assert queue.take(0) is None
+    assert queue.take_returned(0) is None
     assert handle_at(0).receipt.revive_time_ms == 60_000
 
 

@@ -129,6 +129,18 @@ async def test_a_request_without_a_broker_goes_to_the_one_there_is(broker: FakeB
         assert answer.remark != "Request doesn't have field bname"
 
 
+async def test_a_request_goes_to_the_broker_that_it_names(brokers: FakeBroker) -> None:
+    async with proxy_before(brokers) as proxy, client_of(proxy) as client:
+        for name in ("broker-b", "broker-a", "broker-b"):
+            answer = await client.ask(RequestCode.SEND_MESSAGE_V2, name.encode(), **send_fields(n=name))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        counts = {
+            name: len(brokers.requests(RequestCode.SEND_MESSAGE_V2, broker_name=name))
+            for name in ("broker-a", "broker-b")
+        }
+        assert counts == {"broker-a": 1, "broker-b": 2}
+
+
 async def test_a_request_without_a_broker_is_refused_where_there_are_two(brokers: FakeBroker) -> None:
     async with proxy_before(brokers) as proxy, client_of(proxy) as client:
         await client.route()
