@@ -1,4 +1,7 @@
-"""Push consumers that POP serves, request by request."""
+"""Push consumers that POP serves, request by request.
+
+Covers `proxy/messaging/pop_requests.py`, `proxy/remoting/pop_client.py`, `proxy/remoting/pull_answers.py`.
+"""
 
 from __future__ import annotations
 

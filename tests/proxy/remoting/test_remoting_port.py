@@ -1,4 +1,8 @@
-"""The port for remoting clients, request by request: a client of the protocol, the proxy, and a broker behind."""
+"""The port for remoting clients, request by request: a client of the protocol, the proxy, and a broker behind.
+
+Covers `proxy/remoting/client_session.py`, `proxy/remoting/relay.py`, `proxy/remoting/message_types.py`,
+`proxy/remoting/request_codes.py`.
+"""
 
 from __future__ import annotations
 
