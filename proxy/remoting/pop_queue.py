@@ -93,6 +93,11 @@ class PopQueue:
         position = self._positions.get(physical_offset)
         return None if position is None else self._take(position)
 
+    def is_late(self, now_ms: int) -> bool:
+        """Whether the client was not done in time with the message that it has had longest."""
+        oldest = next(iter(self._held.values()), None)
+        return oldest is not None and oldest.handle.receipt.revive_time_ms <= now_ms
+
     def take_expired(self, now_ms: int) -> int:
         """Forget what the broker has taken back since; how many."""
         expired = [each for each, held in self._held.items() if held.handle.receipt.revive_time_ms <= now_ms]

@@ -71,8 +71,8 @@ POP_GRACE_MS = 2_000
 POP_COUNT_MAX = 32
 AWAIT_MS_MAX = 20_000
 FULL_WAIT_S = 0.2
-"""How long a pull waits that has no room; the next one tells what has been done since. What the broker has taken back
-takes room, too: the client still has it, and one that is stuck gets no more."""
+"""How long a pull waits that gets nothing, because the client holds as much of the queue as it may, or a message for
+longer than its invisible time: a stuck one takes no second share. The next pull says what has been done since."""
 REFUSED_WAIT_S = 1.0
 """How long a pull waits whose POP the broker has no room for."""
 LAST_UPDATES_S = 1.0
@@ -328,7 +328,7 @@ class PushByPop:
             if self._totals.handles >= limits.handles_max:
                 raise self._totals.refuse(HANDLES_MAX, address=connection.remote_address)
         room = limits.queue_handles_max - len(pulled)
-        if room <= 0:
+        if room <= 0 or pulled.is_late(self._clock_ms()):
             await asyncio.sleep(FULL_WAIT_S)
             return nothing(command, position=position, code=ResponseCode.PULL_RETRY_IMMEDIATELY)
         await_ms = min(header.suspend_timeout_millis, AWAIT_MS_MAX) if header.sys_flag & PULL_SUSPEND else 0

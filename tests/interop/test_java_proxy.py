@@ -23,7 +23,7 @@ from tooling.official_rocketmq import OfficialSoftware
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-proxy")]
 
 SETTINGS = SETTINGS_OF_4
-INVISIBLE_MS = 10_000
+INVISIBLE_MS = 5_000
 HELD_S = 3.0
 """A message that has not come by then is held by a consumer."""
 PROXY_SETTINGS = {"remotingPopInvisibleTimeMillis": str(INVISIBLE_MS)}
@@ -98,3 +98,15 @@ def test_a_stuck_consumer_delays_only_its_own_messages(
     late = {message.properties["index"] for message in received if message.reconsume_times}
     assert 1 <= len(late) <= sent // 2, "what the stuck consumer held came again, what it did not hold came at once"
     assert {message.topic for message in received} == {topic}
+
+
+def test_a_group_leaves_the_proxy_and_comes_back(cluster: Cluster, name: str) -> None:
+    """What it has finished is finished in both ways, and what it has not begun comes, whichever way it is connected."""
+    topic, group = cluster.make_topic(name), f"{name}-group"
+    for turn, namesrv in enumerate((cluster.namesrv, cluster.tools_namesrv, cluster.namesrv)):
+        test_java_client.produce(cluster, topic, kind="sync", count=20, start=20 * turn)
+        consumer = f"{name}-{turn}"
+        cluster.agent.call("start_push_consumer", name=consumer, namesrv=namesrv, group=group, topics={topic: "*"})
+        received = cluster.agent.received(consumer, count=20)
+        test_java_client.check_exact(received, topic, range(20 * turn, 20 * turn + 20))
+        cluster.agent.call("stop_consumer", name=consumer)

@@ -113,6 +113,16 @@ def test_a_message_is_sent_back_by_its_place_in_the_log() -> None:
     assert offsets(queue.take_below(10)) == [0], "it is not acknowledged besides"
 
 
+def test_a_client_is_late_with_its_oldest_message() -> None:
+    queue = PopQueue(0)
+    assert not queue.is_late(99_999)
+    queue.place([popped(0)])
+    assert not queue.is_late(59_999)
+    assert queue.is_late(60_000)
+    queue.take_below(1)
+    assert not queue.is_late(99_999)
+
+
 def test_expired_messages_are_forgotten() -> None:
     queue = PopQueue(0)
     queue.place([popped(0)])

@@ -288,6 +288,17 @@ async def test_a_client_gets_no_more_than_it_may_hold(broker: FakeBroker) -> Non
         assert bodies(await pull(client, 3, done=2)) == [3, 4]
 
 
+async def test_a_client_that_is_late_gets_no_more_of_the_queue(broker: FakeBroker) -> None:
+    async with proxy_before(broker, remoting_pop_invisible_ms=1_000) as proxy, client_of(proxy) as client:
+        await begin(client)
+        await send(client, 2)
+        assert bodies(await pull(client, 0)) == [0, 1]
+        while (answer := await pull(client, 2)).code == ResponseCode.PULL_NOT_FOUND:
+            assert answer.header(PullMessageResponseHeader).next_begin_offset == 2
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY, "also when the broker has them for others again"
+        assert (await pull(client, 2, done=2)).code != ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
 async def test_limits_of_queues_and_of_all_messages_refuse(broker: FakeBroker) -> None:
     limits = {"remoting_pop_queues_max": 1, "remoting_pop_handles_max": 1}
     async with proxy_before(broker, **limits) as proxy, client_of(proxy) as client:
