@@ -48,7 +48,8 @@ HEARTBEAT_TIMEOUT_MS = 2_000
 POLL_FIELDS = ("suspendTimeoutMillis", "pollTime")
 POLL_MS_MAX = 300_000
 TOPIC_FIELDS = ("topic", "originTopic", "defaultTopic")
-"""Topics whose only broker a request is for; a new topic is made like the last one. One-letter headers: b, c."""
+"""Topics whose only broker a request is for, the first that exists; a new topic is made like the last one. One-letter
+headers: b, c."""
 NO_BROKER_NAME = "Request doesn't have field bname"
 
 
@@ -116,7 +117,7 @@ class Relay:
     async def ask_any(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """46, 203: ask the brokers that this client uses; the first one's answer that is no refusal, or a refusal."""
         answers = await self._ask_each(self._session_of(connection), command, timeout_ms=REQUEST_TIMEOUT_MS)
-        return _best(command, answers)
+        return _best(answers)
 
     async def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """34: tell every broker that this client uses."""
@@ -138,7 +139,7 @@ class Relay:
         """38: the clients of a group, as all brokers that this client uses know them together."""
         session = self._session_of(connection)
         answers = await self._ask_each(session, command, timeout_ms=REQUEST_TIMEOUT_MS)
-        best = _best(command, answers)
+        best = _best(answers)
         if best.code != ResponseCode.SUCCESS:
             return best
         found: dict[str, None] = {}
@@ -162,9 +163,10 @@ class Relay:
             return name
         for field in ("b", "c") if has_letters else TOPIC_FIELDS:
             names = await self._brokers_of(fields[field]) if fields.get(field) else []
-            if len(names) == 1:
-                return names[0]
-        names = list(session.broker_names)
+            if names:
+                break
+        else:
+            names = list(session.broker_names)
         if len(names) != 1:
             raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
         return names[0]
@@ -203,11 +205,11 @@ def _timeout_ms(command: RemotingCommand) -> int:
     return REQUEST_TIMEOUT_MS + min(int(text[:18]), POLL_MS_MAX)
 
 
-def _best(command: RemotingCommand, answers: list[RemotingCommand]) -> RemotingCommand:
+def _best(answers: list[RemotingCommand]) -> RemotingCommand:
     """A success if there is one, else a refusal; without any answer, that no broker is there to ask."""
     ordered = sorted(answers, key=lambda answer: answer.code != ResponseCode.SUCCESS)
     if not ordered:
-        raise ServiceUnavailableError("this client has asked for no topic's route yet")
+        raise ServiceUnavailableError("this client uses no broker yet")
     return ordered[0]
 
 

@@ -147,6 +147,9 @@ async def test_a_request_goes_to_the_broker_that_it_names(brokers: FakeBroker) -
 
 async def test_a_request_without_a_broker_is_refused_where_there_are_two(brokers: FakeBroker) -> None:
     async with proxy_before(brokers) as proxy, client_of(proxy) as client:
+        await client.ask(RequestCode.GET_MAX_OFFSET, topic="Normal", queueId=0, bname="broker-a")
+        answer = await client.ask(RequestCode.SEND_MESSAGE_V2, b"body", **send_fields())
+        assert answer.code == ResponseCode.VERSION_NOT_SUPPORTED, "also when this client has used one of them alone"
         await client.route()
         for code, fields in ((RequestCode.SEND_MESSAGE_V2, send_fields()), (RequestCode.GET_MAX_OFFSET, {})):
             answer = await client.ask(code, **fields)
