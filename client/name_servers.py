@@ -12,7 +12,7 @@ Source: remoting/netty/NettyRemotingClient.java (getAndCreateNameserverChannel),
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from thermocline.client.answer import check_answer
@@ -101,6 +101,24 @@ class NameServers:
             MQError: It refused; see `check_answer`.
             UnavailableError: None of them answered.
         """
+
+        def request() -> RemotingCommand:
+            return RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
+
+        address, answer = await self._ask_one(request)
+        check_answer(answer, address=address)
+        return answer
+
+    async def pass_on(self, command: RemotingCommand) -> RemotingCommand:
+        """Ask what another client's request asks, with its fields as they are; the answer, whatever its code.
+
+        Raises:
+            UnavailableError: None of them answered.
+        """
+        _, answer = await self._ask_one(command.renumbered)
+        return answer
+
+    async def _ask_one(self, request: Callable[[], RemotingCommand]) -> tuple[str, RemotingCommand]:
         if not self._addresses:
             await self.refresh()
         failure: UnavailableError | None = None
@@ -109,16 +127,12 @@ class NameServers:
             address = self._current
             tried.add(address)
             try:
-                command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
-                answer = await self._connections.call(address, command, timeout_ms=self._timeout_ms)
+                return address, await self._connections.call(address, request(), timeout_ms=self._timeout_ms)
             except UnavailableError as error:
                 failure = error
                 self._move_on(address)
                 if len(self._addresses) > 1:
                     logger.warning("NameServer failed address=%s error=%s", address, error)
-                continue
-            check_answer(answer, address=address)
-            return answer
         assert failure is not None
         addresses, reason = ";".join(self._addresses), failure.context.get("reason")
         why = f"{failure.message}: {reason}" if reason else failure.message

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from thermocline.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.official_settings import FIXED
-from thermocline.namesrv.route_answer import encode_route, route_in_zone
 from thermocline.namesrv.route_limits import RouteLimits
 from thermocline.namesrv.route_registry import BrokerRegistration, RouteRegistry
+from thermocline.namesrv.route_zones import route_in_zone
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.bodies import (
     TOPIC_SYS_FLAG_UNIT,
@@ -224,11 +224,7 @@ class NameServerProcessor:
         if zone_name and fields.get(ZONE_MODE, "").lower() == "true":
             body = route_in_zone(route, zone_name).encode()
         else:
-            body = encode_route(
-                route,
-                client_version=command.version,
-                accepts_standard_json=bool(header.accept_standard_json_only),
-            )
+            body = route.encode_for(command.version, accepts_standard_json=bool(header.accept_standard_json_only))
         return RemotingCommand.response(command, body=body)
 
     def get_cluster_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -17,6 +17,7 @@ from thermocline.proxy.settings import (
 from thermocline.remoting.connections import FLAGS, raise_descriptor_limit, serve_until_stopped, warn_of_place
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import PropertySource
+from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import read_tls_file
 
 __all__ = ["load_config", "run"]
@@ -59,14 +60,27 @@ def load_config(*, config_path: Path | None, environment: Mapping[str, str], fla
     return loaded.config
 
 
-async def run(config: ProxyConfig, *, on_ready: Callable[[str], None] | None = None) -> None:
+async def run(config: ProxyConfig, *, on_ready: Callable[[str, str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly.
 
-    `on_ready` receives `host:port` once requests are served.
+    `on_ready` receives `host:port` for gRPC and for remoting clients once requests are served; the second is empty
+    where there is no such port.
 
     Raises:
         InvalidRequestError: Too few open files are allowed.
         OSError: The port is taken.
     """
     raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
-    await serve_until_stopped(lambda: ProxyServer(config), name="proxy", host=config.bind_address, on_ready=on_ready)
+    host = config.bind_address
+    servers: list[ProxyServer] = []
+
+    def make() -> ProxyServer:
+        servers.append(ProxyServer(config))
+        return servers[0]
+
+    def tell(address: str) -> None:
+        if on_ready is not None:
+            port = servers[0].remoting_port
+            on_ready(address, format_address(host, port) if port >= 0 else "")
+
+    await serve_until_stopped(make, name="proxy", host=host, on_ready=tell)

@@ -1,8 +1,8 @@
-"""ProxyServer: one proxy, put together: the gRPC port in front, the cluster behind.
+"""ProxyServer: one proxy, put together: the ports for gRPC and remoting in front, the cluster behind.
 
-Stop: no new connection and no new RPC; streams and long polls end (UNAVAILABLE, so that clients go to another proxy);
-RPCs that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold becomes visible soon; then the
-connections to the cluster close.
+Stop: no new connection and no new RPC or request; streams and long polls end (UNAVAILABLE, so that clients go to
+another proxy); RPCs and requests that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold
+becomes visible soon; then the connections to the cluster close.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from thermocline.proxy.messaging import TransactionCheck
 from thermocline.proxy.metrics import ProxyFigures
 from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
 from thermocline.proxy.proxy_health import ProxyHealth
+from thermocline.proxy.remoting import PopLimits, PopOptions, RemotingOptions, RemotingPort, SessionLimits
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.connections import LimitCounts, warn_if_exposed
 from thermocline.remoting.socket_address import format_address
-from thermocline.remoting.tls import TlsGate, outgoing_options
+from thermocline.remoting.tls import ClientTls, TlsGate, TlsOptions, outgoing_options
 
 __all__ = ["ProxyServer"]
 
@@ -58,6 +59,8 @@ class ProxyServer:
             SettingError: A TLS file cannot be used, the audit log not opened, or the proxy's own keys are missing.
         """
         self.config = config
+        self.remoting_port = -1
+        """The port for remoting clients once it is open; -1: none."""
         self.counts = LimitCounts()
         self._name = name = config.proxy_name or socket.gethostname()
         options = ClusterOptions(
@@ -73,6 +76,7 @@ class ProxyServer:
             transaction_period_s=config.transaction_period_s,
             transaction_groups_per_heartbeat=config.transaction_groups,
         )
+        self._has_credentials = options.credentials is not None
         self._messaging = ClusterMessaging(options, self)
         users = ClusterUsers(
             self._messaging.ask_cluster, stale_ms_max=config.access_stale_ms_max, clock_ms=monotonic_ms
@@ -136,9 +140,56 @@ class ProxyServer:
             too_large_block=refusal_block(GrpcStatus.RESOURCE_EXHAUSTED, "the metadata are too large"),
             gate=self._gate,
         )
+        self.remoting = None if config.remoting_port < 0 else self._remoting_port(options.tls)
+
+    def _remoting_port(self, tls: TlsOptions | None) -> RemotingPort:
+        config = self.config
+        return RemotingPort(
+            RemotingOptions(
+                host=config.bind_address,
+                port=config.remoting_port,
+                access_address=config.remoting_access_address,
+                namesrv=tuple(split_addresses(config.namesrv)),
+                connections_max=config.remoting_connections_max,
+                address_connections_max=config.address_connections_max,
+                client_requests_max=config.remoting_client_requests_max,
+                session_limits=SessionLimits(
+                    requests_max=config.remoting_requests_max,
+                    broker_connections_max=config.remoting_broker_connections_max,
+                    heartbeat_bytes_max=config.remoting_heartbeat_bytes_max,
+                ),
+                pop=self._pop_options(),
+            ),
+            self._messaging,
+            production=self.app.production if config.checks_message_type else None,
+            tls=None if tls is None else ClientTls(tls),
+            gate=self._gate,
+            grpc=self._server,
+            counts=self.counts,
+        )
+
+    def _pop_options(self) -> PopOptions | None:
+        config = self.config
+        if not config.remoting_push_by_pop:
+            return None
+        if self._has_credentials:
+            logger.warning(
+                "push consumers of the remoting port are not served by POP: the proxy would acknowledge and begin for "
+                "clients that do not sign, with the rights of its own credentials"
+            )
+            return None
+        return PopOptions(
+            invisible_ms=config.remoting_pop_invisible_ms,
+            clear_ms=config.invisible_ms_when_clear,
+            limits=PopLimits(
+                queues_max=config.remoting_pop_queues_max,
+                queue_handles_max=config.remoting_pop_queue_handles_max,
+                handles_max=config.remoting_pop_handles_max,
+            ),
+        )
 
     async def start(self) -> int:
-        """Listen; returns the port.
+        """Listen; returns the port for gRPC. `remoting_port` says the other one.
 
         Raises:
             OSError: A port is taken.
@@ -148,16 +199,26 @@ class ProxyServer:
         await self._messaging.start()
         self.access.start()
         port = self.app.grpc_port = await self._server.start(config.bind_address, config.grpc_port)
+        ports = [port]
+        if self.remoting is not None:
+            self.remoting_port = await self.remoting.start()
+            ports.append(self.remoting_port)
         self._gate.open()
         self.clients.start()
         self.handles.start()
-        addresses = [format_address(config.bind_address, port)]
+        addresses = [format_address(config.bind_address, each) for each in ports]
         self.health.is_serving = True
         health_port = await self.health.start()
         if health_port is not None:
             addresses.append(format_address(config.health_host, health_port))
         warn_if_exposed(addresses, authentication_enabled=config.authentication_enabled)
-        logger.info("proxy started host=%s port=%d namesrv=%s", config.bind_address, port, config.namesrv)
+        logger.info(
+            "proxy started host=%s port=%d remoting_port=%d namesrv=%s",
+            config.bind_address,
+            port,
+            self.remoting_port,
+            config.namesrv,
+        )
         return port
 
     async def close(self) -> None:
@@ -165,6 +226,8 @@ class ProxyServer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_s
         self.health.is_serving = False
+        if self.remoting is not None:
+            await self.remoting.close(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.stop_accepting()
         self.service.cancel_all(STREAMS)
         await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)

@@ -122,6 +122,10 @@ class RemotingCommand(msgspec.Struct):
             serialize_type=request.serialize_type,
         )
 
+    def renumbered(self) -> RemotingCommand:
+        """This request as another one: with an opaque of its own, to be sent on."""
+        return msgspec.structs.replace(self, opaque=next(_opaques) & OPAQUE_MASK, user="")
+
     def header(self, header_type: type[H]) -> H:
         """The typed header; InvalidRequestError when it cannot be read."""
         return decode_header(header_type, self.ext_fields)

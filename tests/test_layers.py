@@ -330,7 +330,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.http2": edges(CODEC, "remoting.connections"),
     "proxy.settings": edges(CODEC, "auth remoting.connections", "proxy.http2"),
     "proxy.clients": edges(CODEC),
-    "proxy.messaging": edges(CODEC, "remoting.bodies", "client"),
+    "proxy.messaging": edges(CODEC, "remoting.bodies remoting.headers", "client client.consumer"),
     "proxy.cluster": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
@@ -349,12 +349,17 @@ ALLOWED: dict[str, frozenset[str]] = {
         "client",
         "proxy.access proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),
+    "proxy.remoting": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
+        "client proxy.flow proxy.messaging",
+    ),
     "proxy": edges(
         CODEC,
         "auth remoting.bodies remoting.connections remoting.clients remoting.health remoting.tls",
         "client",
         "proxy.access proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service",
-        "proxy.http2 proxy.messaging proxy.metrics proxy.settings",
+        "proxy.http2 proxy.messaging proxy.metrics proxy.remoting proxy.settings",
     ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table

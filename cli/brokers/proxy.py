@@ -13,7 +13,7 @@ from thermocline.cli.common.daemon_options import log_level_option, parse_listen
 __all__ = ["proxy"]
 
 
-@click.group(invoke_without_command=True, short_help="Run a proxy for gRPC clients, or inspect one that runs.")
+@click.group(invoke_without_command=True, short_help="Run a proxy for RocketMQ's clients, or inspect one that runs.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="rmq-proxy.json or a TOML file.")
 @click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers of the cluster [127.0.0.1:9876].")
 @click.option("--listen", metavar="HOST:PORT", help="Port for gRPC; 0: a free one [127.0.0.1:8081].")
@@ -30,10 +30,11 @@ def proxy(
 ) -> None:
     """Run a proxy until SIGTERM or Ctrl-C; without a subcommand.
 
-    RocketMQ 5 clients speak gRPC to it, it speaks to the cluster's brokers.
+    Clients speak gRPC or remoting to it, it speaks to the cluster's brokers.
 
     It keeps nothing: run as many as you like, in front of the same cluster. Needs the extra `proxy`. Settings come from
-    the file, the environment and these options; the later wins. Prints one line `ready proxy=HOST:PORT` when it serves.
+    the file, the environment and these options; the later wins. Prints one line `ready proxy=HOST:PORT
+    remoting=HOST:PORT` when it serves.
 
     \b
     Example:
@@ -58,7 +59,11 @@ def proxy(
         flags=flags | parse_settings(settings),
     )
     os.umask(0o077)  # what it makes is for its user alone
-    run(run_proxy(config, on_ready=lambda address: click.echo(f"ready proxy={address}")))
+
+    def tell(address: str, remoting_address: str) -> None:
+        click.echo(f"ready proxy={address}" + (f" remoting={remoting_address}" if remoting_address else ""))
+
+    run(run_proxy(config, on_ready=tell))
 
 
 proxy.add_command(clients)

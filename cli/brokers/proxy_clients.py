@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from thermocline.cli.common.application import Application, uses_cluster
+from thermocline.cli.common.application import Application, uses_one_server
 from thermocline.remoting.errors import PermissionDeniedError, UnavailableError
 from thermocline.remoting.socket_address import format_address, parse_address
 
@@ -28,7 +28,7 @@ ANSWER_BYTES_MAX = 64 << 20
 @click.command(short_help="Show the clients of a proxy.")
 @click.option("--proxy", required=True, metavar="HOST:PORT", help="The proxy's HTTP port, its setting healthPort.")
 @click.option("--group", default="", metavar="NAME", help="Those of one consumer group, or producers of one topic.")
-@uses_cluster
+@uses_one_server
 def clients(app: Application, proxy: str, group: str) -> None:
     """Show the clients that are connected to a proxy, by what they are and by group; the topics of a producer are its
     groups. With --json settings are there, too.

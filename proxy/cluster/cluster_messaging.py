@@ -14,7 +14,7 @@ from random import Random
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
-from thermocline.client.consumer.popped_message import read_popped
+from thermocline.client.consumer.ack_batches import ack_batches
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
@@ -24,10 +24,8 @@ from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     BrokerNotFoundError,
     CheckReceiver,
-    HeldMessage,
     OutgoingMessage,
     PopOutcome,
-    PopStatus,
     ProxyHandle,
     PulledMessages,
     SendOutcome,
@@ -35,14 +33,20 @@ from thermocline.proxy.messaging import (
     TopicType,
     TransactionCheck,
     TransactionHandle,
+    pop_outcome,
+    pop_request,
     read_topic_queues,
 )
 from thermocline.remoting.bodies import (
+    BatchAckMessageRequestBody,
     ClusterInfo,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     SubscriptionData,
     SubscriptionGroupConfig,
     TopicConfigAndMapping,
 )
+from thermocline.remoting.bodies import MessageQueue as BodyMessageQueue
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
@@ -68,8 +72,6 @@ from thermocline.remoting.headers import (
     GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
     OffsetResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -99,12 +101,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MASTER_ID = 0
-ANY_QUEUE = -1
 DEAD_LETTER_LEVEL = -1
 TOPIC_TYPE_ATTRIBUTE = "message.type"
 LOOK_UP_TIMEOUT_MS = 3_000
 WHOLE_CLUSTER = "cluster"
-_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 _PULL_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 
@@ -257,12 +257,8 @@ class ClusterMessaging:
             raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
         return masters
 
-    async def _master(self, broker_name: str) -> str:
-        """The address of a broker's master.
-
-        Raises:
-            BrokerNotFoundError: No route, and not the cluster's list, names it.
-        """
+    async def broker_address(self, broker_name: str) -> str:
+        """See `Messaging`: by a route, or by the cluster's list."""
         for queues in self._queues.values():
             for broker in queues.brokers:
                 if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
@@ -296,7 +292,7 @@ class ClusterMessaging:
         body = first.body
         if is_batch:
             body = encode_batch(BatchMessage(each.body, each.properties_text.encode()) for each in messages)
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(code, body=body, ext_fields=encode_send_header(code, header))
         answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
         status = STATUS_BY_CODE.get(answer.code)
@@ -335,7 +331,7 @@ class ClusterMessaging:
             transaction_id=handle.unique_key,
             broker_name=handle.broker_name,
         )
-        address = await self._master(handle.broker_name)
+        address = await self.broker_address(handle.broker_name)
         if state:
             await self._ask(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
         else:  # an end that leaves the transaction open is not answered
@@ -348,7 +344,7 @@ class ClusterMessaging:
         header = RecallMessageRequestHeader(
             producer_group=topic, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
-        address = await self._master(broker_name)
+        address = await self.broker_address(broker_name)
         answer = await self._ask(address, RequestCode.RECALL_MESSAGE, header, timeout_ms=timeout_ms)
         return answer.header(RecallMessageResponseHeader).msg_id
 
@@ -377,41 +373,21 @@ class ClusterMessaging:
         timeout_ms: int,
     ) -> PopOutcome:
         """See `Messaging`."""
-        header = PopMessageRequestHeader(
-            consumer_group=group,
-            topic=subscription.topic,
-            queue_id=ANY_QUEUE,
-            max_msg_nums=count_max,
-            invisible_time=invisible_ms,
-            poll_time=await_ms,
-            born_time=wall_clock_ms(),
-            init_mode=init_mode,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            order=in_order,
-            attempt_id=attempt_id,
-            broker_name=broker_name,
-        )
-        address = await self._master(broker_name)
-        command = RemotingCommand.request(RequestCode.POP_MESSAGE, header)
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
-        if answer.code == ResponseCode.POLLING_FULL:
-            return PopOutcome(status=PopStatus.POLLING_FULL)
-        if answer.code in _NOTHING_CODES:
-            return PopOutcome(status=PopStatus.NOTHING)
-        check_answer(answer, address=address)
-        popped = read_popped(
-            answer.body,
-            answer.header(PopMessageResponseHeader),
-            topic=subscription.topic,
+        command = pop_request(
+            broker_name,
+            subscription,
             group=group,
-            broker_name=broker_name,
+            count_max=count_max,
+            invisible_ms=invisible_ms,
+            await_ms=await_ms,
+            init_mode=init_mode,
+            now_ms=wall_clock_ms(),
+            in_order=in_order,
+            attempt_id=attempt_id,
         )
-        messages = [
-            HeldMessage(message, ProxyHandle(receipt=message.receipt, physical_offset=int(message.physical_offset)))
-            for message in popped
-        ]
-        return PopOutcome(status=PopStatus.FOUND if messages else PopStatus.NOTHING, messages=messages)
+        address = await self.broker_address(broker_name)
+        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        return pop_outcome(answer, topic=subscription.topic, group=group, broker_name=broker_name)
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
@@ -424,8 +400,20 @@ class ClusterMessaging:
             offset=receipt.queue_offset,
             broker_name=receipt.broker_name,
         )
-        address = await self._master(receipt.broker_name)
+        address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.ACK_MESSAGE, header, timeout_ms=timeout_ms)
+
+    async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
+        """See `Messaging`."""
+        if len(handles) == 1:
+            await self.ack(handles[0], topic=topic, group=group, timeout_ms=timeout_ms)
+            return
+        broker_name = handles[0].receipt.broker_name
+        acks = ack_batches((handle.receipt for handle in handles), topic=topic, group=group)
+        body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
+        address = await self.broker_address(broker_name)
+        request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
+        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
 
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int
@@ -441,7 +429,7 @@ class ClusterMessaging:
             invisible_time=invisible_ms,
             broker_name=receipt.broker_name,
         )
-        address = await self._master(receipt.broker_name)
+        address = await self.broker_address(receipt.broker_name)
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
         answer = await self._ask(address, code, header, timeout_ms=timeout_ms)
         changed = answer.header(ChangeInvisibleTimeResponseHeader)
@@ -471,7 +459,7 @@ class ClusterMessaging:
             max_reconsume_times=0,
             broker_name=receipt.broker_name,
         )
-        address = await self._master(receipt.broker_name)
+        address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=timeout_ms)
 
     async def pull(
@@ -499,7 +487,7 @@ class ClusterMessaging:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
         answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
         if answer.code in _PULL_NOTHING_CODES or answer.code == ResponseCode.PULL_OFFSET_MOVED:
@@ -518,7 +506,7 @@ class ClusterMessaging:
             commit_offset=offset,
             broker_name=queue.broker_name,
         )
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
 
     async def committed_offset(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> QueueOffset | None:
@@ -530,12 +518,26 @@ class ClusterMessaging:
             set_zero_if_not_found=False,
             broker_name=queue.broker_name,
         )
-        address = await self._master(queue.broker_name)
+        address = await self.broker_address(queue.broker_name)
         try:
             answer = await self._ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
         except QueryNotFoundError:
             return None
         return answer.header(OffsetResponseHeader).offset
+
+    async def is_queue_locked(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> bool:
+        """See `Messaging`: tries to lock it under the proxy's own client id."""
+        place = BodyMessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+        body = LockBatchRequestBody(client_id=self._options.client_id, consumer_group=group, mq_set=[place]).encode()
+        address = await self.broker_address(queue.broker_name)
+        request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
+        answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
+        check_answer(answer, address=address)
+        if not LockBatchResponseBody.decode(answer.body).lock_ok_mq_set:
+            return True
+        request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
+        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+        return False
 
     async def queue_offset(
         self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int
@@ -554,7 +556,7 @@ class ClusterMessaging:
         else:
             code = RequestCode.GET_MIN_OFFSET
             header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
-        answer = await self._ask(await self._master(queue.broker_name), code, header, timeout_ms=timeout_ms)
+        answer = await self._ask(await self.broker_address(queue.broker_name), code, header, timeout_ms=timeout_ms)
         return answer.header(OffsetResponseHeader).offset
 
     # -- requests of brokers -----------------------------------------------------------------------------------------

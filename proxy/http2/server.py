@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from thermocline.proxy.http2.connection import RECEIVE_BYTES, Http2Connection
 from thermocline.proxy.http2.frames import ErrorCode
@@ -33,6 +34,9 @@ TOO_LARGE_BLOCK = encode_field(b":status", b"431")
 
 class Http2Server:
     """See the module. Belongs to one event loop."""
+
+    first_byte = ord("P")
+    """Of the preface; see `OtherProtocol`."""
 
     def __init__(
         self,
@@ -140,6 +144,19 @@ class Http2Server:
     def _accept(self) -> asyncio.BufferedProtocol:
         connection = self._connection()
         return connection if self._gate is None else FirstByte(connection, self._gate)
+
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a connection that another listener accepted; `received`: its first bytes."""
+        connection = self._connection()
+        connection.connection_made(transport)
+        transport.set_protocol(cast(asyncio.BufferedProtocol, connection))
+        position = 0
+        while position < len(received) and not connection.is_closed:
+            buffer = connection.get_buffer(-1)
+            piece = received[position : position + len(buffer)]
+            buffer[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+            position += len(piece)
 
     def _connection(self) -> Http2Connection:
         return Http2Connection(

@@ -13,6 +13,7 @@ from thermocline.proxy.messaging.messaging import (
     SendOutcome,
     TransactionCheck,
 )
+from thermocline.proxy.messaging.pop_requests import pop_outcome, pop_request
 from thermocline.proxy.messaging.topics import BrokerQueues, TopicQueues, TopicType, choose_by_group, read_topic_queues
 
 __all__ = [
@@ -33,5 +34,7 @@ __all__ = [
     "TransactionCheck",
     "TransactionHandle",
     "choose_by_group",
+    "pop_outcome",
+    "pop_request",
     "read_topic_queues",
 ]

@@ -141,6 +141,9 @@ class Messaging(Protocol):
     async def topic_queues(self, topic: str) -> TopicQueues:
         """Return a topic's queues; as they were some seconds ago."""
 
+    async def broker_address(self, broker_name: str) -> str:
+        """Return where a broker's master serves requests of the remoting protocol."""
+
     async def topic_type(self, topic: str) -> TopicType:
         """Return a topic's type; NORMAL where it has none."""
 
@@ -197,6 +200,9 @@ class Messaging(Protocol):
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge a message."""
 
+    async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
+        """Acknowledge messages of one broker."""
+
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int
     ) -> ProxyHandle:
@@ -225,6 +231,9 @@ class Messaging(Protocol):
 
     async def committed_offset(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> QueueOffset | None:
         """Return a group's consumer offset; None where it has none."""
+
+    async def is_queue_locked(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> bool:
+        """Whether a client of the group, which consumes in order, has locked the queue."""
 
     async def queue_offset(
         self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int

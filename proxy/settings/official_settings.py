@@ -20,7 +20,6 @@ from thermocline.remoting.settings import (
 __all__ = ["PROXY_CONFIG", "PROXY_SETTINGS"]
 
 _POOL = "thread pool and the queue before it: there is none"
-_REMOTING = "counts only with the remoting port, which is not built"
 _METRICS = "counts only with metricsExporterType, which is refused"
 
 PROXY_CONFIG: tuple[OfficialSetting, ...] = (
@@ -29,6 +28,8 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         {
             "rocketMQClusterName": "DefaultCluster",
             "grpcServerPort": "8081",
+            "remotingListenPort": "8080",
+            "remotingAccessAddr": "",
             "useEndpointPortFromRequest": "false",
             "grpcShutdownTimeSeconds": "30",
             "grpcMaxInboundMessageSize": "136314880",
@@ -94,17 +95,17 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         advice="set namesrvAddr, also to an http:// address",
     ),
     *refused("that acknowledgements of one request travel as one", {"enableBatchAck": "false"}),
-    *refused("an access address for remoting clients", {"remotingAccessAddr": ""}),
     carried("tlsTestModeEnable", "true", carrier="tls.test.mode.enable"),
     carried("tlsKeyPath", MACHINE, carrier="tls.server.keyPath"),
     carried("tlsCertPath", MACHINE, carrier="tls.server.certPath"),
     *without_effect("changed certificate files count within half a second", {"tlsCertWatchIntervalMs": "3600000"}),
-    *refused("a port for remoting clients", {"remotingListenPort": "8080"}, also=("0",)),
+    *refused("that the remoting port takes no gRPC", {"enableRemotingLocalProxyGrpc": "true"}),
     *without_effect(
-        _REMOTING,
+        "gRPC connections of the remoting port are served in place", {"localProxyConnectTimeoutMs": "3000"}
+    ),
+    *without_effect(
+        _POOL,
         {
-            "enableRemotingLocalProxyGrpc": "true",
-            "localProxyConnectTimeoutMs": "3000",
             "remotingWaitTimeMillsInSendQueue": "3000",
             "remotingWaitTimeMillsInPullQueue": "5000",
             "remotingWaitTimeMillsInHeartbeatQueue": "31000",

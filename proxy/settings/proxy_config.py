@@ -39,6 +39,10 @@ class ProxyConfig:
     """The address that the port is opened on."""
     grpc_port: int = _setting(8081, "grpcServerPort", least=0, most=65_535)
     """0 takes a free one."""
+    remoting_port: int = _setting(8080, "remotingListenPort", least=-1, most=65_535)
+    """0 takes a free one; -1: no port for remoting clients."""
+    remoting_access_address: str = _setting("", "remotingAccessAddr")
+    """The host that routes of remoting clients name; empty: the one that each client is connected to."""
     cluster_name: str = _setting("DefaultCluster", "rocketMQClusterName")
     """The cluster whose brokers are asked for the configuration of groups."""
     proxy_name: str = _setting("", "proxyName")
@@ -114,6 +118,19 @@ class ProxyConfig:
     client_polls_max: int = _setting(512, "grpcLongPollsPerClientMax", least=1)
     handles_max: int = _setting(1_000_000, "grpcReceiptHandlesMax", least=1)
     client_handles_max: int = _setting(20_000, "grpcReceiptHandlesPerClientMax", least=1)
+    remoting_connections_max: int = _setting(20_000, "remotingConnectionsMax", least=1)
+    remoting_client_requests_max: int = _setting(4_096, "remotingRequestsPerConnectionMax", least=1)
+    """Requests of one client that are being answered."""
+    remoting_requests_max: int = _setting(100_000, "remotingRequestsMax", least=1)
+    remoting_broker_connections_max: int = _setting(60_000, "remotingBrokerConnectionsMax", least=1)
+    remoting_heartbeat_bytes_max: int = _setting(64 << 20, "remotingHeartbeatBytesMax", least=1 << 20)
+    """Bytes of the last heartbeats of all remoting clients."""
+    remoting_push_by_pop: bool = _setting(True, "remotingPushByPop")
+    """Serve push consumers of clustering groups by POP."""
+    remoting_pop_invisible_ms: int = _setting(60_000, "remotingPopInvisibleTimeMillis", least=1_000)
+    remoting_pop_queue_handles_max: int = _setting(96, "remotingPopHandlesPerQueueMax", least=1)
+    remoting_pop_handles_max: int = _setting(1_000_000, "remotingPopHandlesMax", least=1)
+    remoting_pop_queues_max: int = _setting(4_096, "remotingPopQueuesPerClientMax", least=1)
 
     # -- access control
     authentication_enabled: bool = _setting(False, "authenticationEnabled")

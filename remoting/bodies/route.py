@@ -5,7 +5,11 @@ A broker registers with its topics as JSON, or with a zlib stream, which our bro
     int32 count of topics, for each: int32 size, its line (`TopicConfig.decode_line`)
     int32 size, the list of filter servers as JSON
     int32 count of static topics, for each: int32 size, TopicQueueMappingInfo as JSON   (brokers since 5.0)
-Source: TopicRouteData.java, ClusterInfo.java, RegisterBrokerBody.java, Apache RocketMQ 5.3.
+
+Clients from 4.9.4 on, and those that ask for it, get routes in standard JSON with quoted numbers as keys, sorted, other
+scripts escaped; older ones get Java's dialect with unquoted numbers, which some parse by hand.
+Source: ClientRequestProcessor.java, TopicRouteData.java, ClusterInfo.java, RegisterBrokerBody.java,
+Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
@@ -21,6 +25,9 @@ from thermocline.remoting.header_codec import Int, Long
 from thermocline.remoting.json_dialect import dumps, dumps_dialect, loads_as
 from thermocline.remoting.records.compression import decompress
 from thermocline.remoting.records.sys_flag import CompressionType
+
+STANDARD_JSON_VERSION = 401
+"""Release 4.9.4."""
 
 
 class QueueData(Body, kw_only=True):
@@ -55,6 +62,12 @@ class TopicRouteData(DialectBody, kw_only=True):
     def encode_standard(self) -> bytes:
         """Standard JSON with only ASCII in it, for clients since 4.9.4."""
         return dumps(self, ascii_only=True)
+
+    def encode_for(self, client_version: int, *, accepts_standard_json: bool) -> bytes:
+        """The form for a client of this release ordinal; `accepts_standard_json`: it asks for standard JSON."""
+        if client_version >= STANDARD_JSON_VERSION or accepts_standard_json:
+            return self.encode_standard()
+        return self.encode()
 
 
 class ClusterInfo(DialectBody, kw_only=True):

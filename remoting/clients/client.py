@@ -181,8 +181,10 @@ class RemotingClient:
         on_closed: Callable[[ClientConnection], None] | None = None,
         tls: ClientTls | None = None,
         credentials: Credentials | None = None,
+        receive_buffer: memoryview | None = None,
     ) -> None:
-        """`tls`: None for plain connections. `credentials`: sign each request; None: requests are not signed."""
+        """`tls`: None for plain connections. `credentials`: sign each request; None: requests are not signed.
+        `receive_buffer`: what this and other clients of the loop share; None: one of its own."""
         self._tls = tls
         self._credentials = credentials
         self._handler = handler
@@ -192,7 +194,7 @@ class RemotingClient:
         self._on_closed = on_closed
         self._connections: dict[str, ClientConnection] = {}
         self._opening: dict[str, asyncio.Task[ClientConnection]] = {}
-        self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES)) if receive_buffer is None else receive_buffer
         self._closed = False
         self._is_sealed = False
         self.traffic = Traffic()

@@ -7,7 +7,7 @@ from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, 
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
 from thermocline.remoting.connections.exposed_secrets import FLAGS, warn_of_file, warn_of_place
 from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
-from thermocline.remoting.connections.first_byte import FirstByte, Gate, GatedConnection
+from thermocline.remoting.connections.first_byte import FirstByte, Gate, GatedConnection, OtherProtocol
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
@@ -30,6 +30,7 @@ __all__ = [
     "GatedConnection",
     "Handler",
     "LimitCounts",
+    "OtherProtocol",
     "Processor",
     "RemotingServer",
     "RequestHandler",

@@ -362,6 +362,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self.certificate_subject = certificate_subject
 
+    def give_up_transport(self) -> asyncio.Transport:
+        """End as if the socket had closed, which goes on with another protocol; before anything was handled."""
+        transport = self._transport
+        assert transport is not None
+        assert self._written_bytes == 0
+        self._transport = None
+        self.connection_lost(None)
+        return transport
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
         self._shut("lost" if exc is None else str(exc), abort=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-__all__ = ["FirstByte", "Gate", "GatedConnection"]
+__all__ = ["FirstByte", "Gate", "GatedConnection", "OtherProtocol"]
 
 
 class GatedConnection(Protocol):
@@ -62,6 +62,16 @@ class Gate(Protocol):
 
     def admit(self, connection: GatedConnection, transport: asyncio.Transport, chunk: memoryview) -> bool:
         """Whether a connection that begins with these bytes is served as it is; otherwise the gate deals with it."""
+
+
+class OtherProtocol(Protocol):
+    """Another protocol that is spoken on a server's port."""
+
+    first_byte: int
+    """With which each of its connections begins, and no connection of the server's own."""
+
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Go on with a connection; `received`: its first bytes."""
 
 
 class FirstByte(asyncio.BufferedProtocol):

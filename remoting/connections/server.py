@@ -8,6 +8,7 @@ Rules
     is being handled.
   - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
   - With a gate, it decides about each TCP connection by its first bytes (first_byte.py).
+  - With another protocol beside it, a TCP connection that begins with that one's first byte is handed over.
   - What connections hold together is bounded (held_bytes.py).
   - A unix socket is made with mode 0600 before it listens, and serves processes of this user alone: a peer of another
     user (SO_PEERCRED, where the system has it) is closed at once.
@@ -34,7 +35,7 @@ from thermocline.remoting.connections.connection import (
     RequestHandler,
     Traffic,
 )
-from thermocline.remoting.connections.first_byte import FirstByte, Gate
+from thermocline.remoting.connections.first_byte import FirstByte, Gate, OtherProtocol
 from thermocline.remoting.connections.held_bytes import HalfFrames, UnsentBytes
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.outbox import Outbox
@@ -83,14 +84,17 @@ class RemotingServer:
         user: Callable[[], int] = os.geteuid,
         clock: Callable[[], float] | None = None,
         gate: Gate | None = None,
+        other_protocol: OtherProtocol | None = None,
     ) -> None:
         """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
         `user`: whose processes may connect to a unix socket.
 
         `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back.
-        `gate`: decides about TCP connections.
+        `gate`: decides about TCP connections. `other_protocol`: gets those TCP connections that begin with its first
+        byte, in plain text or TLS.
         """
         self._gate = gate
+        self._other_protocol = other_protocol
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
@@ -223,7 +227,7 @@ class RemotingServer:
             self._watch_idle(loop)
 
     def _accept(self) -> asyncio.BufferedProtocol:
-        connection = _ServerConnection(self)
+        connection = _ServerConnection(self) if self._other_protocol is None else _EitherConnection(self)
         return connection if self._gate is None else FirstByte(connection, self._gate)
 
     def _accept_local(self) -> asyncio.BufferedProtocol:
@@ -296,3 +300,23 @@ class _ServerConnection(Connection):
         super().connection_made(transport)
         if not self._server._opened(self):
             self.abort()
+
+
+class _EitherConnection(_ServerConnection):
+    """A connection that is the other protocol's if its first byte says so."""
+
+    __slots__ = ("_is_own",)
+
+    def __init__(self, server: RemotingServer) -> None:
+        super().__init__(server)
+        self._is_own = False
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come; the first ones decide."""
+        other = self._server._other_protocol
+        assert other is not None
+        if not self._is_own and not self.is_closed and self._receive[0] == other.first_byte:
+            other.adopt(self.give_up_transport(), bytes(self._receive[:nbytes]))
+            return
+        self._is_own = True
+        super().buffer_updated(nbytes)

@@ -168,10 +168,11 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _deliver(self) -> None:
         """Give the connection what has come in whole records, a receive buffer at a time, until it pauses reading."""
-        connection, incoming, tls = self._connection, self._incoming, self._tls
+        incoming, tls = self._incoming, self._tls
         assert tls is not None
         goes_on, has_ended = True, False
-        while goes_on and not (self._is_read_paused or connection.is_closed):
+        while goes_on and not (self._is_read_paused or self._connection.is_closed):
+            connection = self._connection  # another one behind `set_protocol`
             buffer = connection.get_buffer(-1)
             position, last_position = 0, len(buffer) - RECORD_BYTES
             try:
@@ -193,9 +194,13 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         if self._outgoing.pending:  # an answer to a change of keys
             self._socket.write(self._outgoing.read())
         if has_ended:
-            connection.close()
+            self._connection.close()
 
     # -- the connection's transport ----------------------------------------------------------------------------------
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give what comes from now on to another connection."""
+        self._connection = cast(GatedConnection, protocol)
 
     def write(self, data: Buffer) -> None:
         """Encrypt and send."""

@@ -373,6 +373,8 @@ def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str]
             words += [option, FREE_ADDRESS]
     if words[0] == "broker":
         words += ["--name", "broker-z"]
+    if words[0] == "proxy":
+        words += ["--set", "remotingListenPort=0"]
     daemon = Daemon(words, tmp_path)
     try:
         ready = daemon.ready()
@@ -380,4 +382,4 @@ def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str]
         status = daemon.stop()
     assert status == 0
     fields = {"dev": {"namesrv", "broker", "cold"}, "namesrv": {"namesrv"}, "broker": {"broker", "cold"}}
-    assert {**fields, "proxy": {"proxy"}}[words[0]] == ready.keys()
+    assert {**fields, "proxy": {"proxy", "remoting"}}[words[0]] == ready.keys()

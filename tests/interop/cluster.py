@@ -47,16 +47,24 @@ class Cluster:
 
     kind: str
     namesrv: str
+    """What clients are given: the NameServer, or a proxy in its place."""
     broker_address: str
     agent: JavaAgent
     # The process that serves; killing it is a crash of the broker (of Thermocline's NameServer too: it is in there).
     process: ChildProcess
     cluster_name: str = CLUSTER_NAME
     broker_name: str = BROKER_NAME
+    name_server: str = ""
+    """What tools are given where clients are given a proxy."""
+
+    @property
+    def tools_namesrv(self) -> str:
+        """The NameServer itself."""
+        return self.name_server or self.namesrv
 
     def admin(self, command: str, *arguments: str) -> str:
         """Run an mqadmin command here and return what it printed."""
-        return self.agent.admin(self.namesrv, command, *arguments)
+        return self.agent.admin(self.tools_namesrv, command, *arguments)
 
     def make_topic(self, topic: str, *, queue_count: int = 4) -> str:
         """Create a topic and return its name."""

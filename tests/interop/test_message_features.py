@@ -52,7 +52,7 @@ FEATURES = {
 def test_a_message_with_the_properties_is_stored_as_rocketmq_stores_it(cluster: Cluster, name: str) -> None:
     feature = FEATURES[name]
     topic = f"MessageFeature{name}"
-    with AdminClient(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
+    with AdminClient(namesrv=cluster.tools_namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
         admin.create_topic(topic, queue_nums=QUEUE_COUNT)
     properties = {"UNIQ_KEY": f"7F00000100002A9F0000{len(name):012X}"} | feature.properties
     header = SendMessageRequestHeaderV2(

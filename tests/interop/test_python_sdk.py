@@ -51,7 +51,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def make_topic(cluster: Cluster, topic: str, *, queue_nums: int = 4) -> str:
-    with AdminClient(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
+    with AdminClient(namesrv=cluster.tools_namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
         admin.create_topic(topic, queue_nums=queue_nums)
         wait_until(lambda: bool(_route(admin, topic)), what=f"the route of {topic}")
     return topic
@@ -176,7 +176,7 @@ def test_two_members_share_and_one_takes_over(cluster: Cluster, name: str) -> No
         wait_until(lambda: first.queues == {0, 1, 2, 3}, what="one takes over")
         more = {result.message_id for result in producer.send_many(Message(topic, b"x") for _ in range(80))}
         wait_until(lambda: more <= first.ids.keys(), what="all messages are consumed by one")
-    with AdminClient(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
+    with AdminClient(namesrv=cluster.tools_namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
         progress = [row for row in admin.group_progress(f"{name}-group") if row.queue.topic == topic]
     assert sum(row.consumer_offset for row in progress) == 280
     assert sum(row.lag for row in progress) == 0
@@ -232,7 +232,7 @@ def test_failures_come_again_and_end_in_the_dead_letter_topic(cluster: Cluster, 
 
 
 def _dead(cluster: Cluster, group: str) -> list[ReceivedMessage]:
-    with AdminClient(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
+    with AdminClient(namesrv=cluster.tools_namesrv, request_timeout_ms=TIMEOUT_MS) as admin:
         try:
             queues = admin.topic_route(f"%DLQ%{group}").subscribe_queues
         except MQError:
@@ -310,7 +310,7 @@ def test_a_reset_moves_a_running_group(cluster: Cluster, name: str) -> None:
     member = Member(cluster, group, topic)
     with (
         producer_of(cluster) as producer,
-        AdminClient(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS) as admin,
+        AdminClient(namesrv=cluster.tools_namesrv, request_timeout_ms=TIMEOUT_MS) as admin,
         member.consumer,
     ):
         sent = {result.message_id for result in producer.send_many(Message(topic, b"x") for _ in range(40))}
@@ -328,7 +328,7 @@ def test_administration_agrees_with_mqadmin(cluster: Cluster, name: str) -> None
     topic, group = make_topic(cluster, name), f"{name}-group"
     with (
         producer_of(cluster, group=f"{name}-producers") as producer,
-        AdminClient(namesrv=cluster.namesrv, request_timeout_ms=TIMEOUT_MS) as admin,
+        AdminClient(namesrv=cluster.tools_namesrv, request_timeout_ms=TIMEOUT_MS) as admin,
     ):
         sent = producer.send(Message(topic, b"body", keys="k1 k2"))
         assert sum(one.max_offset for one in admin.topic_stats(topic)) == 1

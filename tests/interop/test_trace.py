@@ -75,7 +75,7 @@ def test_the_official_clients_traces_are_found(cluster: Cluster) -> None:
         )
         agent.received("TraceJava-push", count=1)
         printed = traced(cluster, sent.message_id, lambda text: "Pub" in text and "TraceJavaGroup" in text)
-        with AdminClient(namesrv=cluster.namesrv) as admin:
+        with AdminClient(namesrv=cluster.tools_namesrv) as admin:
             records = [step.record for step in admin.message_trace(sent.message_id)]
     finally:
         agent.call("stop_consumer", name="TraceJava-push")

@@ -4,7 +4,7 @@
 Values differ between runs; code, header names and the shape of the body may not.
 
 Covers `remoting/bodies/route.py`, `remoting/headers/namesrv.py`, `namesrv/name_server_config.py`,
-`namesrv/route_answer.py`.
+`namesrv/route_zones.py`.
 """
 
 import json

@@ -19,7 +19,7 @@ from thermocline.proxy.settings import ProxyConfig
 
 TELEMETRY = f"/{SERVICE}/Telemetry"
 GROUP = "rows-group"
-CONFIG = ProxyConfig(grpc_port=0, polling_ms_min=100, shutdown_s=5)
+CONFIG = ProxyConfig(grpc_port=0, remoting_port=0, polling_ms_min=100, shutdown_s=5)
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
 
 

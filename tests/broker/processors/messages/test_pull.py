@@ -18,6 +18,7 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import GROUP, TOPIC, Consumer, expire_local_files, messages, offsets, outcome, pull_fields
 from tests.broker.wire import Wire
 from tests.store.send_frames import json_frame, send_frame
+from tests.waiting import until
 from thermocline.broker.cold.cold_reads import ColdBounds
 from thermocline.broker.processors.messages.pull import JSON_LITE_PULL, JSON_PULL
 from thermocline.broker.pulls import cold_pull_limits
@@ -492,8 +493,7 @@ async def test_the_longest_cold_read_is_in_the_runtime_information(cold_case: Co
     for number, elapsed_ms in enumerate((40, 1_250, 7), start=1):
         cold.gate = asyncio.Event()
         waiting = asyncio.ensure_future(cold_case.consumer.pull_later(0))
-        while len(cold.pulls) < number:
-            await asyncio.sleep(0)
+        await until(lambda: len(cold.pulls) == number)  # noqa: B023 - it is awaited in this turn
         broker.clock.now_ms += elapsed_ms
         cold.gate.set()
         assert outcome(await waiting)[0] == 0

@@ -1,26 +1,13 @@
-"""Route answers: a topic's route as each kind of client reads it.
-
-Clients from 4.9.4 on, and those that ask for it, get standard JSON with quoted numbers as keys, sorted, other scripts
-escaped; older ones get Java's dialect with unquoted numbers, which some parse by hand.
+"""Routes by zone: what a client that names its zone is told of a topic's route.
 
 A client that names a zone in `__ZONE_MODE` and `__ZONE_NAME` gets the brokers of its zone, and those whose master is
 away, so that it may read from a slave elsewhere.
-Source: namesrv/processor/ClientRequestProcessor.java, namesrv/route/ZoneRouteRPCHook.java, Apache RocketMQ 5.3.
+Source: namesrv/route/ZoneRouteRPCHook.java, Apache RocketMQ 5.3.
 """
 
 from thermocline.remoting.bodies import TopicRouteData
 
-STANDARD_JSON_VERSION = 401
-"""Release 4.9.4."""
-
 MASTER_ID = 0
-
-
-def encode_route(route: TopicRouteData, *, client_version: int, accepts_standard_json: bool) -> bytes:
-    """The body of a route answer."""
-    if client_version >= STANDARD_JSON_VERSION or accepts_standard_json:
-        return route.encode_standard()
-    return route.encode()
 
 
 def route_in_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:

@@ -1,0 +1,188 @@
+"""RemotingPort: the listener for remoting clients, with what stands behind it.
+
+The port takes TLS and plain text, by the first byte, and gRPC too: a connection that begins with HTTP/2's preface is
+handed to the gRPC server.
+
+Stop: no new connection; requests that are being answered may end; long polls are cut off, and the clients go to another
+proxy. A client's connections to brokers close with its own.
+Source: RemotingProtocolServer.java, MultiProtocolRemotingServer.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+
+import msgspec
+
+from thermocline.client.name_servers import NameServers
+from thermocline.proxy.flow import Production
+from thermocline.proxy.messaging import Messaging
+from thermocline.proxy.remoting.client_session import ClientSession, SessionLimits, Shared
+from thermocline.proxy.remoting.push_by_pop import PopOptions, PushByPop
+from thermocline.proxy.remoting.relay import Relay
+from thermocline.proxy.remoting.route_answers import RouteAnswers
+from thermocline.remoting.clients import NameServerSource, RemotingClient
+from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import (
+    RECEIVE_BYTES,
+    Connection,
+    ConnectionLimits,
+    Dispatcher,
+    Gate,
+    LimitCounts,
+    OtherProtocol,
+    RemotingServer,
+    ServerLimits,
+)
+from thermocline.remoting.errors import ConnectionLostError, ServiceUnavailableError
+from thermocline.remoting.socket_address import format_address, parse_address
+from thermocline.remoting.tls import ClientTls
+
+__all__ = ["RemotingOptions", "RemotingPort"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_UP_TIMEOUT_MS = 3_000
+CLOSE_TIMEOUT_MS = 1_000
+
+
+class RemotingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the port is, what it names in routes, and its bounds."""
+
+    host: str
+    port: int
+    """0 takes a free one."""
+    access_address: str = ""
+    """The host that routes name; empty: the one that the client is connected to."""
+    namesrv: tuple[str, ...]
+    connections_max: int = 20_000
+    address_connections_max: int = 20_000
+    client_requests_max: int = 4_096
+    """Requests of one client that are being answered; with more, no further one is read."""
+    session_limits: SessionLimits = SessionLimits()
+    pop: PopOptions | None = None
+    """How push consumers are served by POP; None: they are not."""
+
+
+class RemotingPort:
+    """See the module. `start` once, `close` as often as wanted; both on one event loop."""
+
+    def __init__(
+        self,
+        options: RemotingOptions,
+        messaging: Messaging,
+        *,
+        production: Production | None,
+        tls: ClientTls | None,
+        gate: Gate,
+        grpc: OtherProtocol,
+        counts: LimitCounts,
+    ) -> None:
+        """`production`: checks messages' types; None: they are not checked. `tls`: of connections to NameServers and
+        brokers. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2 connections of the port."""
+        self._options = options
+        self._port = 0
+        self._shared = Shared(
+            messaging=messaging,
+            tls=tls,
+            limits=options.session_limits,
+            counts=counts,
+            receive_buffer=memoryview(bytearray(RECEIVE_BYTES)),
+        )
+        self._name_server_connections = RemotingClient(tls=tls, receive_buffer=self._shared.receive_buffer)
+        name_servers = NameServers(
+            NameServerSource.parse(list(options.namesrv)),
+            connections=self._name_server_connections,
+            timeout_ms=LOOK_UP_TIMEOUT_MS,
+            random=Random(),
+        )
+        self._sessions: dict[Connection, ClientSession] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        relay = Relay(
+            messaging,
+            RouteAnswers(name_servers),
+            session_of=self._session_of,
+            address_for=self._address_for,
+            production=production,
+        )
+        self.pops: PushByPop | None = None
+        """What serves push consumers; None: their requests pass as they are."""
+        if options.pop is not None:
+            self.pops = PushByPop(
+                relay, messaging, options.pop, session_of=self._session_of, counts=counts, clock_ms=wall_clock_ms
+            )
+        self._is_closing = False
+        self._dispatcher = Dispatcher(
+            [relay],
+            before=[] if self.pops is None else [self.pops],
+            on_closed=[self._client_gone],
+            guard=self._check_open,
+        )
+        self._server = RemotingServer(
+            self._dispatcher,
+            limits=ConnectionLimits(requests_running_max=options.client_requests_max),
+            connections_max=options.connections_max,
+            server_limits=ServerLimits(address_connections_max=options.address_connections_max),
+            counts=counts,
+            gate=gate,
+            other_protocol=grpc,
+        )
+
+    @property
+    def session_count(self) -> int:
+        """Clients that have asked something and are connected."""
+        return len(self._sessions)
+
+    async def start(self) -> int:
+        """Listen; returns the port.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        self._port = await self._server.start(self._options.host, self._options.port)
+        return self._port
+
+    async def close(self, *, timeout_ms: int) -> None:
+        """See the module. Idempotent."""
+        self._is_closing = True
+        await self._server.stop_accepting()
+        await self._shared.wait_ended(timeout_ms=timeout_ms)
+        await asyncio.gather(*(session.close() for session in tuple(self._sessions.values())))
+        await self._server.close(timeout_ms=CLOSE_TIMEOUT_MS)
+        if self._closing:
+            await asyncio.wait(self._closing)
+        if self.pops is not None:
+            await self.pops.close(timeout_ms=CLOSE_TIMEOUT_MS)
+        await self._name_server_connections.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_open(self, connection: Connection, command: RemotingCommand) -> None:
+        if self._is_closing:
+            raise ServiceUnavailableError("the proxy stops")
+
+    def _session_of(self, connection: Connection) -> ClientSession:
+        if connection.is_closed:  # after its request had been read
+            raise ConnectionLostError("the client is gone", address=connection.remote_address)
+        session = self._sessions.get(connection)
+        if session is None:
+            session = self._sessions[connection] = ClientSession(
+                connection, self._shared, before=None if self.pops is None else self.pops.broker_asks
+            )
+        return session
+
+    def _client_gone(self, connection: Connection) -> None:
+        if self.pops is not None:
+            self.pops.client_gone(connection)
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            task = asyncio.get_running_loop().create_task(session.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _address_for(self, connection: Connection) -> str:
+        host = self._options.access_address or parse_address(connection.local_address)[0]
+        return format_address(host, self._port)
