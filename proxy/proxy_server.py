@@ -1,4 +1,4 @@
-"""ProxyServer: one proxy, put together: the gRPC port in front, the cluster behind.
+"""ProxyServer: one proxy, put together: the gRPC port in front, the cluster behind, by itself or beside a broker.
 
 Stop: no new connection and no new RPC; streams and long polls end (UNAVAILABLE, so that clients go to another proxy);
 RPCs that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold becomes visible soon; then the
@@ -14,7 +14,7 @@ import socket
 
 from thermocline.client.credentials import environment_credentials
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
-from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions
+from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions, OwnBroker
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
 from thermocline.proxy.grpc.calls import (
     GrpcStatus,
@@ -33,6 +33,7 @@ from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.connections import LimitCounts, warn_if_exposed
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import TlsGate, outgoing_options
 
@@ -46,8 +47,11 @@ STREAMS = frozenset({MethodKind.SERVER_STREAM, MethodKind.BIDIRECTIONAL})
 class ProxyServer:
     """See the module. `start` once, `close` as often as wanted; both on one event loop."""
 
-    def __init__(self, config: ProxyConfig) -> None:
-        """Put it together.
+    def __init__(
+        self, config: ProxyConfig, *, own_broker: OwnBroker | None = None, credentials: Credentials | None = None
+    ) -> None:
+        """Put it together. `own_broker`: in whose process group it runs. `credentials`: sign its requests; None: those
+        of the environment, if there are any.
 
         Raises:
             SettingError: A TLS file cannot be used.
@@ -59,7 +63,8 @@ class ProxyServer:
             namesrv=tuple(split_addresses(config.namesrv)),
             cluster_name=config.cluster_name,
             client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
-            credentials=environment_credentials(),
+            credentials=credentials or environment_credentials(),
+            own_broker=own_broker,
             tls=outgoing_options(config.tls),
             refresh_ms=config.refresh_s * 1000,
             expiry_ms=config.expiry_s * 1000,

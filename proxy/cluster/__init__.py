@@ -1,5 +1,6 @@
 """The seam over a cluster: see cluster_messaging.py."""
 
 from thermocline.proxy.cluster.cluster_messaging import ClusterMessaging, ClusterOptions
+from thermocline.proxy.cluster.own_broker import OwnBroker
 
-__all__ = ["ClusterMessaging", "ClusterOptions"]
+__all__ = ["ClusterMessaging", "ClusterOptions", "OwnBroker"]

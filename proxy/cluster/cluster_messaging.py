@@ -2,6 +2,7 @@
 
 Brokers are found through NameServers, which are asked for the routes of topics in use. A broker that a route does not
 name (any more) is looked for in the cluster's list. Connections are one an address, as all clients have them.
+A proxy in a broker's process group asks that broker over its unix socket (own_broker.py), and the others as ever.
 Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ 5.3.
 """
 
@@ -20,6 +21,7 @@ from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.loading_cache import LoadingCache
+from thermocline.proxy.cluster.own_broker import OwnBroker
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     BrokerNotFoundError,
@@ -117,6 +119,8 @@ class ClusterOptions:
     client_id: str
     """By which brokers know this proxy."""
     credentials: Credentials | None = None
+    own_broker: OwnBroker | None = None
+    """The broker in whose process group this proxy runs; None: it runs by itself."""
     tls: TlsOptions | None = None
     """How connections to NameServers and brokers are encrypted; None: not at all."""
     refresh_ms: int = 20_000
@@ -195,7 +199,9 @@ class ClusterMessaging:
             return False
 
     async def _load_queues(self, topic: str) -> TopicQueues:
-        return read_topic_queues(topic, await self._name_servers.topic_route(topic))
+        queues = read_topic_queues(topic, await self._name_servers.topic_route(topic))
+        own = self._options.own_broker
+        return queues if own is None else own.in_queues(queues)
 
     async def _load_cluster(self, _name: str) -> ClusterInfo:
         return await self._name_servers.cluster_info()
@@ -210,6 +216,17 @@ class ClusterMessaging:
         return TopicType(text.upper()) if text.upper() in TopicType.__members__ else TopicType.UNSPECIFIED
 
     async def _load_group(self, group: str) -> SubscriptionGroupConfig | None:
+        header = GetSubscriptionGroupConfigRequestHeader(group=group)
+        try:
+            answer = await self._ask(await self._any_master(), RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        except GroupNotFoundError:
+            return None
+        return SubscriptionGroupConfig.decode(answer.body)
+
+    async def _any_master(self) -> str:
+        """The address of a master of the cluster: the own broker's, or the first one's by name."""
+        if self._options.own_broker is not None:
+            return self._options.own_broker.socket_path
         cluster = await self._cluster.get(WHOLE_CLUSTER)
         names = cluster.cluster_addr_table.get(self._options.cluster_name, [])
         masters = [
@@ -220,12 +237,7 @@ class ClusterMessaging:
         if not masters:
             self._cluster.drop(WHOLE_CLUSTER)
             raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
-        header = GetSubscriptionGroupConfigRequestHeader(group=group)
-        try:
-            answer = await self._ask(masters[0], RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
-        except GroupNotFoundError:
-            return None
-        return SubscriptionGroupConfig.decode(answer.body)
+        return masters[0]
 
     async def _master(self, broker_name: str) -> str:
         """The address of a broker's master.
@@ -233,6 +245,9 @@ class ClusterMessaging:
         Raises:
             BrokerNotFoundError: No route, and not the cluster's list, names it.
         """
+        own = self._options.own_broker
+        if own is not None and broker_name == own.name:
+            return own.socket_path
         for queues in self._queues.values():
             for broker in queues.brokers:
                 if broker.broker_name == broker_name and MASTER_ID in broker.addresses:

@@ -83,8 +83,10 @@ class RemotingServer:
         user: Callable[[], int] = os.geteuid,
         clock: Callable[[], float] | None = None,
         gate: Gate | None = None,
+        local_limits: ConnectionLimits | None = None,
     ) -> None:
-        """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
+        """`limits`: of each connection; `local_limits`: of those on unix sockets, if they differ; `server_limits`: of
+        all together; `counts`: where refusals are counted.
         `user`: whose processes may connect to a unix socket.
 
         `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back.
@@ -94,6 +96,7 @@ class RemotingServer:
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
+        self._local_limits = local_limits or self._limits
         self._idle_timeout_s = idle_timeout_ms / 1000
         self._connections_max = connections_max
         server_limits = server_limits or ServerLimits()
@@ -223,11 +226,11 @@ class RemotingServer:
             self._watch_idle(loop)
 
     def _accept(self) -> asyncio.BufferedProtocol:
-        connection = _ServerConnection(self)
+        connection = _ServerConnection(self, self._limits)
         return connection if self._gate is None else FirstByte(connection, self._gate)
 
     def _accept_local(self) -> asyncio.BufferedProtocol:
-        return _ServerConnection(self)
+        return _ServerConnection(self, self._local_limits)
 
     def _opened(self, connection: _ServerConnection) -> bool:
         """Register a connection; False when it is one too many."""
@@ -263,12 +266,12 @@ class _ServerConnection(Connection):
 
     __slots__ = ("_server",)
 
-    def __init__(self, server: RemotingServer) -> None:
+    def __init__(self, server: RemotingServer, limits: ConnectionLimits) -> None:
         super().__init__(
             loop=asyncio.get_running_loop(),
             handler=server._handler,
             chunk_handler=server._chunk_handler,
-            limits=server._limits,
+            limits=limits,
             receive_buffer=server._receive_buffer,
             is_server=True,
             on_closed=server._lost,
