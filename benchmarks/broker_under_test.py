@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,16 +161,21 @@ def start_official(
             namesrv=namesrv.address,
             processes=(broker.process, namesrv.process),
         )
-        with _awake_at_the_end(under_test):
+        with awake_at_the_end(under_test):
             yield under_test
 
 
 @contextlib.contextmanager
 def start_thermocline(
-    directory: Path, *, properties: Mapping[str, str], cold_url: str | None = None, tree: Path | None = None
+    directory: Path,
+    *,
+    properties: Mapping[str, str],
+    cold_url: str | None = None,
+    tree: Path | None = None,
+    words: Sequence[str] = (),
 ) -> Iterator[BrokerUnderTest]:
     """`thermocline dev`, by default with a `file://` cold tier; settings by property name. `tree`: its sources are
-    those of another working tree."""
+    those of another working tree. `words`: further options."""
     for name in ("data", "cold"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     process = ChildProcess(
@@ -181,6 +186,7 @@ def start_thermocline(
             *("--namesrv", "127.0.0.1:0"),
             *("--listen", "127.0.0.1:0"),
             *("--cold", cold_url or (directory / "cold").as_uri()),
+            *words,
         ],
         log_path=directory / "dev.log",
         working_directory=directory,
@@ -196,7 +202,7 @@ def start_thermocline(
         under_test = BrokerUnderTest(
             kind=THERMOCLINE, address=ready["broker"], namesrv=ready["namesrv"], processes=(process,)
         )
-        with _awake_at_the_end(under_test):
+        with awake_at_the_end(under_test):
             yield under_test
     finally:
         process.stop(timeout_s=30.0)
@@ -225,8 +231,8 @@ def _environment_name(setting: str) -> str:
 
 
 @contextlib.contextmanager
-def _awake_at_the_end(broker: BrokerUnderTest) -> Iterator[None]:
-    """A stopped process does not see SIGTERM: wake it before it is asked to end."""
+def awake_at_the_end(broker: BrokerUnderTest) -> Iterator[None]:
+    """Wake it at the end: a stopped process does not see SIGTERM."""
     try:
         yield
     finally:
