@@ -222,12 +222,12 @@ static void add_field(connection *to, buffer *block, int place, const char *name
 
 static void add_header_block(connection *from, buffer *block, int kind) {
     char path[128], id[40];
+    snprintf(path, sizeof path, "/apache.rocketmq.v2.MessagingService/%s", methods[kind]);
+    add_field(from, block, PATH_0 + kind, ":path", path); /* before every field whose name has no colon */
     for (int i = 0; i < FIELD_REQUEST_ID; i++)
-        if (fields[i].value != NULL && (kind != TELEMETRY || strcmp(fields[i].name, "grpc-timeout") != 0))
+        if (kind != TELEMETRY || strcmp(fields[i].name, "grpc-timeout") != 0)
             add_field(from, block, i, fields[i].name, fields[i].value);
     add_field(from, block, FIELD_REQUEST_ID, "x-mq-client-id", from->client_id);
-    snprintf(path, sizeof path, "/apache.rocketmq.v2.MessagingService/%s", methods[kind]);
-    add_field(from, block, PATH_0 + kind, ":path", path);
     snprintf(id, sizeof id, "00000000-0000-0000-0000-%012" PRIx64, message_number++ & 0xFFFFFFFFFFFF);
     add_byte(block, 0x00);
     add_string(block, fields[FIELD_REQUEST_ID].name);
@@ -432,6 +432,10 @@ static void call_ended(connection *with, call *ended) {
     int64_t now = now_ns(), latency = now - ended->started_ns;
     int kind = ended->kind, count = 0, code = 0;
     ended->kind = NO_KIND;
+    if (kind == TELEMETRY && !with->is_registered) {
+        fprintf(stderr, "grpc_load_generator: a client's settings were refused\n");
+        exit(1);
+    }
     if (kind == TELEMETRY) {
         closed_count += is_running;
         return;

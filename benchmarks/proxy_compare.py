@@ -22,6 +22,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ BACKLOG = LoadShape(connections=4, window=32, body_bytes=1024, queues=8)
 BACKLOG_S = 3.0
 """Sends of these seconds are more than what a proxy delivers in four."""
 BROKER_SENDS = LoadShape(connections=4, rate_per_s=1_000, body_bytes=1024, queues=8)
+PROBE = GrpcLoadShape(connections=1, window=1)
+RESUME_TIMEOUT_S = 120.0
 WARM_SHAPES = (FULL_LOAD, SHAPES["receive c4 w4"])
 
 
@@ -137,9 +140,19 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _warm(proxy: ProxyUnderTest, options: argparse.Namespace) -> None:
     for topic in (SEND_TOPIC, BACKLOG_TOPIC, BROKER_TOPIC):
         proxy.make_topic(topic)
+    proxy.make_group(FULL_LOAD.group)
     _fill(proxy, options)
     for shape in WARM_SHAPES:
         _load(proxy, shape, seconds=options.warm)
+
+
+def _resume(proxy: ProxyUnderTest) -> None:
+    """Let it run again, and wait until it serves: a NameServer that was stopped for minutes has forgotten its broker."""
+    proxy.broker.resume()
+    deadline = time.monotonic() + RESUME_TIMEOUT_S
+    while not run_grpc_load(PROBE, endpoint=proxy.endpoint, topic=SEND_TOPIC, seconds=0.2).is_clean:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{proxy.name} does not serve again")
 
 
 def _fill(proxy: ProxyUnderTest, options: argparse.Namespace) -> None:
@@ -162,8 +175,8 @@ def _load(proxy: ProxyUnderTest, shape: GrpcLoadShape, *, seconds: float) -> Grp
 def _measure(proxy: ProxyUnderTest, name: str, options: argparse.Namespace) -> Run:
     """One run; the deployment is stopped before and after it."""
     shape = SHAPES[name]
-    proxy.broker.resume()
     try:
+        _resume(proxy)
         if shape.mode == RECEIVE:
             _fill(proxy, options)
         cpu_before_s = proxy.broker.cpu_s()
@@ -191,8 +204,8 @@ def _measure_beside(proxy: ProxyUnderTest, options: argparse.Namespace) -> Besid
         )
         return result.latency_us.p99
 
-    proxy.broker.resume()
     try:
+        _resume(proxy)
         idle_us = p99_us()
         seconds = options.seconds + 2.0
         load = start_grpc_load(

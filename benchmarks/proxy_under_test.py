@@ -24,6 +24,7 @@ from benchmarks.broker_under_test import (
 )
 from thermocline.client import AdminClient
 from thermocline.localstack.child_process import ChildProcess
+from thermocline.remoting.bodies import SubscriptionGroupConfig
 from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv, official_proxy
 
 MERGED, SEPARATE, LOCAL, CLUSTER = "merged", "separate", "official local", "official cluster"
@@ -49,6 +50,11 @@ class ProxyUnderTest:
         """Make a topic for NORMAL messages."""
         with AdminClient(namesrv=self.broker.namesrv) as admin:
             admin.create_topic(topic, queue_nums=QUEUES, attributes={"message.type": "NORMAL"})
+
+    def make_group(self, group: str) -> None:
+        """Make a consumer group."""
+        with AdminClient(namesrv=self.broker.namesrv) as admin:
+            admin.create_group(SubscriptionGroupConfig(group_name=group))
 
     def proxy_ids(self) -> list[int]:
         """The processes that serve gRPC."""

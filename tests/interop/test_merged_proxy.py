@@ -2,6 +2,8 @@
 
 The client knows one of two merged brokers. What every deployment must do is in test_grpc_python.py and test_grpc_java.py,
 which run on this one, too.
+
+Covers `broker/proxy_process/proxy_process.py` and `broker/assembly/merged_proxy.py`.
 """
 
 from __future__ import annotations

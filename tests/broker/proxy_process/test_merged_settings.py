@@ -1,7 +1,6 @@
 """Settings of a proxy in a broker's process group: the broker's own below, then the proxy's file, environment and flags.
 
-Covers `broker/proxy_process/merged_settings.py` and `proxy/configuration.py`. (`broker/proxy_process/proxy_process.py`:
-test_merged_proxy.py.)
+Covers `broker/proxy_process/merged_settings.py` and `proxy/configuration.py`.
 """
 
 from __future__ import annotations
