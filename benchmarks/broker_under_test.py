@@ -56,7 +56,7 @@ class BrokerUnderTest:
 
     def cpu_s(self) -> float:
         """CPU time that all of its processes have used so far, those that live now."""
-        return sum(_cpu_s(process_id) for process_id in self.process_ids())
+        return sum(cpu_seconds(process_id) for process_id in self.process_ids())
 
     def runtime_info(self) -> dict[str, str]:
         """What it tells of itself: log offsets, index lag, counters."""
@@ -89,7 +89,7 @@ class BrokerUnderTest:
 
         `part`: "Pss" for all of it, "Pss_Anon" for what no file holds, "Pss_File" for pages of files that are mapped.
         """
-        return sum(_proportional_kb(process_id, part) for process_id in self.process_ids()) / 1000
+        return sum(proportional_kb(process_id, part) for process_id in self.process_ids()) / 1000
 
     def process_ids(self) -> list[int]:
         """The broker's main process first, then all others."""
@@ -266,7 +266,8 @@ def threads_of(process_id: int) -> list[int]:
         return []
 
 
-def _cpu_s(process_id: int) -> float:
+def cpu_seconds(process_id: int) -> float:
+    """CPU time that a process has used so far; 0 when it has ended."""
     try:
         fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -274,7 +275,8 @@ def _cpu_s(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
-def _proportional_kb(process_id: int, part: str) -> int:
+def proportional_kb(process_id: int, part: str = "Pss") -> int:
+    """A part of its proportional set size, see `BrokerUnderTest.resident_mb`; 0 when it has ended."""
     try:
         rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
