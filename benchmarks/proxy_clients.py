@@ -1,10 +1,10 @@
 """Question: what do 10 000 gRPC clients that wait cost a proxy: memory for each, and CPU time while nothing happens?
 
-Each client has a connection and an open Telemetry stream of its own and sends a heartbeat every ten seconds, as official
-clients do; 1 000 of them hold a long poll all the time. No message is sent. Figures are those of the proxy's processes
-alone: proportional set size before the first client and in the last second, and CPU time meanwhile.
+Each client has a connection and an open Telemetry stream of its own and sends a heartbeat every ten seconds, as
+official clients do; 1 000 of them hold a long poll all the time. No message is sent. Figures are those of the proxy's
+processes alone: proportional set size before the first client and in the last second, and CPU time meanwhile.
 
-    python -m benchmarks.proxy_clients [--quick] [--only merged,separate,...] [--clients 10000] [--polls 1000] [--seconds 60]
+    python -m benchmarks.proxy_clients [--quick] [--only merged,...] [--clients 10000] [--polls 1000] [--seconds 60]
 
 1 when a connection was closed or an answer was wrong. Two open files a client are needed (`ulimit -n`), one in the
 generator and one in the proxy.
@@ -68,7 +68,16 @@ def main(arguments: list[str] | None = None) -> int:
         for name in options.only:
             with start_proxy(name, Path(directory) / name.replace(" ", "-"), software=software) as proxy:
                 found[name] = measure(proxy, clients=options.clients, polls=options.polls, seconds=options.seconds)
-    head = ["deployment", "clients", "long polls", "KB a client", "MB before", "MB after", "cores, idle", "polls answered"]
+    head = [
+        "deployment",
+        "clients",
+        "long polls",
+        "KB a client",
+        "MB before",
+        "MB after",
+        "cores, idle",
+        "polls answered",
+    ]
     rows = [
         [
             name,

@@ -1,12 +1,12 @@
-"""Question: how fast are sends and receives through our proxy, merged and separate, beside the official one's two modes?
+"""Question: how fast are sends and receives through our proxy, merged and separate, beside the official one's modes?
 
 Workload: 1 KiB messages, 8 queues, plain text. Sends: 4 connections with 16 requests in flight each, and 64 with one.
 Receives: 4 connections with 4 receives of up to 32 messages each, every message acknowledged, from a backlog that was
 sent to the broker before. The deployments are measured in turn, the order changing each time; those that wait are
 stopped. CPU time is that of all processes of a deployment: NameServer, broker with its helpers, proxy.
 
-Beside it: the p99 of 1 000 sends a second that go to the broker itself, while nobody uses the proxy, and while the first
-shape of sends loads it as much as it can be loaded.
+Beside it: the p99 of 1 000 sends a second that go to the broker itself, while no client uses the proxy, and while the
+first shape of sends loads it as much as it can be loaded.
 
     python -m benchmarks.proxy_compare [--quick] [--only merged,separate,...] [--rounds 5] [--seconds 4]
 
@@ -102,9 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         proxies = []
         for name in names:
-            proxy = stack.enter_context(
-                start_proxy(name, Path(directory) / name.replace(" ", "-"), software=software)
-            )
+            proxy = stack.enter_context(start_proxy(name, Path(directory) / name.replace(" ", "-"), software=software))
             _warm(proxy, options)
             proxy.broker.pause()
             proxies.append(proxy)
@@ -147,7 +145,7 @@ def _warm(proxy: ProxyUnderTest, options: argparse.Namespace) -> None:
 
 
 def _resume(proxy: ProxyUnderTest) -> None:
-    """Let it run again, and wait until it serves: a NameServer that was stopped for minutes has forgotten its broker."""
+    """Let it run again, and wait until it serves: a NameServer that was stopped for long has forgotten its broker."""
     proxy.broker.resume()
     deadline = time.monotonic() + RESUME_TIMEOUT_S
     while not run_grpc_load(PROBE, endpoint=proxy.endpoint, topic=SEND_TOPIC, seconds=0.2).is_clean:

@@ -1,9 +1,9 @@
 """A proxy for gRPC with all that is behind it: ours in both deployments, and the official one in both of its modes.
 
-    merged            `thermocline dev --proxy`: NameServer, broker and proxy in one process group
-    separate          `thermocline dev`, and `thermocline proxy`
-    official local    the official NameServer; broker and proxy in one JVM
-    official cluster  the official NameServer, broker and proxy, a JVM each
+merged            `thermocline dev --proxy`: NameServer, broker and proxy in one process group
+separate          `thermocline dev`, and `thermocline proxy`
+official local    the official NameServer; broker and proxy in one JVM
+official cluster  the official NameServer, broker and proxy, a JVM each
 """
 
 from __future__ import annotations

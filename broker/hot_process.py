@@ -5,10 +5,11 @@ is pushed on one stack at once, so a stop is the start in reverse, and a start t
 
     start   descriptor limit -> files of TLS -> store (lock, recovery) -> shared page -> helpers' socket -> port
             -> parts from their files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served
-            -> recurring work -> health -> helper processes -> NameServers -> proxy, if there is one
-    stop    proxy drained -> no new connections -> NameServers notified -> requests in flight answered -> registration ends -> health
-            -> recurring work ends, offsets written -> feed -> store rounds, with the timers' last -> POP -> messages,
-            with a last flush -> state -> clock kept -> peers, topics, persister, timers -> helpers end -> socket, page
+            -> recurring work -> health -> helper processes, a proxy among them -> NameServers
+    stop    proxy drained -> no new connections -> NameServers notified -> requests in flight answered
+            -> registration ends -> health -> recurring work ends, offsets written -> feed
+            -> store rounds, with the timers' last -> POP -> messages, with a last flush -> state -> clock kept
+            -> peers, topics, persister, timers -> helpers end -> socket, page
             -> log flushed, queues synced, checkpoint, abort mark last (store.close)
 
 The rules behind the order, by which no acknowledged message is lost

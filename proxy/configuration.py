@@ -1,7 +1,7 @@
 """Configuration of a proxy: its sources of settings, put together. It loads no protobuf and opens no socket.
 
-    below everything else      for a proxy in a broker's process group: what the broker's settings say
-    NAMESRV_ADDR, rmq-proxy.json, tls.properties, environment, flags      the later one wins
+below everything else      for a proxy in a broker's process group: what the broker's settings say
+NAMESRV_ADDR, rmq-proxy.json, tls.properties, environment, flags      the later one wins
 """
 
 from __future__ import annotations
@@ -73,8 +73,6 @@ def load_config(
 def _without_mode(source: PropertySource) -> PropertySource:
     """The source without a mode that says what is so already."""
     values = {
-        name: value
-        for name, value in source.values.items()
-        if name != MODE or value.strip().upper() != BESIDE_A_BROKER
+        name: value for name, value in source.values.items() if name != MODE or value.strip().upper() != BESIDE_A_BROKER
     }
     return PropertySource(place=source.place, values=values)

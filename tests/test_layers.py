@@ -253,7 +253,9 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.reading tiered.segments tiered.state tiered.stores tiered.wrappers",
     ),
     "broker.proxy_process": edges(
-        CODEC, "remoting.connections remoting.clients", "broker.helpers broker.settings proxy proxy.cluster proxy.settings"
+        CODEC,
+        "remoting.connections remoting.clients",
+        "broker.helpers broker.settings proxy proxy.cluster proxy.settings",
     ),
     "broker.processors": edges(
         CODEC,

@@ -80,9 +80,7 @@ class HelperLinks:
         await server.start_unix(self._socket_path)
         self._resources.push_async_callback(server.close)
 
-    def make_helpers(
-        self, *, has_proxy: bool, in_process: bool, log_level: str, now_ms: Callable[[], int]
-    ) -> None:
+    def make_helpers(self, *, has_proxy: bool, in_process: bool, log_level: str, now_ms: Callable[[], int]) -> None:
         """Make the helpers, to be ended when the resources close. `in_process`: tasks of this loop, no processes."""
         self.helpers = make_helpers(
             has_tier=self._settings.tier.is_enabled,

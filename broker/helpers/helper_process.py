@@ -66,9 +66,7 @@ async def connect(
     """
     page = SharedPage.attach(options.page_path)
     connection, settings = await introduce(options, page, role=role, handler=handler, on_closed=on_closed)
-    return HelperLink(
-        connection=connection, page=page, settings=msgspec.msgpack.decode(settings, type=HelloReply)
-    )
+    return HelperLink(connection=connection, page=page, settings=msgspec.msgpack.decode(settings, type=HelloReply))
 
 
 async def introduce(

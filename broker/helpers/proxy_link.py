@@ -3,8 +3,8 @@
     HELLO         -> ProxySettings: the proxy's configuration, and the socket on which this broker serves it
     PROXY_STATE   <- ProxyState: it serves, or why it cannot
 
-The proxy's requests come by that socket, as any client's; here is only its life. A proxy that took a free port (0) takes
-the same one when it is started again, so that clients find it.
+The proxy's requests come by that socket, as any client's; here is only its life. A proxy that took a free port (0)
+takes the same one when it is started again, so that clients find it.
 Belongs to the hot process's loop.
 """
 

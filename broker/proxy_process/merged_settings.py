@@ -1,7 +1,7 @@
 """Merged settings: the configuration of a proxy in a broker's process group.
 
-Below its own file, environment and flags the broker's settings count: its NameServers, its cluster, the address that its
-port is bound to, its certificates. So a broker that works needs no settings for its proxy.
+Below its own file, environment and flags the broker's settings count: its NameServers, its cluster, the address that
+its port is bound to, its certificates. So a broker that works needs no settings for its proxy.
 """
 
 from __future__ import annotations

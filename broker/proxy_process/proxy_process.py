@@ -2,9 +2,9 @@
 
     HELLO -> settings -> the port is taken -> PROXY_STATE -> serves until SIGTERM -> drains (proxy/proxy_server.py)
 
-Requests of its own broker leave by the unix socket of that broker's port, those of others by the network. Whatever keeps it
-from serving (the port is taken, a certificate cannot be used, protobuf is not installed) is reported before it ends: a
-broker that starts does not start then, one that runs starts the proxy again.
+Requests of its own broker leave by the unix socket of that broker's port, those of others by the network. What keeps
+it from serving (the port is taken, a certificate cannot be used, protobuf is not installed) is reported before it ends:
+a start of the broker fails then, a broker that runs starts the proxy again.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
         UnavailableError: It cannot serve; the hot process has been told why.
     """
     page = SharedPage.attach(options.page_path)
-    connection, answer = await introduce(
-        options, page, role=PROXY_ROLE, handler=RefuseRequests(), on_closed=stop.set
-    )
+    connection, answer = await introduce(options, page, role=PROXY_ROLE, handler=RefuseRequests(), on_closed=stop.set)
     page.close()
     try:
         await _run(connection, msgspec.msgpack.decode(answer, type=ProxySettings), stop)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thermocline.client.answer import answer_error
+from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.consumer.popped_message import PoppedMessage, read_popped
 from thermocline.client.session import ClientSession
-from thermocline.remoting.bit_set import encode_bit_set
-from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, SubscriptionData
+from thermocline.remoting.bodies import BatchAckMessageRequestBody, SubscriptionData
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.handles import ReceiptHandle
@@ -23,7 +23,6 @@ from thermocline.remoting.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -125,7 +124,8 @@ class PopCalls:
         for message in messages:
             by_broker.setdefault(message.receipt.broker_name, []).append(message)
         for broker_name, of_broker in by_broker.items():
-            body = BatchAckMessageRequestBody(acks=self._batches(of_broker), broker_name=broker_name)
+            acks = batch_acks([(each.topic, each.receipt) for each in of_broker], group=self._group)
+            body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name)
             await self._call(broker_name, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
 
     async def change_invisible(self, message: PoppedMessage, *, invisible_ms: int) -> ReceiptHandle:
@@ -157,28 +157,6 @@ class PopCalls:
             queue_id=receipt.queue_id,
             queue_offset=receipt.queue_offset,
         )
-
-    def _batches(self, messages: Sequence[PoppedMessage]) -> list[BatchAck]:
-        """One entry for each check point."""
-        by_check_point: dict[tuple[str, int, int, int], list[PoppedMessage]] = {}
-        for message in messages:
-            receipt = message.receipt
-            key = message.queue.topic, receipt.queue_id, receipt.start_offset, receipt.pop_time_ms
-            by_check_point.setdefault(key, []).append(message)
-        return [
-            BatchAck(
-                bits=encode_bit_set(each.receipt.queue_offset - start_offset for each in of_check_point),
-                consumer_group=self._group,
-                invisible_ms=of_check_point[0].receipt.invisible_ms,
-                pop_time_ms=pop_time_ms,
-                queue_id=queue_id,
-                retry=str(int(of_check_point[0].receipt.retry_flag)),
-                revive_queue_id=of_check_point[0].receipt.revive_queue_id,
-                start_offset=QueueOffset(start_offset),
-                topic=of_check_point[0].topic,
-            )
-            for (_, queue_id, start_offset, pop_time_ms), of_check_point in by_check_point.items()
-        ]
 
     async def _call(
         self, broker_name: str, code: int, header: Header | None = None, *, body: bytes = b""

@@ -15,11 +15,13 @@ from random import Random
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
+from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.consumer.popped_message import read_popped
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
+from thermocline.proxy.cluster.joined_acks import JoinedAcks
 from thermocline.proxy.cluster.loading_cache import LoadingCache
 from thermocline.proxy.cluster.own_broker import OwnBroker
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
@@ -40,6 +42,7 @@ from thermocline.proxy.messaging import (
     read_topic_queues,
 )
 from thermocline.remoting.bodies import (
+    BatchAckMessageRequestBody,
     ClusterInfo,
     SubscriptionData,
     SubscriptionGroupConfig,
@@ -148,6 +151,7 @@ class ClusterMessaging:
             timeout_ms=LOOK_UP_TIMEOUT_MS,
             random=Random(),
         )
+        self._acks = JoinedAcks(self._send_acks)
         self._queues = _cache(self._load_queues, options, entries_max=options.topics_max)
         self._types = _cache(self._load_type, options, entries_max=options.topics_max)
         self._groups = _cache(self._load_group, options, entries_max=options.groups_max)
@@ -173,6 +177,7 @@ class ClusterMessaging:
     async def close(self) -> None:
         """End; idempotent."""
         await self._watch.close()
+        await self._acks.close()
         for cache in (self._queues, self._types, self._groups, self._cluster):
             await cache.close()
         await self._connections.close()
@@ -400,6 +405,24 @@ class ClusterMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
+        if handle.receipt.is_order:
+            await self._ack_one(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+        else:
+            await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+    async def _send_acks(
+        self, broker_name: str, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int
+    ) -> None:
+        if len(handles) == 1:
+            await self._ack_one(handles[0], topic=topic, group=group, timeout_ms=timeout_ms)
+            return
+        acks = batch_acks([(topic, handle.receipt) for handle in handles], group=group)
+        body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
+        address = await self._master(broker_name)
+        command = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
+        check_answer(await self._connections.call(address, command, timeout_ms=timeout_ms), address=address)
+
+    async def _ack_one(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         receipt = handle.receipt
         header = AckMessageRequestHeader(
             consumer_group=group,

@@ -1,6 +1,6 @@
 """OwnBroker: the broker in whose process group a proxy runs; it is asked over its unix socket, not over its port.
 
-    routes and the cluster's list -> the address of its master replaced by the socket -> everything else as for any broker
+    a topic's route -> the address of its master is replaced by the socket -> everything else as for any broker
 
 So a request, an error, a transaction check is the same for it as for the others; only the way there is shorter.
 """

@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,7 +19,6 @@ from tests.interop.grpc_python_agent import grpc_python_agent
 from tests.interop.proxy_daemons import DEPLOYMENTS, ProxyDaemons, proxy_daemons
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ReceivedMessage
-from thermocline.remoting.bodies import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from thermocline.remoting.errors import ObjectNotFoundError
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 

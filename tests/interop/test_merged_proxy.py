@@ -1,7 +1,7 @@
 """`thermocline broker --proxy`: what differs from a proxy by itself, under RocketMQ's official Python client for gRPC.
 
-The client knows one of two merged brokers. What every deployment must do is in test_grpc_python.py and test_grpc_java.py,
-which run on this one, too.
+The client knows one of two merged brokers. What every deployment must do is in test_grpc_python.py and
+test_grpc_java.py, which run on this one, too.
 
 Covers `broker/proxy_process/proxy_process.py` and `broker/assembly/merged_proxy.py`.
 """
@@ -74,9 +74,7 @@ def agent(tmp_path: Path) -> Iterator[ForeignAgent]:
 
 
 @pytest.fixture
-def driver(
-    agent: ForeignAgent, admin: AdminClient, brokers: tuple[str, KillableBroker, KillableBroker]
-) -> GrpcDriver:
+def driver(agent: ForeignAgent, admin: AdminClient, brokers: tuple[str, KillableBroker, KillableBroker]) -> GrpcDriver:
     """Its clients know the first broker's proxy alone."""
     return GrpcDriver(agent, admin, brokers[1].proxy_address)
 

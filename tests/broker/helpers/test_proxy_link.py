@@ -36,9 +36,7 @@ async def connect(hub: HelperHub) -> tuple[Wire, ProxySettings]:
 
 
 def tell(wire: Wire, state: ProxyState) -> None:
-    command = RemotingCommand.request(
-        HelperRequestCode.PROXY_STATE, body=msgspec.msgpack.encode(state), oneway=True
-    )
+    command = RemotingCommand.request(HelperRequestCode.PROXY_STATE, body=msgspec.msgpack.encode(state), oneway=True)
     wire.receive(command.encode())
 
 

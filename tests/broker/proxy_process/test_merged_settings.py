@@ -1,4 +1,4 @@
-"""Settings of a proxy in a broker's process group: the broker's own below, then the proxy's file, environment and flags.
+"""Settings of a proxy beside a broker: the broker's own below, then the proxy's file, environment and flags.
 
 Covers `broker/proxy_process/merged_settings.py` and `proxy/configuration.py`.
 """
@@ -31,9 +31,7 @@ def config_of(settings: BrokerSettings, *, path: str = "", **flags: str) -> Prox
 
 def test_a_broker_that_works_needs_no_settings_for_its_proxy(tmp_path: Path) -> None:
     certificates = {"tls.server.certPath": "/etc/c.pem", "tls.server.keyPath": "/etc/c.key", "tls.enable": "true"}
-    settings = broker(
-        tmp_path, brokerName="one", brokerClusterName="C", bindAddress="127.0.0.2", **certificates
-    )
+    settings = broker(tmp_path, brokerName="one", brokerClusterName="C", bindAddress="127.0.0.2", **certificates)
     config = config_of(settings)
     assert (config.namesrv, config.proxy_name, config.cluster_name) == (NAMESRV, "one", "C")
     assert (config.bind_address, config.grpc_port) == ("127.0.0.2", 1234)
@@ -49,9 +47,7 @@ def test_the_proxys_own_settings_stand_above_the_brokers(tmp_path: Path) -> None
 
 
 def test_name_servers_of_an_address_server_are_those_of_the_proxy_too(tmp_path: Path) -> None:
-    settings = broker(
-        tmp_path, namesrvAddr="", fetchNamesrvAddrByAddressServer="true", namesrvDomain="192.0.2.4:8080"
-    )
+    settings = broker(tmp_path, namesrvAddr="", fetchNamesrvAddrByAddressServer="true", namesrvDomain="192.0.2.4:8080")
     assert config_of(settings).namesrv == "http://192.0.2.4:8080/rocketmq/nsaddr"
 
 
