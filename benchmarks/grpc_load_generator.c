@@ -423,7 +423,7 @@ static int take_messages(connection *from, const buffer *body, int *count) {
 }
 
 static void go_on(connection *with, int kind) {
-    if (!is_running) return;
+    if (!is_running || now_ns() >= end_ns) return;
     if (kind == SEND) start_send(with);
     else if (options.mode != HEARTBEAT || with->polls) start_receive(with);
 }

@@ -67,7 +67,10 @@ async def _run(connection: ClientConnection, settings: ProxySettings, stop: asyn
         config = msgspec.msgpack.decode(settings.config, type=ProxyConfig)
         if settings.port:
             config = replace(config, grpc_port=settings.port)
-        credentials = None if settings.credentials is None else Credentials(*settings.credentials)
+        credentials = None
+        if settings.credentials is not None:
+            access_key, secret_key, security_token = settings.credentials
+            credentials = Credentials(access_key=access_key, secret_key=secret_key, security_token=security_token)
         own = OwnBroker(name=settings.broker_name, socket_path=settings.socket_path)
         server = ProxyServer(config, own_broker=own, credentials=credentials)
         port = await server.start()

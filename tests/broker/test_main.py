@@ -12,6 +12,7 @@ from tests.clock import Clock
 from tests.store.store_parts import draft
 from tests.tiered.broker_golden import GOLDEN, VERSION
 from thermocline.broker import main
+from thermocline.broker.assembly import ProxyPlan
 from thermocline.broker.main import BrokerArguments, load_broker_settings
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.settings.broker_config import BrokerConfig
@@ -84,3 +85,20 @@ def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None
     with pytest.raises(SettingError, match="No such file") as raised:
         load_broker_settings(BrokerArguments(config_path=str(tmp_path / "none")), {})
     assert str(tmp_path / "none") in str(raised.value)
+
+
+def test_a_proxy_is_planned_where_settings_ask_for_one(tmp_path: Path) -> None:
+    def plan(flags: dict[str, str], *, is_read_only: bool = False, **proxy_flags: str) -> object:
+        arguments = BrokerArguments(
+            flags={"storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1", **flags}, proxy_flags=proxy_flags
+        )
+        return main._proxy_plan(load_broker_settings(arguments, {}), arguments, is_read_only=is_read_only)
+
+    assert plan({}) is None
+    with pytest.raises(SettingError, match="count only with --proxy"):
+        plan({}, grpcServerPort="0")
+    with pytest.raises(SettingError, match="a read-only broker has no proxy"):
+        plan({"mergedProxyEnable": "true"}, is_read_only=True)
+    made = plan({"mergedProxyEnable": "true"}, grpcShutdownTimeSeconds="7")
+    assert isinstance(made, ProxyPlan)
+    assert made.drain_ms == 7_000

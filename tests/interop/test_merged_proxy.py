@@ -8,6 +8,7 @@ Covers `broker/proxy_process/proxy_process.py` and `broker/assembly/merged_proxy
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -29,7 +30,7 @@ from tests.interop.merged_broker import merged_words
 from tests.interop.proxy_daemons import BROKER_SETTINGS
 from tests.process_groups import processes_of
 from tests.waiting import wait_until
-from thermocline.client import AdminClient, Message, Producer
+from thermocline.client import AdminClient, Credentials, Message, Producer
 from thermocline.remoting.records.message_id import decode_message_id
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 
@@ -235,6 +236,28 @@ def test_a_consumer_reads_history_from_the_bucket(
     found = bodies(driver.receive(driver.start("simple"), count=HISTORY_COUNT))
     assert Counter(int(body[:4]) for body in found) == Counter(range(HISTORY_COUNT))
     driver.stop_all()
+
+
+def test_with_access_control_requests_are_signed_as_the_brokers_own(agent: ForeignAgent, tmp_path: Path) -> None:
+    access_key, secret_key = "inner", "inner-secret"
+    credentials = {"accessKey": access_key, "secretKey": secret_key}
+    settings = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "innerClientAuthenticationCredentials": json.dumps(credentials),
+    }
+    with (
+        name_server(tmp_path) as namesrv,
+        KillableBroker(tmp_path / "broker", namesrv, settings=settings, has_proxy=True) as broker,
+        AdminClient(namesrv=namesrv, credentials=Credentials(access_key=access_key, secret_key=secret_key)) as admin,
+    ):
+        wait_until(lambda: len(admin.cluster_info()) == 1, what="the broker is registered")
+        driver = GrpcDriver(agent, admin, broker.proxy_address)
+        driver.make_topic("NORMAL")
+        driver.send({"body": "signed"})
+        assert bodies(driver.receive(driver.start("simple"), count=1)) == ["signed"]
+        driver.stop_all()
+        broker.check_log()
 
 
 def test_a_broker_whose_proxy_has_no_port_does_not_start(tmp_path: Path) -> None:
