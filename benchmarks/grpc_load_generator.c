@@ -4,8 +4,8 @@
  * request of a connection on, only the request id is sent each time. Header blocks of answers are not read.
  *
  *   send      each connection is a producer that keeps `window` SendMessage requests of one message in flight
- *   receive   each connection is a simple consumer with `window` ReceiveMessage requests; what comes is acknowledged,
- *             by one AckMessage for each receive. A receive's latency counts only when it brought messages
+ *   receive   each connection is a simple consumer with `window` ReceiveMessage requests; what one brings is
+ *             acknowledged by one AckMessage before the next. A receive's latency counts only when it brought messages
  *   clients   each connection is a consumer with its Telemetry stream, which sends a Heartbeat every `heartbeat`
  *             seconds; the first `polls` of them hold a long poll of `poll-seconds` each, and begin the next one after it
  *
@@ -417,7 +417,10 @@ static int take_messages(connection *from, const buffer *body, int *count) {
         add_message(&ack, 3, &entry);
         ++*count;
     }
-    if (*count > 0) start_call(from, ACK, &ack, true);
+    if (*count > 0) {
+        from->in_flight++;
+        start_call(from, ACK, &ack, true);
+    }
     free(ack.bytes);
     return code;
 }
@@ -449,7 +452,7 @@ static void call_ended(connection *with, call *ended) {
     } else if (ended->body.size >= 5) {
         code = code_of(ended->body.bytes + 5, ended->body.size - 5);
     }
-    if (kind == SEND || kind == RECEIVE) with->in_flight--;
+    if (kind != HEARTBEAT) with->in_flight--;
     if (is_measured(now)) {
         if (kind == HEARTBEAT) heartbeat_count += code == CODE_OK;
         bool is_empty = kind == RECEIVE && code == CODE_NOT_FOUND;
@@ -464,7 +467,8 @@ static void call_ended(connection *with, call *ended) {
             message_count += kind == SEND ? 1 : (uint64_t)count;
         }
     }
-    if (kind == SEND || kind == RECEIVE) go_on(with, kind);
+    if (kind == SEND) go_on(with, SEND);
+    else if (kind == ACK || (kind == RECEIVE && count == 0)) go_on(with, RECEIVE); /* what came is acknowledged first */
 }
 
 static call *find_call(connection *of, uint32_t stream) {

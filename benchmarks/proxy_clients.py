@@ -32,6 +32,7 @@ TOPIC = "Waiting"
 SETTLE_S = 2.0
 LAST_S = 1.0
 HEARTBEAT_S = 10.0
+POLL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +117,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def measure(proxy: ProxyUnderTest, *, clients: int, polls: int, seconds: float) -> Waiting:
-    """Let so many clients wait."""
-    shape = GrpcLoadShape(mode=CLIENTS, connections=clients, polls=polls, heartbeat_s=HEARTBEAT_S, poll_s=5.0)
+def measure(proxy: ProxyUnderTest, *, clients: int, polls: int, seconds: float, poll_s: float = POLL_S) -> Waiting:
+    """Let so many clients wait, of which so many hold a long poll."""
+    shape = GrpcLoadShape(mode=CLIENTS, connections=clients, polls=polls, heartbeat_s=HEARTBEAT_S, poll_s=poll_s)
     proxy.make_topic(TOPIC)
     proxy.make_group(shape.group)
     process_ids = proxy.proxy_ids()
