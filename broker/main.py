@@ -33,7 +33,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import FLAGS, stop_signals
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError, UnavailableError
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
@@ -298,12 +298,16 @@ async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio
 
 
 async def _wait_proxy(process: HotProcess, stop: asyncio.Event) -> str:
-    """Wait until the proxy serves, unless there is none, or the broker is to stop; where it serves."""
+    """Wait until the proxy serves, unless there is none, or the broker is to stop; where it serves. One that takes
+    longer than others joins later."""
     serves = asyncio.ensure_future(process.wait_proxy())
     stops = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({serves, stops}, return_when=asyncio.FIRST_COMPLETED)
         return serves.result() if serves.done() else ""
+    except UnavailableError as error:
+        logger.warning("ready without the proxy, which joins later: %s", error)
+        return ""
     finally:
         for task in (serves, stops):
             task.cancel()

@@ -13,7 +13,7 @@ from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.helpers import PROXY_ROLE, ProxyLink, ProxySettings
 from thermocline.broker.settings import BrokerSettings
 
-READY_TIMEOUT_MS = 60_000
+READY_TIMEOUT_MS = 30_000
 STOP_MARGIN_MS = 5_000
 """What a proxy's end may take beyond the time that its clients have."""
 

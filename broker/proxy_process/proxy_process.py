@@ -41,7 +41,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
     """Run the proxy until `stop`, or until the hot process goes away.
 
     Raises:
-        UnavailableError: It cannot serve; the hot process has been told why.
+        UnavailableError: It cannot serve. The hot process has been told why, unless it may later.
     """
     page = SharedPage.attach(options.page_path)
     connection, answer = await introduce(options, page, role=PROXY_ROLE, handler=RefuseRequests(), on_closed=stop.set)
@@ -77,6 +77,8 @@ async def _run(connection: ClientConnection, settings: ProxySettings, stop: asyn
     except (MQError, OSError) as error:
         if server is not None:
             await server.close()
+        if isinstance(error, UnavailableError):  # not now: the hot process starts this one again
+            raise
         _tell(connection, ProxyState(refusal=f"the proxy cannot serve: {error}"))
         raise UnavailableError("the proxy cannot serve", reason=error) from error
     try:
