@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class BrokerUnderTest:
 
     def cpu_s(self) -> float:
         """CPU time that all of its processes have used so far, those that live now."""
-        return sum(_cpu_s(process_id) for process_id in self.process_ids())
+        return sum(cpu_seconds(process_id) for process_id in self.process_ids())
 
     def runtime_info(self) -> dict[str, str]:
         """What it tells of itself: log offsets, index lag, counters."""
@@ -89,7 +89,7 @@ class BrokerUnderTest:
 
         `part`: "Pss" for all of it, "Pss_Anon" for what no file holds, "Pss_File" for pages of files that are mapped.
         """
-        return sum(_proportional_kb(process_id, part) for process_id in self.process_ids()) / 1000
+        return sum(proportional_kb(process_id, part) for process_id in self.process_ids()) / 1000
 
     def process_ids(self) -> list[int]:
         """The broker's main process first, then all others."""
@@ -161,16 +161,21 @@ def start_official(
             namesrv=namesrv.address,
             processes=(broker.process, namesrv.process),
         )
-        with _awake_at_the_end(under_test):
+        with awake_at_the_end(under_test):
             yield under_test
 
 
 @contextlib.contextmanager
 def start_thermocline(
-    directory: Path, *, properties: Mapping[str, str], cold_url: str | None = None, tree: Path | None = None
+    directory: Path,
+    *,
+    properties: Mapping[str, str],
+    cold_url: str | None = None,
+    tree: Path | None = None,
+    words: Sequence[str] = (),
 ) -> Iterator[BrokerUnderTest]:
     """`thermocline dev`, by default with a `file://` cold tier; settings by property name. `tree`: its sources are
-    those of another working tree."""
+    those of another working tree. `words`: further options."""
     for name in ("data", "cold"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     process = ChildProcess(
@@ -181,6 +186,7 @@ def start_thermocline(
             *("--namesrv", "127.0.0.1:0"),
             *("--listen", "127.0.0.1:0"),
             *("--cold", cold_url or (directory / "cold").as_uri()),
+            *words,
         ],
         log_path=directory / "dev.log",
         working_directory=directory,
@@ -196,7 +202,7 @@ def start_thermocline(
         under_test = BrokerUnderTest(
             kind=THERMOCLINE, address=ready["broker"], namesrv=ready["namesrv"], processes=(process,)
         )
-        with _awake_at_the_end(under_test):
+        with awake_at_the_end(under_test):
             yield under_test
     finally:
         process.stop(timeout_s=30.0)
@@ -225,8 +231,8 @@ def _environment_name(setting: str) -> str:
 
 
 @contextlib.contextmanager
-def _awake_at_the_end(broker: BrokerUnderTest) -> Iterator[None]:
-    """A stopped process does not see SIGTERM: wake it before it is asked to end."""
+def awake_at_the_end(broker: BrokerUnderTest) -> Iterator[None]:
+    """Wake it at the end: a stopped process does not see SIGTERM."""
     try:
         yield
     finally:
@@ -260,7 +266,8 @@ def threads_of(process_id: int) -> list[int]:
         return []
 
 
-def _cpu_s(process_id: int) -> float:
+def cpu_seconds(process_id: int) -> float:
+    """CPU time that a process has used so far; 0 when it has ended."""
     try:
         fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -268,7 +275,8 @@ def _cpu_s(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
-def _proportional_kb(process_id: int, part: str) -> int:
+def proportional_kb(process_id: int, part: str = "Pss") -> int:
+    """A part of its proportional set size, see `BrokerUnderTest.resident_mb`; 0 when it has ended."""
     try:
         rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):

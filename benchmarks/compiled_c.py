@@ -14,13 +14,14 @@ COMPILER_OPTIONS = ("-O2", "-Wall", "-Wextra", "-std=gnu11")
 
 
 def compile_c(source: Path) -> Path:
-    """The program made from one C file.
+    """The program made from one C file, and the headers beside it.
 
     Raises:
         ToolMissingError: There is no C compiler.
     """
     compiler = find_c_compiler()
-    digest = hashlib.sha256(source.read_bytes() + " ".join(COMPILER_OPTIONS).encode()).hexdigest()[:12]
+    texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h")))]
+    digest = hashlib.sha256(b"".join(texts) + " ".join(COMPILER_OPTIONS).encode()).hexdigest()[:12]
     target = default_cache_directory() / "bin" / f"{source.stem}-{digest}"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)

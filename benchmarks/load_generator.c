@@ -40,14 +40,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "load_measures.h"
+
 enum { SEND_MESSAGE_V2 = 310, SEND_BATCH_MESSAGE = 320, PULL_MESSAGE = 11 };
 enum { PULL_NOT_FOUND = 19, PULL_OFFSET_MOVED = 21 };
 enum { SLOTS_PER_CONNECTION = 4096, CONNECTIONS_MAX = 1024, QUEUES_MAX = 1024, TOPICS_MAX = 100000, CODES_MAX = 4096 };
 enum { OPAQUE_BASE = 1000000000, DRAIN_S = 5, OUT_CHUNK = 256 * 1024 };
 enum { POOL_BYTES = 32 << 20, BATCH_MAX = 1024, TOPIC_DIGITS = 5 };
-
-/* Latencies: 64 buckets for each power of two of nanoseconds, so any quantile is right to 1.6 %. */
-enum { SUB_BITS = 6, SUB_COUNT = 1 << SUB_BITS, BUCKET_COUNT = 64 * SUB_COUNT };
 
 typedef enum { MODE_SEND, MODE_BATCH, MODE_PULL } mode_kind;
 typedef enum { FILL_CONSTANT, FILL_JSON, FILL_RANDOM } fill_kind;
@@ -107,12 +106,9 @@ typedef struct {
 static connection connections[CONNECTIONS_MAX];
 static queue_check *queue_checks; /* of every queue of every topic */
 static int32_t place_count;
-static uint64_t buckets[BUCKET_COUNT];
 static uint64_t codes[CODES_MAX];
 static uint64_t request_count, message_count, error_count, other_code_count, protocol_error_count, byte_count;
 static uint64_t message_number;
-static double latency_sum_ns;
-static int64_t latency_max_ns;
 static int64_t measure_from_ns, send_until_ns;
 static char *batch_body;
 static size_t batch_body_size;
@@ -121,50 +117,10 @@ static char *pool;
 static size_t pool_count, pool_next;
 static int64_t finished_ns;
 
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static int64_t wall_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void die(const char *what) {
-    fprintf(stderr, "load_generator: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static void *must(void *memory) {
-    if (memory == NULL) die("memory");
-    return memory;
-}
-
-static int bucket_of(int64_t nanoseconds) {
-    uint64_t value = nanoseconds > 0 ? (uint64_t)nanoseconds : 1;
-    if (value < SUB_COUNT) return (int)value;
-    int shift = 63 - __builtin_clzll(value) - SUB_BITS;
-    return (shift + 1) * SUB_COUNT + (int)((value >> shift) - SUB_COUNT);
-}
-
-static double bucket_upper_us(int bucket) {
-    if (bucket < SUB_COUNT) return bucket / 1000.0;
-    int shift = bucket / SUB_COUNT - 1;
-    return (double)(((uint64_t)(bucket % SUB_COUNT + SUB_COUNT + 1) << shift) - 1) / 1000.0;
-}
-
-static double quantile_us(double fraction) {
-    uint64_t total = 0, seen = 0;
-    for (int i = 0; i < BUCKET_COUNT; i++) total += buckets[i];
-    uint64_t wanted = (uint64_t)(fraction * (double)total);
-    for (int i = 0; i < BUCKET_COUNT; i++) {
-        seen += buckets[i];
-        if (seen > wanted) return bucket_upper_us(i);
-    }
-    return (double)latency_max_ns / 1000.0;
 }
 
 static void put_decimal(char *at, int digits, uint64_t value) {
@@ -554,9 +510,7 @@ static void take_answer(connection *c, const char *frame, size_t size, int64_t n
         return;
     }
     int64_t latency = now - slot->started_ns;
-    buckets[bucket_of(latency)]++;
-    latency_sum_ns += (double)latency;
-    if (latency > latency_max_ns) latency_max_ns = latency;
+    note_latency(latency);
     request_count++;
     message_count += (uint64_t)messages;
     byte_count += size + 4;
@@ -707,11 +661,7 @@ static bool offsets_are_gapless(void) {
 }
 
 static void report(void) {
-    struct rusage usage;
     double seconds = finished_ns > 0 ? (double)(finished_ns - measure_from_ns) / 1e9 : options.seconds;
-    getrusage(RUSAGE_SELF, &usage);
-    double cpu = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec
-        + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
     printf("{\"mode\":\"%s\",\"connections\":%d,\"window\":%d,\"body_bytes\":%d,\"rate\":%.0f,\"seconds\":%.3f,"
            "\"requests\":%" PRIu64 ",\"messages\":%" PRIu64 ",\"answer_bytes\":%" PRIu64 ",\"requests_per_s\":%.1f,"
            "\"messages_per_s\":%.1f,\"errors\":%" PRIu64 ",\"protocol_errors\":%" PRIu64 ",\"unanswered\":%d,\"codes\":{",
@@ -725,11 +675,11 @@ static void report(void) {
         separator = ",";
     }
     if (other_code_count) printf("%s\"other\":%" PRIu64, separator, other_code_count);
-    printf("},\"latency_us\":{\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"p999\":%.1f,\"max\":%.1f},",
-        request_count ? latency_sum_ns / (double)request_count / 1000.0 : 0.0, quantile_us(0.5), quantile_us(0.9),
-        quantile_us(0.99), quantile_us(0.999), (double)latency_max_ns / 1000.0);
+    printf("},");
+    print_latency();
+    printf(",");
     printf("\"offsets_gapless\":%s,\"generator_cpu_s\":%.3f}\n",
-        options.mode == MODE_PULL || !options.check_offsets ? "null" : offsets_are_gapless() ? "true" : "false", cpu);
+        options.mode == MODE_PULL || !options.check_offsets ? "null" : offsets_are_gapless() ? "true" : "false", own_cpu_s());
 }
 
 static double number(const char *text) {

@@ -5,10 +5,11 @@ is pushed on one stack at once, so a stop is the start in reverse, and a start t
 
     start   descriptor limit -> files of TLS -> store (lock, recovery) -> shared page -> helpers' socket -> port
             -> parts from their files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served
-            -> recurring work -> health -> helper processes -> NameServers
-    stop    no new connections -> NameServers notified -> requests in flight answered -> registration ends -> health
-            -> recurring work ends, offsets written -> feed -> store rounds, with the timers' last -> POP -> messages,
-            with a last flush -> state -> clock kept -> peers, topics, persister, timers -> helpers end -> socket, page
+            -> recurring work -> health -> helper processes, a proxy among them -> NameServers
+    stop    proxy drained -> no new connections -> NameServers notified -> requests in flight answered
+            -> registration ends -> health -> recurring work ends, offsets written -> feed
+            -> store rounds, with the timers' last -> POP -> messages, with a last flush -> state -> clock kept
+            -> peers, topics, persister, timers -> helpers end -> socket, page
             -> log flushed, queues synced, checkpoint, abort mark last (store.close)
 
 The rules behind the order, by which no acknowledged message is lost
@@ -31,6 +32,9 @@ from thermocline.broker.assembly import (
     HelperLinks,
     Listener,
     LocalStore,
+    MergedProxy,
+    ProxyAddresses,
+    ProxyPlan,
     make_dispatcher,
     make_housekeeping,
     make_parts,
@@ -66,10 +70,14 @@ class HotProcess:
         log_level: str = "INFO",
         single_process: bool = False,
         source: Source | None = None,
+        proxy: ProxyPlan | None = None,
     ) -> None:
-        """`source`: whose cold tier is served, read-only; the settings are made for it (`make_read_only`)."""
+        """`source`: whose cold tier is served, read-only; the settings are made for it (`make_read_only`). `proxy`: the
+        one that serves gRPC clients beside it."""
         self._settings = settings
         self._source = source
+        self._proxy_plan = proxy
+        self._proxy: MergedProxy | None = None
         self._environment = environment
         self._log_level = log_level
         self._single_process = single_process
@@ -98,6 +106,15 @@ class HotProcess:
         self._is_closing = True
         await self._resources.aclose()
         logger.info("broker stopped")
+
+    async def wait_proxy(self) -> ProxyAddresses:
+        """Wait until the proxy beside it serves; where, or nowhere if there is to be none.
+
+        Raises:
+            InvalidRequestError: It cannot serve.
+            UnavailableError: It does not start.
+        """
+        return ProxyAddresses("", "") if self._proxy is None else await self._proxy.wait_ready()
 
     @property
     def is_complete(self) -> bool:
@@ -132,8 +149,16 @@ class HotProcess:
         )
         await helpers.listen()
         tier = self._tier = ColdTier(settings, local.store, helpers.hub, source=self._source, refusal=self.refusal)
-        helpers.make_helpers(in_process=self._single_process, log_level=self._log_level, now_ms=wall_clock_ms)
+        helpers.make_helpers(
+            has_proxy=self._proxy_plan is not None,
+            in_process=self._single_process,
+            log_level=self._log_level,
+            now_ms=wall_clock_ms,
+        )
         await listener.start(resources)
+        if self._proxy_plan is not None:
+            self._proxy = MergedProxy(self._proxy_plan, settings, helpers)
+            await listener.start_local(self._proxy.socket_path)
         self._warn_of_exposure()
         long_polling = LongPolling(
             waiters_max=lambda: settings.broker.polls_max,
@@ -170,6 +195,8 @@ class HotProcess:
         # First of all at a stop: clients are sent elsewhere, and what is in flight is still answered.
         listener.close_with(resources)
         resources.push_async_callback(self._leave)
+        if self._proxy is not None:
+            self._proxy.close_with(resources)
         await parts.cluster.wait_registered()
         gc.collect()
         gc.freeze()

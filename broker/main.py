@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from thermocline.broker.assembly import ProxyAddresses, ProxyPlan
 from thermocline.broker.follower import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.process import configure_logging, give_memory_back
@@ -32,7 +33,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import FLAGS, stop_signals
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError, UnavailableError
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
@@ -41,6 +42,7 @@ from thermocline.tiered.objects import masked_url
 logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
+NOWHERE = ProxyAddresses("", "")
 HELPERS_READY_INTERVAL_S = 0.05
 
 
@@ -73,15 +75,24 @@ class BrokerArguments:
     """The cold tier from whose bucket an empty store directory is made first."""
     read_only_from: str | None = None
     """The cold tier of another broker, which is served and not written to."""
+    proxy_flags: Mapping[str, str] = field(default_factory=dict)
+    """The settings of a proxy in this broker's process group, by property name."""
 
 
 class ReadyAddresses(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of a started broker. `name_server` is that of `run_with_name_server`, else the configured ones;
-    `cold_url` has no keys in it."""
+    `cold_url` has no keys in it; those of the proxy are empty where there is none."""
 
     name_server: str
     broker: str
     cold_url: str
+    proxy: ProxyAddresses
+
+    @property
+    def proxy_fields(self) -> str:
+        """The proxy's part of the line that a command prints."""
+        grpc, remoting = self.proxy
+        return (f" proxy={grpc}" if grpc else "") + (f" remoting={remoting}" if remoting else "")
 
 
 OnReady = Callable[[ReadyAddresses], None]
@@ -218,6 +229,7 @@ async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_rea
             flags={**arguments.flags, "namesrvAddr": address},
             log_level=arguments.log_level,
             single_process=arguments.single_process,
+            proxy_flags=arguments.proxy_flags,
         )
         settings = load_broker_settings(with_address, environment)
         await _run(settings, with_address, on_ready, policy=WITH_HELPERS)
@@ -234,6 +246,7 @@ async def _run(
     source: Source | None = None,
 ) -> None:
     """Run until a signal; `on_ready` is called once the broker serves and `policy` is met, or its time is over."""
+    plan = _proxy_plan(settings, arguments, is_read_only=source is not None)
     with stop_signals() as stop:
         process = HotProcess(
             settings,
@@ -241,11 +254,13 @@ async def _run(
             log_level=arguments.log_level,
             single_process=arguments.single_process,
             source=source,
+            proxy=plan,
         )
         address = await process.start()
         process.refusal.add_done_callback(lambda _: stop.set())
         try:
             await _wait_complete(process, policy, stop)
+            proxy_addresses = await _wait_proxy(process, stop)
             if process.refusal.done():
                 raise InvalidRequestError(process.refusal.result())
             on_ready(
@@ -253,6 +268,7 @@ async def _run(
                     name_server=settings.broker.name_server_addresses,
                     broker=address,
                     cold_url=masked_url(settings.tier.cold_url),
+                    proxy=proxy_addresses,
                 )
             )
             await stop.wait()
@@ -281,6 +297,45 @@ async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio
             policy.helpers_timeout_s,
             ",".join(process.missing_parts),
         )
+
+
+async def _wait_proxy(process: HotProcess, stop: asyncio.Event) -> ProxyAddresses:
+    """Wait until the proxy serves, unless there is none, or the broker is to stop; where it serves. One that takes
+    longer than others joins later."""
+    serves = asyncio.ensure_future(process.wait_proxy())
+    stops = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({serves, stops}, return_when=asyncio.FIRST_COMPLETED)
+        return serves.result() if serves.done() else NOWHERE
+    except UnavailableError as error:
+        logger.warning("ready without the proxy, which joins later: %s", error)
+        return NOWHERE
+    finally:
+        for task in (serves, stops):
+            task.cancel()
+
+
+def _proxy_plan(settings: BrokerSettings, arguments: BrokerArguments, *, is_read_only: bool) -> ProxyPlan | None:
+    """The proxy that runs beside this broker, if its settings ask for one.
+
+    Raises:
+        SettingError: A setting of the proxy cannot be used, or this broker can have none.
+    """
+    if not settings.broker.merged_proxy:
+        if arguments.proxy_flags:
+            raise SettingError("settings of a proxy count only with --proxy", names=" ".join(arguments.proxy_flags))
+        return None
+    if is_read_only:
+        raise SettingError("a read-only broker has no proxy: its consumers pull", setting="mergedProxyEnable")
+    from thermocline.broker.proxy_process import merged_config
+
+    config = merged_config(
+        settings,
+        config_path=settings.broker.merged_proxy_config,
+        environment=os.environ,
+        flags=arguments.proxy_flags,
+    )
+    return ProxyPlan(config=msgspec.msgpack.encode(config), drain_ms=config.shutdown_s * 1000)
 
 
 def _prepare(arguments: BrokerArguments) -> None:

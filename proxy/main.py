@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
+from thermocline.proxy.configuration import load_config
 from thermocline.proxy.proxy_server import ProxyServer
-from thermocline.proxy.settings import (
-    ProxyConfig,
-    environment_properties,
-    file_properties,
-    load_proxy_config,
-    secret_names,
-)
-from thermocline.remoting.connections import FLAGS, raise_descriptor_limit, serve_until_stopped, warn_of_place
-from thermocline.remoting.errors import SettingError
-from thermocline.remoting.settings import PropertySource
+from thermocline.proxy.settings import ProxyConfig
+from thermocline.remoting.connections import raise_descriptor_limit, serve_until_stopped
 from thermocline.remoting.socket_address import format_address
-from thermocline.remoting.tls import read_tls_file
 
-__all__ = ["load_config", "run"]
+__all__ = ["DESCRIPTORS_FOR_FILES", "DESCRIPTORS_MIN", "load_config", "run"]
 
-logger = logging.getLogger(__name__)
-
-NAMESRV_VARIABLE = "NAMESRV_ADDR"
 DESCRIPTORS_MIN = 128
 DESCRIPTORS_FOR_FILES = 64
-
-
-def load_config(*, config_path: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ProxyConfig:
-    """Put the sources of settings together; `flags` are settings by property name.
-
-    Raises:
-        SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
-            place.
-    """
-    sources = []
-    if environment.get(NAMESRV_VARIABLE):
-        values = {"namesrvAddr": environment[NAMESRV_VARIABLE]}
-        sources.append(PropertySource(place=NAMESRV_VARIABLE, values=values))
-    if config_path is not None:
-        try:
-            sources.append(file_properties(str(config_path), config_path.read_bytes()))
-        except OSError as error:
-            text = f"the configuration file cannot be read: {error.strerror}"
-            raise SettingError(text, path=str(config_path)) from error
-    sources += [environment_properties(environment), PropertySource(place=FLAGS, values=flags)]
-    loaded = load_proxy_config(sources)
-    tls_path = loaded.config.tls.config_file
-    tls_values = read_tls_file(tls_path)
-    if tls_values:
-        sources.insert(len(sources) - 2, PropertySource(place=tls_path, values=tls_values))
-        loaded = load_proxy_config(sources)
-    for source in sources:
-        warn_of_place(source.place, secret_names(source))
-    if loaded.ignored:
-        logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
-    return loaded.config
 
 
 async def run(config: ProxyConfig, *, on_ready: Callable[[str, str], None] | None = None) -> None:

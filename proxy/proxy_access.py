@@ -22,8 +22,10 @@ from thermocline.remoting.request_signature import Credentials
 __all__ = ["ProxyAccess", "own_credentials"]
 
 
-def own_credentials(config: ProxyConfig) -> Credentials | None:
+def own_credentials(config: ProxyConfig, of_broker: Credentials | None = None) -> Credentials | None:
     """Return the keys of the proxy's own user, by which it signs what it asks of NameServers and brokers.
+
+    `of_broker`: those of the broker in whose process group it runs; they count unless the setting names others.
 
     Raises:
         SettingError: The setting is none; or clients have to sign, and the proxy has no keys.
@@ -32,7 +34,7 @@ def own_credentials(config: ProxyConfig) -> Credentials | None:
         found = AuthConfig(inner_credentials=config.inner_credentials).credentials()
     except InvalidParameterError as error:
         raise SettingError(error.message) from error
-    found = found or environment_credentials()
+    found = found or of_broker or environment_credentials()
     if config.authentication_enabled and found is None:
         raise SettingError(
             "authenticationEnabled needs the keys of a super user of the brokers, whose users the proxy reads: set"

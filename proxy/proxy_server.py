@@ -1,4 +1,4 @@
-"""ProxyServer: one proxy, put together: the ports for gRPC and remoting in front, the cluster behind.
+"""ProxyServer: one proxy, put together: ports for gRPC and remoting in front, the cluster behind, or a broker beside.
 
 Stop: no new connection and no new RPC or request; streams and long polls end (UNAVAILABLE, so that clients go to
 another proxy); RPCs and requests that are being answered may end within `grpcShutdownTimeSeconds`; what clients hold
@@ -16,7 +16,7 @@ from collections import Counter
 
 from thermocline.proxy.access import ClusterUsers, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
-from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions
+from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions, OwnBroker
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
 from thermocline.proxy.grpc.calls import (
     GrpcStatus,
@@ -39,6 +39,7 @@ from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.connections import LimitCounts, warn_if_exposed
+from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import ClientTls, TlsGate, TlsOptions, outgoing_options
 
@@ -52,8 +53,10 @@ STREAMS = frozenset({MethodKind.SERVER_STREAM, MethodKind.BIDIRECTIONAL})
 class ProxyServer:
     """See the module. `start` once, `close` as often as wanted; both on one event loop."""
 
-    def __init__(self, config: ProxyConfig) -> None:
-        """Put it together.
+    def __init__(
+        self, config: ProxyConfig, *, own_broker: OwnBroker | None = None, credentials: Credentials | None = None
+    ) -> None:
+        """Put it together. `own_broker`: in whose process group it runs, and `credentials` that one's own.
 
         Raises:
             SettingError: A TLS file cannot be used, the audit log not opened, or the proxy's own keys are missing.
@@ -67,7 +70,8 @@ class ProxyServer:
             namesrv=tuple(split_addresses(config.namesrv)),
             cluster_name=config.cluster_name,
             client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
-            credentials=own_credentials(config),
+            credentials=own_credentials(config, credentials),
+            own_broker=own_broker,
             tls=outgoing_options(config.tls),
             refresh_ms=config.refresh_s * 1000,
             expiry_ms=config.expiry_s * 1000,

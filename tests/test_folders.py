@@ -26,6 +26,7 @@ ENTRY_MODULES = frozenset(
         "broker.follower.follower_process",
         "broker.helpers.index_process",
         "broker.main",
+        "broker.proxy_process.proxy_process",
         "broker.recovery.bucket_recovery",
         "broker.tier_process.tier_process",
     }

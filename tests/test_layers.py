@@ -254,6 +254,11 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.budgets tiered.catalog tiered.indexes tiered.ledger tiered.objects tiered.packs",
         "tiered.reading tiered.segments tiered.state tiered.stores tiered.wrappers",
     ),
+    "broker.proxy_process": edges(
+        CODEC,
+        "remoting.connections remoting.clients",
+        "broker.helpers broker.settings proxy proxy.cluster proxy.settings",
+    ),
     "broker.processors": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections store.files store.queues store",
@@ -289,14 +294,14 @@ ALLOWED: dict[str, frozenset[str]] = {
         "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
-        "broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
+        "broker.proxy_process broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
         "broker.static_topics broker.stats broker.tables broker.tier broker.tier_process",
         "remoting.tls",
     ),
     "broker": edges(
         CODEC,
         "remoting.connections store.files",
-        "broker.assembly broker.follower broker.process broker.pulls broker.recovery",
+        "broker.assembly broker.follower broker.process broker.proxy_process broker.pulls broker.recovery",
         "broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
         "remoting.tls",

@@ -7,6 +7,7 @@
     messages, pops      the two paths of messages: sends and pulls, POP
     cold_tier, helpers, the families that reach other processes
     state, local_store
+    merged_proxy        the proxy for gRPC clients, if there is one
     recurring, health   what runs beside requests
     processors          every family of requests, behind one dispatcher
 
@@ -18,15 +19,20 @@ from thermocline.broker.assembly.health import start_health
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.listener import Listener
 from thermocline.broker.assembly.local_store import LocalStore
+from thermocline.broker.assembly.merged_proxy import MergedProxy, ProxyPlan
 from thermocline.broker.assembly.parts import make_parts
 from thermocline.broker.assembly.processors import make_dispatcher
 from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
+from thermocline.broker.helpers import ProxyAddresses
 
 __all__ = [
     "ColdTier",
     "HelperLinks",
     "Listener",
     "LocalStore",
+    "MergedProxy",
+    "ProxyAddresses",
+    "ProxyPlan",
     "make_dispatcher",
     "make_housekeeping",
     "make_parts",

@@ -46,7 +46,9 @@ class HelperLinks:
         self._resources = resources
         self._is_follower = source is not None
         self._page_path = Path(store.config.own_path) / "shared-page"
-        self._socket_path = socket_path(runtime_folder(environment), store_uuid=store.identity.store_id)
+        self._runtime_folder = runtime_folder(environment)
+        self._store_uuid = store.identity.store_id
+        self._socket_path = socket_path(self._runtime_folder, store_uuid=self._store_uuid)
         log = store.commit_log
         self.page = SharedPage.create(self._page_path, generation=time.time_ns(), build_id=current_build_id())
         self.page.publish(append_offset=log.append_offset, flush_offset=log.flush_offset, min_offset=log.min_offset)
@@ -78,10 +80,11 @@ class HelperLinks:
         await server.start_unix(self._socket_path)
         self._resources.push_async_callback(server.close)
 
-    def make_helpers(self, *, in_process: bool, log_level: str, now_ms: Callable[[], int]) -> None:
+    def make_helpers(self, *, has_proxy: bool, in_process: bool, log_level: str, now_ms: Callable[[], int]) -> None:
         """Make the helpers, to be ended when the resources close. `in_process`: tasks of this loop, no processes."""
         self.helpers = make_helpers(
             has_tier=self._settings.tier.is_enabled,
+            has_proxy=has_proxy,
             is_follower=self._is_follower,
             in_process=in_process,
             socket_path=self._socket_path,
@@ -91,6 +94,14 @@ class HelperLinks:
             now_ms=now_ms,
         )
         self._resources.push_async_callback(self.helpers.stop, timeout_ms=STOP_TIMEOUT_MS)
+
+    def socket_path_for(self, kind: str) -> str:
+        """The path of one more unix socket of this broker.
+
+        Raises:
+            InvalidParameterError: It is too long for a unix socket.
+        """
+        return socket_path(self._runtime_folder, store_uuid=self._store_uuid, kind=f"-{kind}")
 
     def start(self) -> None:
         """Start the helpers; returns at once."""

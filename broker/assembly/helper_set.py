@@ -1,4 +1,4 @@
-"""Helpers: the index and tier roles of a broker, in processes of their own or, for debugging, in this one."""
+"""Helpers: the index, tier and proxy roles of a broker, in processes of their own or, for debugging, in this one."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from thermocline.broker.helpers import INDEX_ROLE, TIER_ROLE, HelperOptions, HelperSpec, HelperStatus, Supervisor
+from thermocline.broker.helpers import (
+    INDEX_ROLE,
+    PROXY_ROLE,
+    TIER_ROLE,
+    HelperOptions,
+    HelperSpec,
+    HelperStatus,
+    Supervisor,
+)
+
+PROXY_NICE = 1
+"""A proxy's clients wait for it: it gives way to the hot process, and to hardly anything else."""
 
 
 class Helpers(Protocol):
@@ -19,6 +30,9 @@ class Helpers(Protocol):
     def statuses(self) -> list[HelperStatus]:
         """How they are."""
 
+    async def stop_one(self, name: str, *, timeout_ms: int) -> None:
+        """Stop one before the others; idempotent."""
+
     async def stop(self, *, timeout_ms: int) -> None:
         """Stop them; idempotent."""
 
@@ -28,10 +42,9 @@ class InProcessHelpers:
 
     def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str, is_follower: bool = False) -> None:
         """`is_follower`: another broker's ledger is followed in the tier's place."""
-        self._roles = roles
         self._is_follower = is_follower
         self._options = HelperOptions(parent_pid=os.getpid(), socket_path=socket_path, page_path=Path(page_path))
-        self._stop = asyncio.Event()
+        self._stops = {role: asyncio.Event() for role in roles}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
@@ -39,11 +52,16 @@ class InProcessHelpers:
         # Imported here: in a broker of several processes the hot one loads no object store client.
         from thermocline.broker.follower.follower_process import serve as serve_follower
         from thermocline.broker.helpers.index_process import serve as serve_index
+        from thermocline.broker.proxy_process.proxy_process import serve as serve_proxy
         from thermocline.broker.tier_process.tier_process import serve as serve_tier
 
-        serve = {INDEX_ROLE: serve_index, TIER_ROLE: serve_follower if self._is_follower else serve_tier}
-        for role in self._roles:
-            self._tasks[role] = asyncio.create_task(serve[role](self._options, self._stop), name=f"role-{role}")
+        serve = {
+            INDEX_ROLE: serve_index,
+            TIER_ROLE: serve_follower if self._is_follower else serve_tier,
+            PROXY_ROLE: serve_proxy,
+        }
+        for role, stop in self._stops.items():
+            self._tasks[role] = asyncio.create_task(serve[role](self._options, stop), name=f"role-{role}")
 
     def statuses(self) -> list[HelperStatus]:
         """A role whose task has ended is stopped."""
@@ -58,22 +76,28 @@ class InProcessHelpers:
             for role, task in self._tasks.items()
         ]
 
+    async def stop_one(self, name: str, *, timeout_ms: int) -> None:
+        """End a role, cancelling it when it takes longer."""
+        self._stops[name].set()
+        task = self._tasks.get(name)
+        if task is None:
+            return
+        _, late = await asyncio.wait([task], timeout=timeout_ms / 1_000)
+        for each in late:
+            each.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
     async def stop(self, *, timeout_ms: int) -> None:
-        """End the roles, cancelling those that take longer."""
-        self._stop.set()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_ms / 1_000)
-            for task in late:
-                task.cancel()
-            for task in self._tasks.values():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-            self._tasks.clear()
+        """End the roles."""
+        await asyncio.gather(*(self.stop_one(role, timeout_ms=timeout_ms) for role in self._stops))
+        self._tasks.clear()
 
 
 def make_helpers(
     *,
     has_tier: bool,
+    has_proxy: bool,
     is_follower: bool,
     in_process: bool,
     socket_path: str,
@@ -84,16 +108,24 @@ def make_helpers(
 ) -> Helpers:
     """Those that a broker has.
 
-    `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed. `nice`: how much a process of
-    its own gives way.
+    `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed. `has_proxy`: gRPC clients are
+    served. `nice`: how much a process of its own gives way.
     """
-    roles = [INDEX_ROLE, TIER_ROLE] if has_tier else [INDEX_ROLE]
+    roles = [INDEX_ROLE, *([TIER_ROLE] if has_tier else []), *([PROXY_ROLE] if has_proxy else [])]
     if in_process:
         return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, is_follower=is_follower)
     modules = {
         INDEX_ROLE: "thermocline.broker.helpers.index_process",
         TIER_ROLE: "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
+        PROXY_ROLE: "thermocline.broker.proxy_process",
     }
-    arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--nice={nice}", f"--log-level={log_level}")
-    specs = [HelperSpec(name=role, module=modules[role], arguments=arguments) for role in roles]
+    arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--log-level={log_level}")
+    specs = [
+        HelperSpec(
+            name=role,
+            module=modules[role],
+            arguments=(*arguments, f"--nice={min(nice, PROXY_NICE) if role == PROXY_ROLE else nice}"),
+        )
+        for role in roles
+    ]
     return Supervisor(specs, now_ms=now_ms)

@@ -4,6 +4,7 @@ made     not bound yet
 start    the port is taken; requests are answered "the broker is starting", so that ports and addresses are known
          before the parts that show them are made
 serve    requests are served
+start_local   processes of this user are served on a unix socket, too
 close    no new connections; open ones get the answers to requests in flight and are closed
 """
 
@@ -13,10 +14,18 @@ from dataclasses import replace
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.connections import ChunkHandler, LimitCounts, RemotingServer, RequestHandler
+from thermocline.remoting.connections import (
+    ChunkHandler,
+    ConnectionLimits,
+    LimitCounts,
+    RemotingServer,
+    RequestHandler,
+)
 from thermocline.remoting.tls import TlsGate
 
 CLOSE_TIMEOUT_MS = 2_000
+LOCAL_LIMITS = ConnectionLimits(requests_running_max=4_096)
+"""A connection of the unix socket carries the requests of all clients of a proxy."""
 
 
 class Listener:
@@ -42,6 +51,7 @@ class Listener:
             gate=self._gate,
             server_limits=settings.broker.server_limits,
             counts=limits,
+            local_limits=LOCAL_LIMITS,
         )
         self.port = 0
 
@@ -64,6 +74,14 @@ class Listener:
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
         host = advertised_host(listen_host=config.bound_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port
+
+    async def start_local(self, path: str) -> None:
+        """Serve processes of this user on a unix socket, too, as on the port; it closes with the port.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        await self._server.start_unix(path)
 
     def serve(self, handler: RequestHandler, chunk_handler: ChunkHandler) -> None:
         """From now on requests go to these."""

@@ -1,9 +1,17 @@
 """Helpers: the helper processes, and the hub, socket and protocol that connect the hot process with them."""
 
 from thermocline.broker.helpers.helper_hub import HelperHub, decode_body
-from thermocline.broker.helpers.helper_process import SOCKET_LIMITS, HelperLink, HelperOptions, connect, main
+from thermocline.broker.helpers.helper_process import (
+    SOCKET_LIMITS,
+    HelperLink,
+    HelperOptions,
+    connect,
+    introduce,
+    main,
+)
 from thermocline.broker.helpers.helper_protocol import (
     INDEX_ROLE,
+    PROXY_ROLE,
     TIER_ROLE,
     CatalogTable,
     ColdMinimumReply,
@@ -55,11 +63,13 @@ from thermocline.broker.helpers.helper_protocol import (
     TtlProofRequest,
 )
 from thermocline.broker.helpers.index_link import IndexLink
+from thermocline.broker.helpers.proxy_link import ProxyAddresses, ProxyLink, ProxySettings, ProxyState
 from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.broker.helpers.supervisor import HelperSpec, HelperStatus, Supervisor
 
 __all__ = [
     "INDEX_ROLE",
+    "PROXY_ROLE",
     "SOCKET_LIMITS",
     "TIER_ROLE",
     "CatalogTable",
@@ -93,6 +103,10 @@ __all__ = [
     "HiddenRow",
     "IndexLink",
     "NamedRow",
+    "ProxyAddresses",
+    "ProxyLink",
+    "ProxySettings",
+    "ProxyState",
     "PurgeReply",
     "PurgeRequest",
     "QueueState",
@@ -120,5 +134,6 @@ __all__ = [
     "TtlProofRequest",
     "connect",
     "decode_body",
+    "introduce",
     "main",
 ]

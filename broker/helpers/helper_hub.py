@@ -1,4 +1,4 @@
-"""Helper hub: the hot process's end of the unix socket on which the index and tier processes connect.
+"""Helper hub: the hot process's end of the unix socket on which the helper processes connect.
 
 A helper sends HELLO first; one of another generation or build is refused. From then on it serves its role, and callers
 reach it through `ask`. When its connection closes, the helper is away at once: requests in flight fail with
@@ -10,6 +10,7 @@ closed, as its process is about to end.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -45,6 +46,7 @@ class HelperHub:
         self._build_id = build_id
         self._settings = settings
         self._roles: dict[str, HelperRole] = {}
+        self._own_settings: dict[str, Callable[[], msgspec.Struct]] = {}
         self._connections: dict[str, Connection] = {}
         self._role_of: dict[Connection, str] = {}
 
@@ -52,9 +54,11 @@ class HelperHub:
         """Set the cold tier's settings for helpers that send HELLO from now on."""
         self._settings = msgspec.structs.replace(self._settings, tier=tier)
 
-    def add_role(self, name: str, role: HelperRole) -> None:
-        """Expect helpers of this role."""
+    def add_role(self, name: str, role: HelperRole, *, settings: Callable[[], msgspec.Struct] | None = None) -> None:
+        """Expect helpers of this role. `settings`: what they get in the answer to HELLO; None: a HelloReply."""
         self._roles[name] = role
+        if settings is not None:
+            self._own_settings[name] = settings
 
     def is_connected(self, role: str) -> bool:
         """True while a helper of the role is there."""
@@ -120,7 +124,8 @@ class HelperHub:
         # The answer to HELLO goes out first: the role's first messages must reach a helper that has been accepted.
         # Until then it counts as away: no message may reach it before the role has been notified of the new helper.
         asyncio.get_running_loop().call_soon(self._announce, hello.role, connection)
-        return RemotingCommand.response(command, body=msgspec.msgpack.encode(self._settings))
+        own = self._own_settings.get(hello.role)
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(self._settings if own is None else own()))
 
     def _announce(self, role: str, connection: Connection) -> None:
         if connection in self._role_of:  # else it has gone already

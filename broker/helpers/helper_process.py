@@ -1,4 +1,4 @@
-"""Helper process: start and end of the index and tier processes.
+"""Helper process: start and end of the helper processes.
 
 Start: bind to the parent's life, lower the priority, attach the shared page, connect to the hot process's socket, send
 HELLO, get the settings in the answer. End: on SIGTERM, or when the connection closes (the hot process is gone, or has
@@ -65,6 +65,14 @@ async def connect(
         UnavailableError: It is not there.
     """
     page = SharedPage.attach(options.page_path)
+    connection, settings = await introduce(options, page, role=role, handler=handler, on_closed=on_closed)
+    return HelperLink(connection=connection, page=page, settings=msgspec.msgpack.decode(settings, type=HelloReply))
+
+
+async def introduce(
+    options: HelperOptions, page: SharedPage, *, role: str, handler: RequestHandler, on_closed: Callable[[], None]
+) -> tuple[ClientConnection, bytes | memoryview]:
+    """Connect and send HELLO: the connection, and the role's settings as msgpack. Raises as `connect`."""
     connection = await ClientConnection.open(
         options.socket_path, handler=RefusingHandler(handler), limits=SOCKET_LIMITS, on_closed=lambda _: on_closed()
     )
@@ -73,8 +81,7 @@ async def connect(
     response = await connection.call(command, timeout_ms=HELLO_TIMEOUT_MS)
     if response.code != ResponseCode.SUCCESS:
         raise FencedError(response.remark or "refused by the broker", role=role)
-    settings = msgspec.msgpack.decode(response.body, type=HelloReply)
-    return HelperLink(connection=connection, page=page, settings=settings)
+    return connection, response.body
 
 
 def main(role: str, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[None]]) -> None:

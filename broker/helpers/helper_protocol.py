@@ -31,6 +31,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90041    hot -> tier      TIER_METRICS: figures for monitoring
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
+    90050    proxy -> hot     PROXY_STATE: the proxy serves, or why it cannot (proxy_link.py)
 
 Answers have RocketMQ's response codes, and one of their own: 90000 REFUSED, the request can never succeed as it is.
 
@@ -61,6 +62,7 @@ from thermocline.tiered.findings import ScrubReport
 
 INDEX_ROLE = "index"
 TIER_ROLE = "tier"
+PROXY_ROLE = "proxy"
 """The role of a helper; sent in HELLO."""
 
 
@@ -100,6 +102,7 @@ class HelperRequestCode(IntEnum):
     TTL_PROOF = 90035
     TIER_COST = 90040
     TIER_METRICS = 90041
+    PROXY_STATE = 90050
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -178,6 +178,12 @@ class Supervisor:
         """Return the state of every helper, in the order of their specs."""
         return [helper.status() for helper in self._helpers]
 
+    async def stop_one(self, name: str, *, timeout_ms: int) -> None:
+        """Stop a helper before the others."""
+        await asyncio.gather(
+            *(helper.stop(timeout_ms=timeout_ms) for helper in self._helpers if helper.status().name == name)
+        )
+
     async def stop(self, *, timeout_ms: int) -> None:
         """Stop every helper, all at the same time."""
         await asyncio.gather(*(helper.stop(timeout_ms=timeout_ms) for helper in self._helpers))

@@ -38,13 +38,13 @@ def runtime_folder(environment: Mapping[str, str]) -> Path:
     return folder
 
 
-def socket_path(folder: Path, *, store_uuid: str) -> str:
-    """The socket of one store's broker.
+def socket_path(folder: Path, *, store_uuid: str, kind: str = "") -> str:
+    """The socket of one store's broker; `kind` tells one from the others.
 
     Raises:
         InvalidParameterError: The path is too long for a unix socket.
     """
-    path = str(folder / f"{store_uuid[:16]}.sock")
+    path = str(folder / f"{store_uuid[:16]}{kind}.sock")
     if len(path.encode()) > SOCKET_PATH_BYTES_MAX:
         raise InvalidParameterError("set THERMOCLINE_RUNTIME_DIR to a shorter folder", path=path)
     return path

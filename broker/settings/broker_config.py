@@ -74,6 +74,10 @@ class BrokerConfig(LimitSettings):
     """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
     helper_nice: int = setting(19, "helperNice", least=0, most=19)
     """Niceness of the helper processes; 19: they run only when no other process on the machine needs the CPU."""
+    merged_proxy: bool = setting(False, "mergedProxyEnable")
+    """Whether a proxy for gRPC clients runs in this broker's process group."""
+    merged_proxy_config: str = setting("", "mergedProxyConfigPath")
+    """The file of its settings, rmq-proxy.json; empty: none."""
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
     """Settings that no remote caller may change, separated by semicolons; some never can be (broker_settings.py)."""
     region_id: str = setting("DefaultRegion", "regionId")

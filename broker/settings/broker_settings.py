@@ -40,7 +40,9 @@ from thermocline.tiered.objects import MASK, is_masked, masked_url
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "settings"
-BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir"})
+BLACK_LIST = frozenset(
+    {"configBlackList", "brokerConfigPath", "mergedProxyConfigPath", "rocketmqHome", "storePathRootDir"}
+)
 """Settings that no remote caller may change, independent of `configBlackList`."""
 
 HOUR_MS = 3_600_000

@@ -6,7 +6,13 @@ import click
 
 from thermocline.cli.brokers.broker_config import config, runtime
 from thermocline.cli.brokers.broker_operations import clean, stats
-from thermocline.cli.common.daemon_options import broker_flags, log_level_option
+from thermocline.cli.common.daemon_options import (
+    broker_flags,
+    log_level_option,
+    merged_proxy_flags,
+    parse_settings,
+    proxy_options,
+)
 
 __all__ = ["broker"]
 
@@ -30,6 +36,7 @@ __all__ = ["broker"]
     help="Serve the history of another broker from its cold tier, beside it; take no message.",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
+@proxy_options
 @click.option("--single-process", is_flag=True, help="Run the helpers in this process, for debugging.")
 @log_level_option("INFO")
 @click.pass_context
@@ -45,13 +52,19 @@ def broker(
     recover_from: str | None,
     read_only_from: str | None,
     settings: tuple[str, ...],
+    has_proxy: bool,
+    proxy_config: str | None,
+    proxy_settings: tuple[str, ...],
     single_process: bool,
     log_level: str,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C; without a subcommand.
 
     Settings come from the file, the environment and these options; the later wins. Prints one line
-    `ready broker=HOST:PORT cold=URL` when it serves.
+    `ready broker=HOST:PORT cold=URL` when it serves; with --proxy, `proxy=HOST:PORT remoting=HOST:PORT` is on it, too.
+
+    With --proxy, a proxy for RocketMQ's clients (gRPC, remoting) runs beside the broker, as one of its processes. Needs
+    the extra `proxy`.
 
     With --recover-from, the lines before it list the recovered topics, and the losses of each. A store that was
     recovered from there before is started as it is. Name and cluster are those of the broker that was lost.
@@ -72,7 +85,7 @@ def broker(
     if recover_from is not None and read_only_from is not None:
         raise click.UsageError("A broker either takes its cold tier over or serves it read-only.")
     cold = recover_from or read_only_from or cold
-    flags = broker_flags(
+    flags = merged_proxy_flags(has_proxy, proxy_config) | broker_flags(
         data=data, namesrv=namesrv, listen=listen, advertise=advertise, name=name, cold=cold, settings=settings
     )
     arguments = BrokerArguments(
@@ -82,10 +95,11 @@ def broker(
         single_process=single_process,
         recover_from=recover_from,
         read_only_from=read_only_from,
+        proxy_flags=parse_settings(proxy_settings, option="--proxy-set"),
     )
     run(
         arguments,
-        on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}"),
+        on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}"),
         on_recovered=click.echo,
     )
 

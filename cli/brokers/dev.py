@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from thermocline.cli.common.daemon_options import broker_flags, log_level_option, parse_listen
+from thermocline.cli.common.daemon_options import (
+    broker_flags,
+    log_level_option,
+    merged_proxy_flags,
+    parse_listen,
+    parse_settings,
+    proxy_options,
+)
 
 __all__ = ["dev"]
 
@@ -24,12 +31,24 @@ __all__ = ["dev"]
     help="The cold tier [file://DIR/cold]; file:///directory or s3://bucket/prefix?endpoint=...",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any broker setting, by property name.")
+@proxy_options
 @log_level_option("WARNING")
-def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[str, ...], log_level: str) -> None:
+def dev(
+    data: str,
+    namesrv: str,
+    listen: str,
+    cold: str | None,
+    settings: tuple[str, ...],
+    has_proxy: bool,
+    proxy_config: str | None,
+    proxy_settings: tuple[str, ...],
+    log_level: str,
+) -> None:
     """Run a NameServer and a broker until SIGTERM or Ctrl-C.
 
     Prints one line `ready namesrv=HOST:PORT broker=HOST:PORT cold=URL` when they serve, index and cold tier included.
-    What does not serve after 15 seconds (an object store on a network: 1.5) joins later, and a warning names it.
+    What does not serve after 15 seconds (an object store on a network: 1.5) joins later, and a warning names it. With
+    --proxy, clients of RocketMQ 5 (gRPC) are served, too, and `proxy=HOST:PORT remoting=HOST:PORT` is on the line.
 
     \b
     Example:
@@ -41,7 +60,7 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
     directory = Path(data).resolve()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     host, port = parse_listen("--namesrv", namesrv)
-    flags = broker_flags(
+    flags = merged_proxy_flags(has_proxy, proxy_config) | broker_flags(
         data=str(directory / "store"),
         namesrv=None,
         listen=listen,
@@ -52,10 +71,12 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
     )
 
     def tell(ready: ReadyAddresses) -> None:
-        click.echo(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}")
+        click.echo(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}")
 
     run_with_name_server(
-        BrokerArguments(flags=flags, log_level=log_level),
+        BrokerArguments(
+            flags=flags, log_level=log_level, proxy_flags=parse_settings(proxy_settings, option="--proxy-set")
+        ),
         load_config(
             config_path=None,
             environment=os.environ,

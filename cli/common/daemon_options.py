@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from thermocline.broker.process import LEVELS
 
-__all__ = ["broker_flags", "log_level_option", "parse_listen", "parse_settings"]
+__all__ = [
+    "broker_flags",
+    "log_level_option",
+    "merged_proxy_flags",
+    "parse_listen",
+    "parse_settings",
+    "proxy_options",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,6 +35,30 @@ def log_level_option(default: str) -> Callable[[Command], Command]:
     )
 
 
+def proxy_options(command: Command) -> Command:
+    """The options of a broker with a proxy beside it: `has_proxy`, `proxy_config`, `proxy_settings`."""
+    options = (
+        click.option("--proxy", "has_proxy", is_flag=True, help="Serve RocketMQ's gRPC clients, too, by a proxy."),
+        click.option("--proxy-config", type=click.Path(dir_okay=False), help="rmq-proxy.json or a TOML file."),
+        click.option(
+            "--proxy-set",
+            "proxy_settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Any setting of the proxy, by its property name.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def merged_proxy_flags(has_proxy: bool, config_path: str | None) -> dict[str, str]:
+    """Return the first two of them as settings of the broker."""
+    flags = {"mergedProxyEnable": "true"} if has_proxy else {}
+    return flags if config_path is None else flags | {"mergedProxyConfigPath": str(Path(config_path).resolve())}
+
+
 def parse_listen(option: str, text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; a usage error when it is none."""
     host, separator, port = text.rpartition(":")
@@ -35,13 +67,13 @@ def parse_listen(option: str, text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+def parse_settings(texts: Iterable[str], *, option: str = "--set") -> dict[str, str]:
     """Return `NAME=VALUE` texts as a mapping; a usage error when one is none."""
     settings: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not (separator and name.strip()):
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--set")
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)
         settings[name.strip()] = value.strip()
     return settings
 

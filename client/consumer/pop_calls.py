@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thermocline.client.answer import answer_error
-from thermocline.client.consumer.ack_batches import ack_batches
+from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.consumer.popped_message import PoppedMessage, read_popped
 from thermocline.client.session import ClientSession
 from thermocline.remoting.bodies import BatchAckMessageRequestBody, SubscriptionData
@@ -124,13 +124,7 @@ class PopCalls:
         for message in messages:
             by_broker.setdefault(message.receipt.broker_name, []).append(message)
         for broker_name, of_broker in by_broker.items():
-            acks = [
-                ack
-                for topic in dict.fromkeys(message.topic for message in of_broker)
-                for ack in ack_batches(
-                    (message.receipt for message in of_broker if message.topic == topic), topic=topic, group=self._group
-                )
-            ]
+            acks = batch_acks([(each.topic, each.receipt) for each in of_broker], group=self._group)
             body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name)
             await self._call(broker_name, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
 

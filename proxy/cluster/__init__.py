@@ -2,5 +2,6 @@
 
 from thermocline.proxy.cluster.cluster_messaging import ClusterMessaging, ClusterOptions
 from thermocline.proxy.cluster.loading_cache import LoadingCache
+from thermocline.proxy.cluster.own_broker import OwnBroker
 
-__all__ = ["ClusterMessaging", "ClusterOptions", "LoadingCache"]
+__all__ = ["ClusterMessaging", "ClusterOptions", "LoadingCache", "OwnBroker"]

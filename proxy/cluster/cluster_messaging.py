@@ -2,6 +2,7 @@
 
 Brokers are found through NameServers, which are asked for the routes of topics in use. A broker that a route does not
 name (any more) is looked for in the cluster's list. Connections are one an address, as all clients have them.
+A proxy in a broker's process group asks that broker over its unix socket (own_broker.py), and the others as ever.
 Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ 5.3.
 """
 
@@ -14,12 +15,14 @@ from random import Random
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
-from thermocline.client.consumer.ack_batches import ack_batches
+from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
+from thermocline.proxy.cluster.joined_acks import JoinedAcks
 from thermocline.proxy.cluster.loading_cache import LoadingCache
+from thermocline.proxy.cluster.own_broker import OwnBroker
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     BrokerNotFoundError,
@@ -117,6 +120,8 @@ class ClusterOptions:
     client_id: str
     """By which brokers know this proxy."""
     credentials: Credentials | None = None
+    own_broker: OwnBroker | None = None
+    """The broker in whose process group this proxy runs; None: it runs by itself."""
     tls: TlsOptions | None = None
     """How connections to NameServers and brokers are encrypted; None: not at all."""
     refresh_ms: int = 20_000
@@ -144,6 +149,7 @@ class ClusterMessaging:
             timeout_ms=LOOK_UP_TIMEOUT_MS,
             random=Random(),
         )
+        self._acks = JoinedAcks(self.ack_all)
         self._queues = _cache(self._load_queues, options, entries_max=options.topics_max)
         self._types = _cache(self._load_type, options, entries_max=options.topics_max)
         self._groups = _cache(self._load_group, options, entries_max=options.groups_max)
@@ -171,6 +177,7 @@ class ClusterMessaging:
     async def close(self) -> None:
         """End; idempotent."""
         await self._watch.close()
+        await self._acks.close()
         for cache in (self._queues, self._types, self._groups, self._cluster):
             await cache.close()
         await self._connections.close()
@@ -197,7 +204,9 @@ class ClusterMessaging:
             return False
 
     async def _load_queues(self, topic: str) -> TopicQueues:
-        return read_topic_queues(topic, await self._name_servers.topic_route(topic))
+        queues = read_topic_queues(topic, await self._name_servers.topic_route(topic))
+        own = self._options.own_broker
+        return queues if own is None else own.in_queues(queues)
 
     async def _load_cluster(self, _name: str) -> ClusterInfo:
         return await self._name_servers.cluster_info()
@@ -245,6 +254,8 @@ class ClusterMessaging:
         Raises:
             UnavailableError: There is none.
         """
+        if self._options.own_broker is not None:
+            return [self._options.own_broker.socket_path]
         cluster = await self._cluster.get(WHOLE_CLUSTER)
         names = cluster.cluster_addr_table.get(self._options.cluster_name, [])
         masters = [
@@ -258,7 +269,10 @@ class ClusterMessaging:
         return masters
 
     async def broker_address(self, broker_name: str) -> str:
-        """See `Messaging`: by a route, or by the cluster's list."""
+        """See `Messaging`: the own broker's socket; others by a route, or by the cluster's list."""
+        own = self._options.own_broker
+        if own is not None and broker_name == own.name:
+            return own.socket_path
         for queues in self._queues.values():
             for broker in queues.brokers:
                 if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
@@ -391,6 +405,24 @@ class ClusterMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
+        if handle.receipt.is_order:
+            await self._ack_one(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+        else:
+            await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+    async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
+        """See `Messaging`."""
+        if len(handles) == 1:
+            await self._ack_one(handles[0], topic=topic, group=group, timeout_ms=timeout_ms)
+            return
+        broker_name = handles[0].receipt.broker_name
+        acks = batch_acks([(topic, handle.receipt) for handle in handles], group=group)
+        body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
+        address = await self.broker_address(broker_name)
+        request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
+        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+
+    async def _ack_one(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         receipt = handle.receipt
         header = AckMessageRequestHeader(
             consumer_group=group,
@@ -402,18 +434,6 @@ class ClusterMessaging:
         )
         address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.ACK_MESSAGE, header, timeout_ms=timeout_ms)
-
-    async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
-        """See `Messaging`."""
-        if len(handles) == 1:
-            await self.ack(handles[0], topic=topic, group=group, timeout_ms=timeout_ms)
-            return
-        broker_name = handles[0].receipt.broker_name
-        acks = ack_batches((handle.receipt for handle in handles), topic=topic, group=group)
-        body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
-        address = await self.broker_address(broker_name)
-        request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
-        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
 
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int

@@ -1,8 +1,8 @@
 """Messaging: what a proxy asks of the brokers behind it; the seam under every protocol.
 
 A protocol (gRPC, remoting, ...) translates its requests into these calls and their results and errors into its answers;
-it decides nothing about messages. Two implementations are meant to stand behind it: over a cluster by the remoting
-protocol (proxy/cluster/), and beside one broker over its internal socket.
+it decides nothing about messages. One implementation stands behind it (proxy/cluster/): the remoting protocol, to every
+broker by the network, or to the one in whose process group the proxy runs by a unix socket.
 
 Every call may raise
     TopicNotFoundError, GroupNotFoundError   there is none of the name

@@ -69,9 +69,9 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         }
     ),
     *refused(
-        "a proxy in the broker's process group",
+        "that `thermocline proxy` starts a broker",
         {"proxyMode": "CLUSTER"},
-        advice="run `thermocline proxy` beside the broker",
+        advice="run `thermocline broker --proxy`, which takes this file by `--proxy-config`",
     ),
     *refused("that delays are given as levels too", {"useDelayLevel": "false"}),
     *refused("that clients send metrics somewhere", {"metricCollectorMode": "off"}),
@@ -172,7 +172,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         "counts only with useDelayLevel, which is refused",
         {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"},
     ),
-    *without_effect("counts only with proxyMode=LOCAL, which is refused", {"brokerConfigPath": MACHINE}),
+    *without_effect("`thermocline broker` is given its file itself", {"brokerConfigPath": MACHINE}),
     *without_effect(
         "counts only with startDetectorEnable, which is refused", {"detectTimeout": "200", "detectInterval": "2000"}
     ),

@@ -1,6 +1,6 @@
 """Clients: connections that are opened to other nodes, and the addresses of name servers."""
 
-from thermocline.remoting.clients.client import ClientConnection, RemotingClient
+from thermocline.remoting.clients.client import ClientConnection, RefuseRequests, RemotingClient
 from thermocline.remoting.clients.name_server_source import (
     ADDRESS_SERVER,
     NameServerSource,
@@ -12,6 +12,7 @@ __all__ = [
     "ADDRESS_SERVER",
     "ClientConnection",
     "NameServerSource",
+    "RefuseRequests",
     "RemotingClient",
     "address_server_url",
     "split_addresses",

@@ -85,8 +85,10 @@ class RemotingServer:
         clock: Callable[[], float] | None = None,
         gate: Gate | None = None,
         other_protocol: OtherProtocol | None = None,
+        local_limits: ConnectionLimits | None = None,
     ) -> None:
-        """`limits`: of each connection; `server_limits`: of all together; `counts`: where refusals are counted.
+        """`limits`: of each connection; `local_limits`: of those on unix sockets, if they differ; `server_limits`: of
+        all together; `counts`: where refusals are counted.
         `user`: whose processes may connect to a unix socket.
 
         `clock` gives seconds, for idle connections and deadlines of frames; without it a clock that never steps back.
@@ -98,6 +100,7 @@ class RemotingServer:
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
+        self._local_limits = local_limits or self._limits
         self._idle_timeout_s = idle_timeout_ms / 1000
         self._connections_max = connections_max
         server_limits = server_limits or ServerLimits()
@@ -227,11 +230,12 @@ class RemotingServer:
             self._watch_idle(loop)
 
     def _accept(self) -> asyncio.BufferedProtocol:
-        connection = _ServerConnection(self) if self._other_protocol is None else _EitherConnection(self)
+        connection_type = _ServerConnection if self._other_protocol is None else _EitherConnection
+        connection = connection_type(self, self._limits)
         return connection if self._gate is None else FirstByte(connection, self._gate)
 
     def _accept_local(self) -> asyncio.BufferedProtocol:
-        return _ServerConnection(self)
+        return _ServerConnection(self, self._local_limits)
 
     def _opened(self, connection: _ServerConnection) -> bool:
         """Register a connection; False when it is one too many."""
@@ -267,12 +271,12 @@ class _ServerConnection(Connection):
 
     __slots__ = ("_server",)
 
-    def __init__(self, server: RemotingServer) -> None:
+    def __init__(self, server: RemotingServer, limits: ConnectionLimits) -> None:
         super().__init__(
             loop=asyncio.get_running_loop(),
             handler=server._handler,
             chunk_handler=server._chunk_handler,
-            limits=server._limits,
+            limits=limits,
             receive_buffer=server._receive_buffer,
             is_server=True,
             on_closed=server._lost,
@@ -307,8 +311,8 @@ class _EitherConnection(_ServerConnection):
 
     __slots__ = ("_is_own",)
 
-    def __init__(self, server: RemotingServer) -> None:
-        super().__init__(server)
+    def __init__(self, server: RemotingServer, limits: ConnectionLimits) -> None:
+        super().__init__(server, limits)
         self._is_own = False
 
     def buffer_updated(self, nbytes: int) -> None:

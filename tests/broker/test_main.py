@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,11 +13,13 @@ from tests.clock import Clock
 from tests.store.store_parts import draft
 from tests.tiered.broker_golden import GOLDEN, VERSION
 from thermocline.broker import main
+from thermocline.broker.assembly import ProxyPlan
+from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.main import BrokerArguments, load_broker_settings
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import PERM_READ
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError, UnavailableError
 from thermocline.store.config.store_config import StoreConfig
 from thermocline.store.files.disk import RealDisk
 from thermocline.store.message_store import MessageStore
@@ -84,3 +87,29 @@ def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path) -> None
     with pytest.raises(SettingError, match="No such file") as raised:
         load_broker_settings(BrokerArguments(config_path=str(tmp_path / "none")), {})
     assert str(tmp_path / "none") in str(raised.value)
+
+
+async def test_a_broker_is_ready_without_a_proxy_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class LateProxy:
+        async def wait_proxy(self) -> str:
+            raise UnavailableError("the proxy does not start")
+
+    assert await main._wait_proxy(cast("HotProcess", LateProxy()), asyncio.Event()) == ""
+    assert "ready without the proxy" in caplog.text
+
+
+def test_a_proxy_is_planned_where_settings_ask_for_one(tmp_path: Path) -> None:
+    def plan(flags: dict[str, str], *, is_read_only: bool = False, **proxy_flags: str) -> object:
+        arguments = BrokerArguments(
+            flags={"storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1", **flags}, proxy_flags=proxy_flags
+        )
+        return main._proxy_plan(load_broker_settings(arguments, {}), arguments, is_read_only=is_read_only)
+
+    assert plan({}) is None
+    with pytest.raises(SettingError, match="count only with --proxy"):
+        plan({}, grpcServerPort="0")
+    with pytest.raises(SettingError, match="a read-only broker has no proxy"):
+        plan({"mergedProxyEnable": "true"}, is_read_only=True)
+    made = plan({"mergedProxyEnable": "true"}, grpcShutdownTimeSeconds="7")
+    assert isinstance(made, ProxyPlan)
+    assert made.drain_ms == 7_000

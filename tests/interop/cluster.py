@@ -143,9 +143,14 @@ def official_daemons(
 
 @contextlib.contextmanager
 def thermocline_daemons(
-    directory: Path, *, settings: Mapping[str, str] | None = None, namesrv: str = FREE_PORT, listen: str = FREE_PORT
+    directory: Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    namesrv: str = FREE_PORT,
+    listen: str = FREE_PORT,
+    words: Sequence[str] = (),
 ) -> Iterator[Daemons]:
-    """`thermocline dev` with a `file://` cold tier; its store is in `directory`/data.
+    """`thermocline dev` with a `file://` cold tier, and further options; its store is in `directory`/data.
 
     With addresses of its own it can be started again where clients look for it.
     """
@@ -159,6 +164,7 @@ def thermocline_daemons(
             *("--namesrv", namesrv),
             *("--listen", listen),
             *("--cold", (directory / "cold").as_uri()),
+            *words,
         ],
         log_path=directory / "dev.log",
         working_directory=directory,

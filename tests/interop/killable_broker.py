@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.interop.cluster import BROKER_NAME, FREE_PORT, READY_TIMEOUT_S
+from tests.interop.merged_broker import assignments, merged_endpoint, merged_words
 from thermocline.localstack.child_process import ChildProcess
 
 SIGNS_OF_BUGS = ("Traceback (most recent call last)", "a bug of ours", "AssertionError")
@@ -59,10 +60,17 @@ class KillableBroker(_KillableDaemon):
     """`thermocline broker` with a `file://` cold tier; later starts have the same store, too."""
 
     def __init__(
-        self, directory: Path, namesrv: str, *, name: str = BROKER_NAME, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        namesrv: str,
+        *,
+        name: str = BROKER_NAME,
+        settings: Mapping[str, str] | None = None,
+        has_proxy: bool = False,
     ) -> None:
-        """`settings`: by property name. All files are in `directory`."""
+        """`settings`: by property name. All files are in `directory`. `has_proxy`: one runs in its process group."""
         super().__init__(directory)
+        self.proxy_address = FREE_PORT if has_proxy else ""
         self.name = name
         self._namesrv = namesrv
         self._settings = dict(settings or {})
@@ -79,8 +87,20 @@ class KillableBroker(_KillableDaemon):
             *("--namesrv", self._namesrv),
             *("--data", str(self._directory / "store")),
             *("--cold", (self._directory / "cold").as_uri()),
-            *(word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")),
+            *assignments("--set", self._settings),
+            *(merged_words(self.proxy_address.rpartition(":")[2]) if self.proxy_address else ()),
         )
+
+    def start(self) -> None:
+        """Start it, and return when it serves; later starts have the same ports."""
+        super().start()
+        if self.proxy_address:
+            assert self._process is not None
+            self.proxy_address = merged_endpoint(self._process)
+
+    def first_local_offset(self) -> int:
+        """Where the local log begins."""
+        return min(int(path.name) for path in (self._directory / "store" / "commitlog").iterdir())
 
     @property
     def process_id(self) -> int:

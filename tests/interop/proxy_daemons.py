@@ -1,4 +1,4 @@
-"""A NameServer, a broker and a proxy in front of them, as processes."""
+"""A NameServer, a broker and a proxy, by itself in front of them or in the broker's process group, as processes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from tests.interop.cluster import FREE_PORT, READY_TIMEOUT_S, Cluster, cluster_of, thermocline_daemons
 from tests.interop.java_agent import JavaAgent
 from tests.interop.killable_broker import SIGNS_OF_BUGS, daemon
+from tests.interop.merged_broker import (
+    PROXY_SETTINGS,
+    assignments,
+    merged_endpoint,
+    merged_remoting_address,
+    merged_words,
+)
 from thermocline.localstack.child_process import ChildProcess
 from tooling.official_rocketmq import OfficialSoftware
 
 READY_LINE = re.compile(r"^ready proxy=(?P<address>\S+)(?: remoting=(?P<remoting>\S+))?$", re.MULTILINE)
+SEPARATE, MERGED = "separate", "merged"
+DEPLOYMENTS = (SEPARATE, pytest.param(MERGED, marks=pytest.mark.full))
+"""The parameters of a fixture; what differs between them is in test_merged_proxy.py."""
 BROKER_SETTINGS = {
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "1000",
     "recallMessageEnable": "true",
     "enablePropertyFilter": "true",
 }
-
-PROXY_SETTINGS = {
-    "remotingListenPort": "0",
-    "grpcShutdownTimeSeconds": "5",
-    "topicRouteServiceCacheRefreshSeconds": "1",
-    "grpcClientConsumerMinLongPollingTimeoutMillis": "500",
-    "grpcClientConsumerMaxLongPollingTimeoutMillis": "1000",
-}
-"""Short polls: a Java push consumer waits for its polls when it is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,7 @@ class ProxyDaemons:
     remoting: str
     """The proxy's, for remoting clients."""
     process: ChildProcess
-    """The proxy."""
+    """The proxy, with the others if it is merged."""
 
 
 @contextlib.contextmanager
@@ -60,8 +63,7 @@ def running_proxy(
     Fails when it logged a bug of ours.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    assignments = {**PROXY_SETTINGS, **(settings or {})}
-    words = [word for name, value in assignments.items() for word in ("--set", f"{name}={value}")]
+    words = assignments("--set", {**PROXY_SETTINGS, **(settings or {})})
     if config is not None:
         words += ["--config", str(config)]
     process = daemon("proxy", "--namesrv", namesrv, "--listen", listen, *words, directory=directory)
@@ -118,12 +120,23 @@ def cluster_through_proxy(
 
 
 @contextlib.contextmanager
-def proxy_daemons(directory: Path) -> Iterator[ProxyDaemons]:
+def proxy_daemons(directory: Path, deployment: str = SEPARATE) -> Iterator[ProxyDaemons]:
     """All three."""
-    with (
-        thermocline_daemons(directory, settings=BROKER_SETTINGS) as daemons,
-        running_proxy(directory, namesrv=daemons.namesrv) as (endpoint, process),
-    ):
-        yield ProxyDaemons(
-            namesrv=daemons.namesrv, endpoint=endpoint, remoting=remoting_address(process), process=process
-        )
+    if deployment == SEPARATE:
+        with (
+            thermocline_daemons(directory, settings=BROKER_SETTINGS) as daemons,
+            running_proxy(directory, namesrv=daemons.namesrv) as (endpoint, process),
+        ):
+            yield ProxyDaemons(
+                namesrv=daemons.namesrv, endpoint=endpoint, remoting=remoting_address(process), process=process
+            )
+    else:
+        with thermocline_daemons(directory, settings=BROKER_SETTINGS, words=merged_words()) as daemons:
+            process = daemons.process
+            yield ProxyDaemons(
+                namesrv=daemons.namesrv,
+                endpoint=merged_endpoint(process),
+                remoting=merged_remoting_address(process),
+                process=process,
+            )
+            assert not any(sign in process.output() for sign in SIGNS_OF_BUGS)

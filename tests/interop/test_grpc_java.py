@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
-from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
+from tests.interop.proxy_daemons import DEPLOYMENTS, ProxyDaemons, proxy_daemons
 from thermocline.client import AdminClient
 from thermocline.remoting.bodies import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from tooling.java_libraries import OFFICIAL_ROCKETMQ_GRPC, find_jars
@@ -21,10 +21,10 @@ COUNT = 10
 TIMEOUT_S = 200
 
 
-@pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+@pytest.fixture(scope="module", params=DEPLOYMENTS)
+def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-java")) as running:
+    with proxy_daemons(tmp_path_factory.mktemp("proxy-java"), request.param) as running:
         with AdminClient(namesrv=running.namesrv) as admin:
             for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"):
                 admin.create_topic(f"Java{kind}", queue_nums=4, attributes={"message.type": kind})

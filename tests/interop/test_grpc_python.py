@@ -8,18 +8,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.fixtures_tools import have
 from tests.interop.foreign_agent import ForeignAgent
+from tests.interop.grpc_driver import GrpcDriver, bodies
 from tests.interop.grpc_python_agent import grpc_python_agent
-from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
+from tests.interop.proxy_daemons import DEPLOYMENTS, ProxyDaemons, proxy_daemons
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ReceivedMessage
-from thermocline.remoting.bodies import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from thermocline.remoting.errors import ObjectNotFoundError
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 
@@ -28,10 +27,10 @@ pytestmark = pytest.mark.xdist_group("interop-grpc")
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+@pytest.fixture(scope="module", params=DEPLOYMENTS)
+def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy."""
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-cluster")) as running:
+    with proxy_daemons(tmp_path_factory.mktemp("proxy-cluster"), request.param) as running:
         yield running
 
 
@@ -48,77 +47,9 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
         yield running
 
 
-class Driver:
-    """The clients of one test, on a topic and a group of their own."""
-
-    def __init__(self, agent: ForeignAgent, admin: AdminClient, endpoint: str) -> None:
-        self.topic = f"Grpc{next(_numbers)}"
-        self.group = f"{self.topic}-group"
-        self.admin = admin
-        self.endpoint = endpoint
-        self._agent = agent
-        self._started: list[str] = []
-
-    def make_topic(self, message_type: str, *, queues: int = 4) -> None:
-        self.admin.create_topic(self.topic, queue_nums=queues, attributes={"message.type": message_type})
-
-    def make_group(
-        self, *, is_ordered: bool = False, retry_max_times: int = 16, delays_ms: Sequence[int] = (1000, 1000, 1000)
-    ) -> None:
-        policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=list(delays_ms)))
-        self.admin.create_group(
-            SubscriptionGroupConfig(
-                group_name=self.group,
-                consume_message_orderly=is_ordered,
-                retry_max_times=retry_max_times,
-                group_retry_policy=policy,
-            )
-        )
-
-    def call(self, operation: str, **arguments: Any) -> Any:
-        return self._agent.call(operation, **arguments)
-
-    def start(self, kind: str, **arguments: Any) -> str:
-        """Start a client of a kind that is stopped after the test; its name."""
-        name = f"{self.topic}-{kind}-{next(_numbers)}"
-        place = {"topics": [self.topic]} if kind == "producer" else {"topic": self.topic, "group": self.group}
-        self.call(f"start_{kind}", **{"name": name, "endpoint": self.endpoint, **place, **arguments})
-        self._started.append(name)
-        return name
-
-    def send(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
-        """Send with a producer of its own; the receipts."""
-        receipts: list[dict[str, Any]] = self.call(
-            "send", name=self.start("producer"), topic=self.topic, messages=list(messages)
-        )
-        return receipts
-
-    def receive(self, name: str, *, count: int, timeout_s: float = 60.0, acks: bool = True) -> list[dict[str, Any]]:
-        """Receive, once at least, until there are so many messages."""
-        found: list[dict[str, Any]] = []
-        deadline = time.monotonic() + timeout_s
-        is_first = True
-        while is_first or len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} messages: {found}"
-            is_first = False
-            for message in self.call("receive", name=name):
-                found.append(message)
-                if acks:
-                    self.call("ack", name=name, message_id=message["message_id"])
-        return found
-
-    def pushed(self, name: str, *, count: int, timeout_s: float = 60.0) -> list[dict[str, Any]]:
-        """What a push consumer was handed, once there are so many."""
-        return self._agent.taken(name, count=count, timeout_s=timeout_s)
-
-    def stop_all(self) -> None:
-        for name in self._started:
-            self.call("stop", name=name)
-
-
 @pytest.fixture
-def driver(agent: ForeignAgent, admin: AdminClient, daemons: ProxyDaemons) -> Iterator[Driver]:
-    running = Driver(agent, admin, daemons.endpoint)
+def driver(agent: ForeignAgent, admin: AdminClient, daemons: ProxyDaemons) -> Iterator[GrpcDriver]:
+    running = GrpcDriver(agent, admin, daemons.endpoint)
     yield running
     running.stop_all()
 
@@ -130,14 +61,10 @@ def wait_for(find: Callable[[], list[ReceivedMessage]]) -> list[ReceivedMessage]
     return found
 
 
-def bodies(messages: list[dict[str, Any]]) -> list[str]:
-    return [message["body"] for message in messages]
-
-
 # -- normal messages, simple consumer ----------------------------------------------------------------------------------
 
 
-def test_normal_messages_reach_a_simple_consumer_once_with_all_their_parts(driver: Driver) -> None:
+def test_normal_messages_reach_a_simple_consumer_once_with_all_their_parts(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     sent = [
         {"body": f"тело 消息 {i}", "tag": "标签", "keys": [f"k{i}", "ключ"], "properties": {"имя": "значение"}}
@@ -157,7 +84,7 @@ def test_normal_messages_reach_a_simple_consumer_once_with_all_their_parts(drive
     assert driver.call("receive", name=consumer) == []
 
 
-def test_two_members_of_a_group_share_the_messages(driver: Driver) -> None:
+def test_two_members_of_a_group_share_the_messages(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     driver.send(*({"body": str(i)} for i in range(40)))
     members = [driver.start("simple"), driver.start("simple")]
@@ -172,7 +99,7 @@ def test_two_members_of_a_group_share_the_messages(driver: Driver) -> None:
     assert sorted(received, key=int) == [str(i) for i in range(40)]
 
 
-def test_a_tag_is_compared_as_text_where_hashes_are_equal(driver: Driver) -> None:
+def test_a_tag_is_compared_as_text_where_hashes_are_equal(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     # "AaAa" and "BBBB" have one Java hash, so the broker takes both; the proxy acknowledges the other silently.
     driver.send({"body": "wanted", "tag": "AaAa"}, {"body": "other", "tag": "BBBB"}, {"body": "last", "tag": "AaAa"})
@@ -181,7 +108,7 @@ def test_a_tag_is_compared_as_text_where_hashes_are_equal(driver: Driver) -> Non
     assert driver.call("receive", name=consumer) == []
 
 
-def test_sql_filters_choose_messages(driver: Driver) -> None:
+def test_sql_filters_choose_messages(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     driver.send(*({"body": str(price), "properties": {"price": str(price)}} for price in (5, 15, 25)))
     consumer = driver.start("simple", sql="price BETWEEN 10 AND 20")
@@ -189,7 +116,7 @@ def test_sql_filters_choose_messages(driver: Driver) -> None:
     assert driver.call("receive", name=consumer) == []
 
 
-def test_a_message_that_is_not_acknowledged_comes_again(driver: Driver) -> None:
+def test_a_message_that_is_not_acknowledged_comes_again(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     driver.send({"body": "again"})
     consumer = driver.start("simple")
@@ -203,7 +130,7 @@ def test_a_message_that_is_not_acknowledged_comes_again(driver: Driver) -> None:
 # -- push consumer -----------------------------------------------------------------------------------------------------
 
 
-def test_a_push_consumer_gets_each_message_once(driver: Driver) -> None:
+def test_a_push_consumer_gets_each_message_once(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     consumer = driver.start("push")
     driver.send(*({"body": str(i)} for i in range(50)))
@@ -211,7 +138,7 @@ def test_a_push_consumer_gets_each_message_once(driver: Driver) -> None:
     assert sorted(bodies(received), key=int) == [str(i) for i in range(50)]
 
 
-def test_a_push_consumer_that_fails_gets_the_message_again_after_the_groups_delay(driver: Driver) -> None:
+def test_a_push_consumer_that_fails_gets_the_message_again_after_the_groups_delay(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     driver.make_group()
     consumer = driver.start("push", fails_below=2)
@@ -220,7 +147,7 @@ def test_a_push_consumer_that_fails_gets_the_message_again_after_the_groups_dela
     assert [(message["body"], message["attempt"]) for message in received] == [("thrice", i) for i in (1, 2, 3)]
 
 
-def test_a_message_that_always_fails_goes_to_the_dead_letters(driver: Driver) -> None:
+def test_a_message_that_always_fails_goes_to_the_dead_letters(driver: GrpcDriver) -> None:
     driver.make_topic("NORMAL")
     driver.make_group(retry_max_times=1)
     consumer = driver.start("push", fails_below=99)
@@ -241,7 +168,7 @@ def _stored(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMes
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_of_a_message_group_reach_a_push_consumer_in_order(driver: Driver) -> None:
+def test_messages_of_a_message_group_reach_a_push_consumer_in_order(driver: GrpcDriver) -> None:
     driver.make_topic("FIFO")
     driver.make_group(is_ordered=True)
     driver.send(*({"body": f"{group}-{i}", "group": group} for i in range(10) for group in ("a", "b", "c")))
@@ -254,7 +181,7 @@ def test_messages_of_a_message_group_reach_a_push_consumer_in_order(driver: Driv
     assert by_group == {group: list(range(10)) for group in ("a", "b", "c")}
 
 
-def test_an_ordered_group_gets_nothing_behind_what_it_has_not_acknowledged(driver: Driver) -> None:
+def test_an_ordered_group_gets_nothing_behind_what_it_has_not_acknowledged(driver: GrpcDriver) -> None:
     driver.make_topic("FIFO", queues=1)
     driver.make_group(is_ordered=True)
     driver.send(*({"body": str(i), "group": "one"} for i in range(3)))
@@ -269,7 +196,7 @@ def test_an_ordered_group_gets_nothing_behind_what_it_has_not_acknowledged(drive
 # -- delay -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_delayed_message_does_not_come_early(driver: Driver) -> None:
+def test_a_delayed_message_does_not_come_early(driver: GrpcDriver) -> None:
     driver.make_topic("DELAY")
     consumer = driver.start("push")
     begun = time.time()
@@ -280,7 +207,7 @@ def test_a_delayed_message_does_not_come_early(driver: Driver) -> None:
     assert received["time"] >= int(begun) + 4
 
 
-def test_a_delayed_message_is_recalled(driver: Driver) -> None:
+def test_a_delayed_message_is_recalled(driver: GrpcDriver) -> None:
     driver.make_topic("DELAY")
     consumer = driver.start("push")
     producer = driver.start("producer")
@@ -294,7 +221,7 @@ def test_a_delayed_message_is_recalled(driver: Driver) -> None:
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
-def test_transactions_are_committed_and_rolled_back(driver: Driver) -> None:
+def test_transactions_are_committed_and_rolled_back(driver: GrpcDriver) -> None:
     driver.make_topic("TRANSACTION")
     producer = driver.start("producer", checks=True)
     for name in ("first", "second"):
@@ -307,7 +234,7 @@ def test_transactions_are_committed_and_rolled_back(driver: Driver) -> None:
     assert driver.call("receive", name=consumer) == []
 
 
-def test_the_broker_asks_about_transactions_that_were_left_open(driver: Driver) -> None:
+def test_the_broker_asks_about_transactions_that_were_left_open(driver: GrpcDriver) -> None:
     driver.make_topic("TRANSACTION")
     producer = driver.start("producer", checks=True)
     wanted = [f"commit {driver.topic}", f"rollback {driver.topic}"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from thermocline.broker.helpers.supervisor import EXIT_REFUSED, HelperSpec, SupervisedHelper
+from thermocline.broker.helpers.supervisor import EXIT_REFUSED, HelperSpec, SupervisedHelper, Supervisor
 
 HELPER = """
 import argparse, pathlib, sys, time
@@ -96,6 +96,20 @@ async def test_a_helper_that_refuses_is_held_down(helper_module: str, tmp_path: 
     await until(lambda: helper.status().state == "refused")
     assert len(started(log)) == 1
     await helper.stop(timeout_ms=1_000)
+
+
+async def test_one_helper_stops_before_the_others(helper_module: str, tmp_path: Path) -> None:
+    logs = {name: tmp_path / name for name in ("first", "second")}
+    supervisor = Supervisor(
+        [HelperSpec(name=name, module=helper_module, arguments=(f"--log={log}",)) for name, log in logs.items()],
+        now_ms=lambda: time.monotonic_ns() // 1_000_000,
+    )
+    supervisor.start()
+    await until(lambda: all(started(log) for log in logs.values()), what="both run")
+    await supervisor.stop_one("first", timeout_ms=5_000)
+    assert [status.state for status in supervisor.statuses()] == ["stopped", "running"]
+    await supervisor.stop(timeout_ms=5_000)
+    assert [status.state for status in supervisor.statuses()] == ["stopped", "stopped"]
 
 
 async def test_a_helper_dies_with_its_parent(helper_module: str, tmp_path: Path) -> None:
