@@ -72,10 +72,10 @@ def running_proxy(
 
 
 @contextlib.contextmanager
-def proxy_daemons(directory: Path) -> Iterator[ProxyDaemons]:
-    """All three."""
+def proxy_daemons(directory: Path, *, settings: Mapping[str, str] | None = None) -> Iterator[ProxyDaemons]:
+    """All three. `settings`: of the proxy."""
     with (
         thermocline_daemons(directory, settings=BROKER_SETTINGS) as daemons,
-        running_proxy(directory, namesrv=daemons.namesrv) as (endpoint, process),
+        running_proxy(directory, namesrv=daemons.namesrv, settings=settings) as (endpoint, process),
     ):
         yield ProxyDaemons(namesrv=daemons.namesrv, endpoint=endpoint, process=process)
