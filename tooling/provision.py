@@ -25,6 +25,7 @@ from tooling.java_libraries import (
 )
 from tooling.node_packages import ROCKETMQ_GRPC_NODE, ROCKETMQ_NODE
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON
+from tooling.rust_client import RUST_CLIENT_NAME, ensure_rust_client
 from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
@@ -72,6 +73,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[OFFICIAL_ROCKETMQ_GRPC] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_GRPC)
         parts[SPARK_S3A] = ensure_s3a_jars
+        parts[RUST_CLIENT_NAME] = ensure_rust_client
         parts |= {packages.name: packages.ensure for packages in (ROCKETMQ_NODE, ROCKETMQ_GRPC_NODE)}
         parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON)}
     return parts
