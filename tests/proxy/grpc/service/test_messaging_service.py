@@ -339,7 +339,6 @@ REFUSED_RECEIVES: dict[str, tuple[dict[str, Any], int]] = {
     "an empty SQL expression": ({"filter_expression": messages.FilterExpression(type=2, expression="")}, 40010),
     "a tag expression of bars": ({"filter_expression": messages.FilterExpression(type=1, expression="||")}, 40010),
     "an attempt id that is too long": ({"attempt_id": "x" * 257}, 40000),
-    "renewal for an unknown client": ({"auto_renew": True}, 40401),
     "no deadline": ({"timeout_ms": None}, 40000),
 }
 
