@@ -22,8 +22,8 @@ def machine_cargo() -> Compiler:
         version_arguments=("--version",),
         version_pattern=r"cargo (\d+)\.(\d+)",
         directories=(str(Path.home() / ".cargo" / "bin"),),
-        wanted=f"Rust {minimum} or newer is needed to build the test server s3s-fs and the official Rust client: install "
-        "it and put `cargo` on the PATH.",
+        wanted=f"Rust {minimum} or newer is needed to build the test server s3s-fs and the official Rust client: "
+        "install it and put `cargo` on the PATH.",
     )
 
 
@@ -56,6 +56,4 @@ def _install(crate: list[str], target: Path) -> None:
         # A build without optimisation takes a third of the time, and is fast enough for tests.
         command = [str(cargo), "install", *crate, "--locked", "--debug", "--no-track", "--root", str(root)]
         environment = {"CARGO_TARGET_DIR": str(Path(directory) / "target"), "CARGO_PROFILE_DEV_DEBUG": "0"}
-        compile_program(
-            target, Compilation(command=command, environment=environment, result_directory=root / "bin")
-        )
+        compile_program(target, Compilation(command=command, environment=environment, result_directory=root / "bin"))

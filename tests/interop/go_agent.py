@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.agent_process import agent_process
-from tests.interop.cluster import BROKER_NAME
 from tests.interop.built_programs import built_go_program
+from tests.interop.cluster import BROKER_NAME
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
 
 SOURCES = Path(__file__).resolve().parent / "go"

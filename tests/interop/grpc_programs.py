@@ -1,7 +1,7 @@
 """Programs that drive an official gRPC client through one scenario: Java, Go, Node and Rust.
 
-Each is called as PROGRAM HOST:PORT PREFIX SCENARIO COUNT tls|plain. Its topics are PREFIX with a message type behind it,
-its group is PREFIX-SCENARIO; it prints OK, or FAIL and why.
+Each is called as PROGRAM HOST:PORT PREFIX SCENARIO COUNT tls|plain. Its topics are PREFIX with a message type behind
+it, its group is PREFIX-SCENARIO; it prints OK, or FAIL and why. `grpc_load.py` runs their scenario `load`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from thermocline.client import AdminClient
 from thermocline.remoting.bodies import (
@@ -18,11 +20,22 @@ from thermocline.remoting.bodies import (
     SubscriptionGroupConfig,
 )
 
-__all__ = ["SCENARIOS", "make_places", "run_scenario"]
+__all__ = ["SCENARIOS", "GrpcProgram", "make_places", "run_scenario"]
 
 SCENARIOS = ("simple", "push", "retry", "fifo", "delay", "transaction", "check")
 COUNT = 10
 TIMEOUT_S = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcProgram:
+    """How a program is started: the words before its arguments, and what is different in its environment."""
+
+    language: str
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    takes_list: bool = True
+    """Whether HOST:PORT may be several, with `;` between."""
 
 
 def make_places(namesrv: str, prefix: str) -> None:
@@ -42,22 +55,24 @@ def make_places(namesrv: str, prefix: str) -> None:
 
 
 def run_scenario(
-    command: Sequence[str],
+    program: GrpcProgram,
     endpoint: str,
-    prefix: str,
     scenario: str,
     *,
+    home: Path,
     security: str = "plain",
-    count: int = COUNT,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program to its end; AssertionError with its output unless it prints OK."""
+    """Run a program to its end; AssertionError with its output unless it prints OK.
+
+    Its topics and groups are called after its language. `home`: where the client writes its logs.
+    """
     finished = subprocess.run(
-        [*command, endpoint, prefix, scenario, str(count), security],
+        [*program.words, endpoint, program.language, scenario, str(COUNT), security],
         capture_output=True,
         timeout=TIMEOUT_S,
         encoding="utf-8",
         check=False,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, **program.environment, "HOME": str(home), **(environment or {})},
     )
     assert finished.stdout.splitlines()[-1:] == ["OK"], finished.stdout[-2_000:] + finished.stderr[-3_000:]

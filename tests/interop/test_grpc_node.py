@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority
-from tests.fixtures_tools import have
-from tests.interop.grpc_programs import SCENARIOS, make_places, run_scenario
+from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
 from tests.interop.proxy_daemons import proxy_daemons
-from tooling.node_packages import ROCKETMQ_GRPC_NODE
-from tooling.system_packages import find_node
 
 pytestmark = pytest.mark.xdist_group("interop-grpc")
-
-PROGRAM = Path(__file__).resolve().parent / "node_grpc" / "clients.js"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +24,14 @@ class TrustedProxy:
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrustedProxy]:
+def proxy(node_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrustedProxy]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
     directory = tmp_path_factory.mktemp("proxy-node")
     authority = Authority(directory / "authority")
     certificate, key = authority.issue("p.pem", "p.key", subject="proxy", addresses=["127.0.0.1"])
     settings = {"tlsCertPath": str(certificate), "tlsKeyPath": str(key)}
     with proxy_daemons(directory, settings=settings) as running:
-        make_places(running.namesrv, "Node")
+        make_places(running.namesrv, node_grpc.language)
         yield TrustedProxy(running.endpoint, authority.path)
 
 
@@ -44,11 +39,8 @@ CASES = [*((each, "plain") for each in ("starts", *SCENARIOS)), ("transaction", 
 
 
 @pytest.mark.parametrize(("scenario", "security"), CASES)
-def test_the_node_client_runs_a_scenario(proxy: TrustedProxy, tmp_path: Path, scenario: str, security: str) -> None:
-    environment = {
-        "NODE_PATH": str(have(ROCKETMQ_GRPC_NODE.find) / "node_modules"),
-        "HOME": str(tmp_path),
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(proxy.authority),
-    }
-    command = [str(find_node()), str(PROGRAM)]
-    run_scenario(command, proxy.endpoint, "Node", scenario, security=security, environment=environment)
+def test_the_node_client_runs_a_scenario(
+    proxy: TrustedProxy, node_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
+) -> None:
+    trust = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(proxy.authority)}
+    run_scenario(node_grpc, proxy.endpoint, scenario, home=tmp_path, security=security, environment=trust)

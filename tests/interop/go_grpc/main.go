@@ -2,6 +2,8 @@
 //
 // Topics are PREFIX with the type of their messages behind it, the group is PREFIX-SCENARIO. Prints "OK" when all
 // messages came as they must, else "FAIL" and why, with exit status 1. It knows nothing of Thermocline.
+//
+// The scenario load is in load.go.
 package main
 
 import (
@@ -31,7 +33,7 @@ func main() {
 	rmq.EnableSsl = os.Args[5] == "tls"
 	scenarios := map[string]func() error{
 		"simple": simple, "push": push, "retry": retry, "fifo": fifo, "delay": delay,
-		"transaction": transaction, "check": check,
+		"transaction": transaction, "check": check, "load": load,
 	}
 	if err := scenarios[os.Args[3]](); err != nil {
 		fmt.Println("FAIL", err)

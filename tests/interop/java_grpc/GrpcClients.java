@@ -72,6 +72,7 @@ public final class GrpcClients {
             case "transaction": transaction(); break;
             case "check": check(); break;
             case "retry": retry(); break;
+            case "load": load(); break;
             default: throw new IllegalArgumentException(scenario);
         }
     }
@@ -231,11 +232,62 @@ public final class GrpcClients {
         }
     }
 
+    /**
+     * Sends a message every COUNT milliseconds and consumes all that is in the topic, until its input ends; a line of
+     * input ends the sending. Prints "ready", "sent MILLISECONDS BODY" when a message is acknowledged, "got MILLISECONDS
+     * BODY" when one is received, and "stopped" behind the last that it sent.
+     */
+    private void load() throws Exception {
+        String topic = prefix + "NORMAL";
+        AtomicBoolean isStopped = new AtomicBoolean();
+        try (PushConsumer consumer = pushConsumer(topic, group + "-java", view -> {
+            note("got", body(view));
+            return ConsumeResult.SUCCESS;
+        }); Producer producer = producer(topic).build()) {
+            note("ready", "");
+            Thread sending = new Thread(() -> {
+                for (int number = 0; !isStopped.get(); number++) {
+                    String body = "java-" + number;
+                    try {
+                        producer.send(message(topic, body).build());
+                        note("sent", body);
+                    } catch (Exception notAcknowledged) {
+                        System.err.println(notAcknowledged); // the message may be there or not
+                    }
+                    sleep(count);
+                }
+                note("stopped", "");
+            });
+            sending.start();
+            while (System.in.read() != -1) {
+                isStopped.set(true);
+            }
+            isStopped.set(true);
+            sending.join();
+        }
+    }
+
+    private static synchronized void note(String what, String body) {
+        System.out.println(what + " " + System.currentTimeMillis() + " " + body);
+    }
+
+    private static void sleep(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     private ProducerBuilder producer(String topic) {
         return PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic);
     }
 
     private PushConsumer pushConsumer(String topic, MessageListener listener) throws Exception {
+        return pushConsumer(topic, group, listener);
+    }
+
+    private PushConsumer pushConsumer(String topic, String group, MessageListener listener) throws Exception {
         return PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup(group)
             .setSubscriptionExpressions(Collections.singletonMap(topic, FilterExpression.SUB_ALL))
             .setMessageListener(listener).build();

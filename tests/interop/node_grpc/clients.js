@@ -39,10 +39,10 @@ async function startProducer(topics, checker) {
 }
 
 /** A push consumer; `listen` gets each message and says whether it succeeded. */
-async function startPush(topic, listen) {
+async function startPush(topic, listen, consumerGroup = group) {
   const made = new PushConsumer({
     ...place,
-    consumerGroup: group,
+    consumerGroup,
     subscriptions: new Map([[topic, FilterExpression.SUB_ALL]]),
     messageListener: { consume: async view => (listen(view) ? ConsumeResult.SUCCESS : ConsumeResult.FAILURE) },
   });
@@ -183,6 +183,30 @@ const scenarios = {
     }
     await until(() => checked.includes('check-rollback') && own('check', bodies).length, 'both are checked');
     verify(own('check', bodies).join() === 'check-commit', `received: ${bodies}`);
+  },
+
+  // Sends a message every COUNT milliseconds and consumes all that is in the topic, until its input ends; a line of input
+  // ends the sending. Prints "ready", "sent MILLISECONDS BODY" when a message is acknowledged, "got MILLISECONDS BODY"
+  // when one is received, and "stopped" behind the last that it sent.
+  async load() {
+    const topic = `${prefix}NORMAL`;
+    const note = (what, body) => console.log(`${what} ${Date.now()} ${body}`);
+    await startPush(topic, view => { note('got', view.body.toString()); return true; }, `${group}-node`);
+    const sender = await startProducer([topic]);
+    note('ready', '');
+    let isStopped = false;
+    process.stdin.on('data', () => { isStopped = true; });
+    const isEnded = new Promise(resolve => process.stdin.on('end', resolve));
+    for (let number = 0; !isStopped; number++) {
+      const body = `node-${number}`;
+      try {
+        await sender.send({ topic, body: Buffer.from(body) });
+        note('sent', body);
+      } catch { /* not acknowledged: it may be there or not */ }
+      await sleep(count);
+    }
+    note('stopped', '');
+    await isEnded;
   },
 };
 

@@ -3,6 +3,8 @@
 //! Topics are PREFIX with the type of their messages behind it, the group is PREFIX-SCENARIO. Prints "OK" when all
 //! messages came as they must, else "FAIL" and why, with exit status 1. It knows nothing of Thermocline. This version of
 //! the client has no push consumer, no TLS and no change of the invisible time.
+//!
+//! With HOST:PORT alone it is the first program of docs/clients.md: built with this one, for a build takes minutes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -26,9 +28,24 @@ struct Scenario {
     count: usize,
 }
 
-#[tokio::main]
-async fn main() {
+mod first_program {
+    include!("first_program.rs");
+
+    pub fn run() {
+        main();
+    }
+}
+
+fn main() {
     let arguments: Vec<String> = std::env::args().collect();
+    match arguments.len() {
+        2 => first_program::run(),
+        _ => run_scenario(arguments),
+    }
+}
+
+#[tokio::main]
+async fn run_scenario(arguments: Vec<String>) {
     let scenario = Scenario {
         endpoint: arguments[1].clone(),
         prefix: arguments[2].clone(),
