@@ -17,7 +17,7 @@ import pytest
 from tests.docs.command_lines import command_lines, is_daemon
 from tests.docs.pages import DOCS, ROOT, code_blocks
 from tests.fixtures_tools import have
-from tests.interop.built_programs import built_go_program
+from tests.interop.built_programs import build_go_program
 from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
 from thermocline.cli.main import main as thermocline
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_GRPC, find_jars
@@ -65,7 +65,8 @@ def go(pins: str) -> Start:
         for name in ("go.mod", "go.sum"):
             shutil.copy(PINS / pins / name, sources)
         (sources / "main.go").write_text(text)
-        return [str(have(lambda: built_go_program(sources, f"first-{pins}")))], {}
+        have(lambda: build_go_program(sources, folder / "program"))
+        return [str(folder / "program")], {}
 
     return start
 

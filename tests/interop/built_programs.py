@@ -1,4 +1,4 @@
-"""Programs of the tests that are compiled into the cache, and again only when their sources have changed."""
+"""Programs of the tests in Go: built into the cache, and again only when their sources have changed."""
 
 from __future__ import annotations
 
@@ -6,44 +6,23 @@ import fcntl
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.go_toolchain import find_go
 
-__all__ = ["built_go_program", "built_once"]
+__all__ = ["build_go_program", "built_go_program"]
 
 
 def built_go_program(sources: Path, name: str, arguments: Sequence[str] = ()) -> Path:
-    """The program of a Go module. `arguments`: of `go build`.
+    """The program of the Go module in a folder, kept in the cache by a digest of it. `arguments`: of `go build`.
 
     Raises:
         ToolMissingError: It has to be built, and there is no Go.
     """
-
-    def command(target: Path) -> list[str]:
-        go = str(find_go(default_cache_directory()))
-        return [go, "build", "-trimpath", "-mod=readonly", *arguments, "-o", str(target), "."]
-
-    environment = {"CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
-    return built_once(sources, name, command, environment=environment, inputs=arguments)
-
-
-def built_once(
-    sources: Path,
-    name: str,
-    command: Callable[[Path], Sequence[str]],
-    *,
-    environment: Mapping[str, str],
-    inputs: Sequence[str] = (),
-) -> Path:
-    """A program that `command`, run in `sources`, writes to the path it is given; kept by the digest of all sources.
-
-    `inputs`: what else decides the program. What `command` raises is passed on.
-    """
-    digest = hashlib.sha256(" ".join(inputs).encode())
-    for source in sorted(path for path in sources.rglob("*") if path.is_file()):
+    digest = hashlib.sha256(" ".join(arguments).encode())
+    for source in sorted(sources.iterdir()):
         digest.update(source.read_bytes())
     target = default_cache_directory() / "bin" / f"{name}-{digest.hexdigest()[:16]}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -51,14 +30,24 @@ def built_once(
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not target.is_file():
             partial = target.with_suffix(".partial")
-            built = subprocess.run(
-                command(partial),
-                cwd=sources,
-                env={**os.environ, **environment},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert built.returncode == 0, built.stderr
+            build_go_program(sources, partial, arguments)
             partial.rename(target)
     return target
+
+
+def build_go_program(sources: Path, target: Path, arguments: Sequence[str] = ()) -> None:
+    """Build the Go module in a folder.
+
+    Raises:
+        ToolMissingError: There is no Go.
+    """
+    go = find_go(default_cache_directory())
+    built = subprocess.run(
+        [str(go), "build", "-trimpath", "-mod=readonly", *arguments, "-o", str(target), "."],
+        cwd=sources,
+        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
