@@ -41,11 +41,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tooling.provision", description=__doc__)
     parser.add_argument("goal", choices=GOALS)
     parser.add_argument("--cold", default=COLD_WITHOUT_SERVER, choices=(COLD_WITHOUT_SERVER, *RECIPES))
+    parser.add_argument("--grpc-client", action="store_true", help="the official Python client for gRPC, too")
     parser.add_argument("--keep-going", action="store_true")
     options = parser.parse_args(arguments)
     # What needs the system's package manager comes first and alone: it takes one caller at a time.
     failures = _make(_system_parts(options.goal), concurrency=1)
-    failures |= _make(_cached_parts(options.goal, options.cold), concurrency=CONCURRENCY_MAX)
+    parts = _cached_parts(options.goal, options.cold)
+    if options.grpc_client:
+        parts[ROCKETMQ_GRPC_PYTHON.name] = ROCKETMQ_GRPC_PYTHON.ensure
+    failures |= _make(parts, concurrency=CONCURRENCY_MAX)
     for name, reason in failures.items():
         print(f"{name}: {reason}", file=sys.stderr)
     return 2 if failures and not options.keep_going else 0
