@@ -144,6 +144,7 @@ REFUSED_SENDS: dict[str, tuple[Any, int]] = {
     "too many properties": (send_request(with_properties({f"k{i}": "v" for i in range(129)})), 43101),
     "properties that are too large": (send_request(with_properties({"k": "v" * 16_384})), 43101),
     "a reserved property": (send_request(with_properties({"UNIQ_KEY": "x"})), 40007),
+    "a property of retried messages": (send_request(with_properties({"ORIGIN_GROUP": "x"})), 40007),
     "a control character in a name": (send_request(with_properties({"a\x01": "x"})), 40007),
     "a control character in a value": (send_request(with_properties({"a": "\x00"})), 40007),
     "a tag with a bar": (send_request(message(tag="a|b")), 40004),
