@@ -1,5 +1,5 @@
-"""Java libraries by Maven coordinates: the official RocketMQ software of two generations, its client for gRPC, and
-Hadoop's s3a connector for Spark.
+"""Java libraries by Maven coordinates: the official RocketMQ software of two generations, its client and proxy for
+gRPC, and Hadoop's s3a connector for Spark.
 
 Each set is one pom file beside this one. RocketMQ's jars lie in one flat directory of the cache whose name carries a
 digest of the pom, so a changed pin never meets an old directory; a directory under its final name is complete. Those of
@@ -27,6 +27,7 @@ CACHE = TOOLING.parent / ".cache"
 OFFICIAL_ROCKETMQ = "official-rocketmq"
 OFFICIAL_ROCKETMQ_4 = "official-rocketmq-4"
 OFFICIAL_ROCKETMQ_GRPC = "official-rocketmq-grpc"
+OFFICIAL_ROCKETMQ_PROXY = "official-rocketmq-proxy"
 SPARK_S3A = "spark-s3a"
 S3A_LOCK = TOOLING.parent / "spark" / "connector" / "s3a-jars.lock"
 # Of a pinned plugin, so that the goals mean the same with every Maven.

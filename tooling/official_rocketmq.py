@@ -1,4 +1,4 @@
-"""The official Apache RocketMQ NameServer and broker (Java), on loopback, as peer and baseline.
+"""The official Apache RocketMQ NameServer, broker and proxy (Java), on loopback, as peer and baseline.
 
 They need no distribution: the published jars, one configuration file each and ROCKETMQ_HOME set to any directory. Logs
 go below `user.home`, so that is set too. A broker uses its port, port - 2 (fast path) and port + 1 (replication).
@@ -9,6 +9,7 @@ A clean end takes up to 20 s (it unregisters and flushes), and until the process
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class OfficialSoftware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningDaemon:
-    """One of the two daemons, serving."""
+    """One of the daemons, serving."""
 
     address: str
     process: ChildProcess
@@ -106,22 +107,7 @@ def official_broker(
     """
     directory.mkdir(parents=True, exist_ok=True)
     port = free_broker_port()
-    configuration = _write_properties(
-        directory / "broker.conf",
-        {
-            "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-a",
-            "brokerId": "0",
-            "bindAddress": LOOPBACK,
-            "brokerIP1": LOOPBACK,
-            "listenPort": str(port),
-            "namesrvAddr": namesrv_address,
-            "storePathRootDir": str(store_directory),
-            "storePathCommitLog": str(store_directory / "commitlog"),
-            "autoCreateTopicEnable": "true",
-            **(properties or {}),
-        },
-    )
+    configuration = _broker_configuration(directory, port, namesrv_address, store_directory, properties or {})
     command = software.command(
         "org.apache.rocketmq.broker.BrokerStartup",
         "-c",
@@ -129,6 +115,47 @@ def official_broker(
         options=[f"-Duser.home={directory}", *jvm_options, *OPEN_MODULES],
     )
     with _daemon(command, directory, port, ends_cleanly=ends_cleanly) as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def official_proxy(
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    namesrv_address: str,
+    store_directory: Path | None = None,
+    properties: Mapping[str, str] | None = None,
+    proxy_settings: Mapping[str, object] | None = None,
+    jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+) -> Iterator[RunningDaemon]:
+    """Run a proxy for gRPC: by itself, or with a broker over `store_directory` in its process (local mode).
+
+    `properties` are added to that broker's configuration, `proxy_settings` to the proxy's.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    settings: dict[str, object] = {
+        "rocketMQClusterName": "DefaultCluster",
+        "grpcServerPort": port,
+        "remotingListenPort": free_port(),
+    }
+    settings.update(proxy_settings or {})
+    arguments = ["-pc", str(directory / "rmq-proxy.json"), "-n", namesrv_address]
+    if store_directory is None:
+        settings |= {"proxyMode": "CLUSTER", "namesrvAddr": namesrv_address}
+    else:
+        broker = _broker_configuration(
+            directory, free_broker_port(), namesrv_address, store_directory, properties or {}
+        )
+        arguments += ["-pm", "local", "-bc", str(broker)]
+    (directory / "rmq-proxy.json").write_text(json.dumps(settings))
+    command = software.command(
+        "org.apache.rocketmq.proxy.ProxyStartup",
+        *arguments,
+        options=[f"-Duser.home={directory}", *jvm_options, *OPEN_MODULES],
+    )
+    with _daemon(command, directory, port, ends_cleanly=False, ready="startup successfully") as daemon:
         yield daemon
 
 
@@ -141,16 +168,39 @@ def free_broker_port() -> int:
             return port
 
 
+def _broker_configuration(
+    directory: Path, port: int, namesrv_address: str, store_directory: Path, properties: Mapping[str, str]
+) -> Path:
+    return _write_properties(
+        directory / "broker.conf",
+        {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": "0",
+            "bindAddress": LOOPBACK,
+            "brokerIP1": LOOPBACK,
+            "listenPort": str(port),
+            "namesrvAddr": namesrv_address,
+            "storePathRootDir": str(store_directory),
+            "storePathCommitLog": str(store_directory / "commitlog"),
+            "autoCreateTopicEnable": "true",
+            **properties,
+        },
+    )
+
+
 @contextlib.contextmanager
-def _daemon(command: Sequence[str], directory: Path, port: int, *, ends_cleanly: bool) -> Iterator[RunningDaemon]:
+def _daemon(
+    command: Sequence[str], directory: Path, port: int, *, ends_cleanly: bool, ready: str = "boot success"
+) -> Iterator[RunningDaemon]:
     process = ChildProcess(
         command,
         log_path=directory / "stdout.log",
         working_directory=directory,
-        environment={"ROCKETMQ_HOME": str(directory)},
+        environment={"ROCKETMQ_HOME": str(directory), "RMQ_PROXY_HOME": str(directory)},
     )
     try:
-        process.wait_until(lambda: is_listening(port) and "boot success" in process.output(), timeout_s=START_TIMEOUT_S)
+        process.wait_until(lambda: is_listening(port) and ready in process.output(), timeout_s=START_TIMEOUT_S)
         yield RunningDaemon(address=f"{LOOPBACK}:{port}", process=process)
     finally:
         if ends_cleanly:

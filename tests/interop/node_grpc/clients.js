@@ -10,6 +10,7 @@ const {
 const { TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
 const TIMEOUT_MS = 60000;
+const START_TIMEOUT_MS = 30000;
 const [, , endpoints, prefix, scenario, countText, security] = process.argv;
 const count = Number(countText);
 const group = `${prefix}-${scenario}`;
@@ -18,7 +19,7 @@ const place = { endpoints, namespace: '', sslEnabled: security === 'tls' };
 const sleep = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 
 function within(promise, what) {
-  const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`not in time: ${what}`)), TIMEOUT_MS));
+  const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`not in time: ${what}`)), START_TIMEOUT_MS));
   return Promise.race([promise, late]);
 }
 
