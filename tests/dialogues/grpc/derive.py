@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.dialogues.grpc.facts import answer_class, form_of, json_of, learned, request_class
+from tests.dialogues.grpc.facts import answer_class, form_of, json_of, note_values, request_class
 
 __all__ = ["derive"]
 
@@ -33,7 +33,7 @@ def derive(path: Path) -> list[dict[str, Any]]:
         calls[note["call"]].append(note)
     placed = [each for notes in calls.values() for each in _exchanges(notes)]
     placed.sort(key=lambda each: each[0])
-    known: dict[str, str] = {}
+    placeholders: dict[str, str] = {}
     names: dict[str, int] = {}
     kept, seen = [], set()
     for time_ms, rpc, metadata, request, answers in placed:
@@ -45,11 +45,11 @@ def derive(path: Path) -> list[dict[str, Any]]:
             "rpc": rpc,
             "client": client,
             "metadata": {name: value for name, value in metadata.items() if name != "x-mq-client-id"},
-            "request": None if request is None else _with_placeholders(json_of(request), known, time_ms),
+            "request": None if request is None else _with_placeholders(json_of(request), placeholders, time_ms),
             "answers": form_of([json_of(answer) for answer in answers]),
         }
         for answer in answers:
-            _learn(answer, known, None if request is None else json_of(request))
+            _learn(answer, placeholders, None if request is None else json_of(request))
         kept.append(exchange)
     return kept
 
@@ -84,18 +84,18 @@ def _decoded(message_class: Any, note: Note) -> Any:
     return message_class.FromString(base64.b64decode(note["data"]))
 
 
-def _learn(answer: Any, known: dict[str, str], request: dict[str, Any] | None) -> None:
+def _learn(answer: Any, placeholders: dict[str, str], request: dict[str, Any] | None) -> None:
     """Note which placeholder a recorded handle or transaction id stands for."""
     places: dict[str, str] = {}
-    learned(answer, places, request)
-    known.update({value: f"{{{{{place}}}}}" for place, value in places.items()})
+    note_values(answer, places, request)
+    placeholders.update({value: f"{{{{{place}}}}}" for place, value in places.items()})
 
 
-def _with_placeholders(value: Any, known: dict[str, str], time_ms: int, name: str = "") -> Any:
+def _with_placeholders(value: Any, placeholders: dict[str, str], time_ms: int, name: str = "") -> Any:
     if isinstance(value, dict):
-        return {key: _with_placeholders(item, known, time_ms, key) for key, item in value.items()}
+        return {key: _with_placeholders(item, placeholders, time_ms, key) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_placeholders(item, known, time_ms, name) for item in value]
+        return [_with_placeholders(item, placeholders, time_ms, name) for item in value]
     if name in ("host", "port"):
         return f"{{{{{name}}}}}"
     if name in OF_A_MACHINE:
@@ -103,4 +103,4 @@ def _with_placeholders(value: Any, known: dict[str, str], time_ms: int, name: st
     if name == "deliveryTimestamp":
         due_ms = datetime.datetime.fromisoformat(value).timestamp() * 1_000
         return f"{{{{in {round(due_ms - time_ms)}}}}}"
-    return known.get(value, value) if name in ("receiptHandle", "transactionId") else value
+    return placeholders.get(value, value) if name in ("receiptHandle", "transactionId") else value

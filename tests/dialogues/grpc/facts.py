@@ -24,7 +24,16 @@ from google.protobuf import json_format
 
 from thermocline.proxy.grpc.messages import messages
 
-__all__ = ["PLACEHOLDER", "RECORDED", "answer_class", "filled", "form_of", "json_of", "learned", "request_class"]
+__all__ = [
+    "PLACEHOLDER",
+    "RECORDED",
+    "answer_class",
+    "fill_placeholders",
+    "form_of",
+    "json_of",
+    "note_values",
+    "request_class",
+]
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 ANY = "*"
@@ -84,29 +93,29 @@ def form_of(value: Any, name: str = "") -> Any:
     return ANY if name in VOLATILE else value
 
 
-def learned(answer: Any, known: dict[str, str], request: Mapping[str, Any] | None = None) -> None:
-    """Note the handles and transaction ids of an answer in `known`, by placeholder."""
+def note_values(answer: Any, values: dict[str, str], request: Mapping[str, Any] | None = None) -> None:
+    """Note the handles and transaction ids of an answer in `values`, by placeholder."""
     fields = json_of(answer)
     for entry in fields.get("entries", []):
         if "transactionId" in entry:
-            known[f"transaction {entry['messageId']}"] = entry["transactionId"]
+            values[f"transaction {entry['messageId']}"] = entry["transactionId"]
     if "receiptHandle" in fields and request is not None:  # of a changed invisible time
-        known[f"handle {request['messageId']}"] = fields["receiptHandle"]
+        values[f"handle {request['messageId']}"] = fields["receiptHandle"]
     command = fields.get("recoverOrphanedTransactionCommand")
     if command is not None:
-        known[f"transaction {command['message']['systemProperties']['messageId']}"] = command["transactionId"]
+        values[f"transaction {command['message']['systemProperties']['messageId']}"] = command["transactionId"]
     system = fields.get("message", {})
     if isinstance(system, dict) and "receiptHandle" in system.get("systemProperties", {}):
         system = system["systemProperties"]
-        known[f"handle {system['messageId']}"] = system["receiptHandle"]
+        values[f"handle {system['messageId']}"] = system["receiptHandle"]
 
 
-def filled(value: Any, known: Mapping[str, str]) -> Any:
+def fill_placeholders(value: Any, values: Mapping[str, str]) -> Any:
     """A part of a request with its placeholders replaced; KeyError if an answer is missing."""
     if isinstance(value, dict):
-        return {key: filled(item, known) for key, item in value.items()}
+        return {key: fill_placeholders(item, values) for key, item in value.items()}
     if isinstance(value, list):
-        return [filled(item, known) for item in value]
+        return [fill_placeholders(item, values) for item in value]
     match = PLACEHOLDER.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return value
@@ -114,5 +123,5 @@ def filled(value: Any, known: Mapping[str, str]) -> Any:
     if kind == "in":
         due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(milliseconds=int(argument))
         return due.isoformat().replace("+00:00", "Z")
-    found = known[f"{kind} {argument}".rstrip()]
+    found = values[f"{kind} {argument}".rstrip()]
     return int(found) if kind == "port" else found

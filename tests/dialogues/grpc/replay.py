@@ -19,7 +19,15 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from tests.dialogues.grpc.facts import PLACEHOLDER, answer_class, filled, form_of, json_of, learned, request_class
+from tests.dialogues.grpc.facts import (
+    PLACEHOLDER,
+    answer_class,
+    fill_placeholders,
+    form_of,
+    json_of,
+    note_values,
+    request_class,
+)
 from tests.proxy.http2_peer import GrpcPeer, RpcAnswer
 from thermocline.proxy.grpc.messages import SERVICE
 
@@ -40,7 +48,7 @@ class Replay:
         self._left = left
         host, _, port = address.rpartition(":")
         self._address, self._name, self._exchanges = address, name, exchanges
-        self._known = {"host": host, "port": port}
+        self._values = {"host": host, "port": port}
         self._peers: dict[int, GrpcPeer] = {}
         self._streams: dict[int, tuple[RpcAnswer, int]] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -71,7 +79,7 @@ class Replay:
 
     def _has_handles(self, exchanges: Sequence[Exchange]) -> bool:
         needed = PLACEHOLDER.findall(json.dumps([each["request"] for each in exchanges]))
-        return all(f"handle {message_id}" in self._known for kind, message_id in needed if kind == "handle")
+        return all(f"handle {message_id}" in self._values for kind, message_id in needed if kind == "handle")
 
     def _like(self, exchange: Exchange) -> Iterable[Exchange]:
         is_command = exchange["request"] is None
@@ -103,13 +111,13 @@ class Replay:
         assert answer.status == 0, (rpc, answer.status, answer.message)
         answers = [answer_class(rpc).FromString(payload) for payload in answer.payloads()]
         for each in answers:
-            learned(each, self._known, fields)
+            note_values(each, self._values, fields)
         return answers
 
     async def _request(self, exchange: Exchange) -> Any:
         while True:
             try:
-                fields = filled(exchange["request"], self._known)
+                fields = fill_placeholders(exchange["request"], self._values)
                 break
             except KeyError:  # the handle of a message that did not come yet
                 for receive in self._exchanges:
@@ -137,7 +145,7 @@ class Replay:
             self._streams[client] = answer, count + 1
             command = answer_class("Telemetry").FromString(payloads[count])
             if not command.HasField("settings"):
-                learned(command, self._known)
+                note_values(command, self._values)
                 return command
 
     async def _peer(self, client: int) -> GrpcPeer:

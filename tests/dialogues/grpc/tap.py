@@ -21,6 +21,8 @@ from typing import Any
 grpc: Any = import_module("grpc")
 
 THREADS = 200
+SETTINGS_DELAY_S = 0.5
+"""The Node client never starts when its settings come before its last route answer."""
 KEPT_METADATA = ("x-mq-client-id", "x-mq-language", "x-mq-client-version", "x-mq-protocol")
 
 
@@ -45,13 +47,19 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # the package is not t
                     self._note(call, rpc, "request", data=base64.b64encode(request).decode(), metadata=kept)
                     yield request
 
+            remaining_s = context.time_remaining()
             upstream = self._channel.stream_stream(details.method)(
-                read(), metadata=tuple(metadata.items()), timeout=context.time_remaining()
+                read(),
+                metadata=tuple(metadata.items()),
+                timeout=remaining_s if remaining_s else None,  # 0 without a deadline
             )
             context.add_callback(upstream.cancel)
+            context.send_initial_metadata(())  # the Rust client waits for it before it sends settings
             try:
                 for answer in upstream:
                     self._note(call, rpc, "answer", data=base64.b64encode(answer).decode())
+                    if rpc == "Telemetry":
+                        time.sleep(SETTINGS_DELAY_S)
                     yield answer
                 self._note(call, rpc, "end", status="OK")
             except grpc.RpcError as error:
