@@ -33,6 +33,11 @@ ENDPOINT, NAME_SERVER = "127.0.0.1:8081", "127.0.0.1:9876"
 PINS = ROOT / "tests" / "interop"
 RUST_PROGRAM = PINS / "rust_grpc" / "src" / "first_program.rs"
 TIMEOUT_S = 120
+DEFAULT_POLLS = {
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "5000",
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "20000",
+}
+"""Of a proxy without settings; a client whose polls are too short for them would be refused."""
 
 Start = Callable[[str, Path], tuple[Sequence[str], Mapping[str, str]]]
 """From a program's text and an empty folder to a command and what is different in its environment."""
@@ -96,7 +101,7 @@ def programs() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with the topic as the page makes it."""
-    with proxy_daemons(tmp_path_factory.mktemp("first-programs")) as running:
+    with proxy_daemons(tmp_path_factory.mktemp("first-programs"), settings=DEFAULT_POLLS) as running:
         (command,) = [words for _, words in command_lines(PAGE) if not is_daemon(words)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NAMESRV_ADDR", running.namesrv)

@@ -41,7 +41,11 @@ TAP = Path(__file__).resolve().parent / "tap.py"
 COUNT = 3
 TRIES = 4
 """The Node client hangs at its start when settings come before its last route answer."""
-BROKER_PROPERTIES = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
+BROKER_PROPERTIES = {
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "waitTimeMillsInSendQueue": "10000",  # a busy machine
+}
 PROXY_SETTINGS = {"useEndpointPortFromRequest": True}
 
 

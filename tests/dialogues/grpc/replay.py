@@ -34,6 +34,8 @@ from thermocline.proxy.grpc.messages import SERVICE
 __all__ = ["Replay"]
 
 PATIENCE_S = 60.0
+GIVEN_BACK_S = 10.0
+"""A shorter invisible time is a failure of the consumer."""
 DEADLINE_MS = 9_000
 """Of a receive that says nothing of its poll: the official proxy wants five seconds."""
 
@@ -112,6 +114,8 @@ class Replay:
         answers = [answer_class(rpc).FromString(payload) for payload in answer.payloads()]
         for each in answers:
             note_values(each, self._values, fields)
+        if rpc == "ChangeInvisibleDuration" and float(fields["invisibleDuration"].rstrip("s")) < GIVEN_BACK_S:
+            del self._values[f"handle {fields['messageId']}"]  # it comes again, with another handle
         return answers
 
     async def _request(self, exchange: Exchange) -> Any:

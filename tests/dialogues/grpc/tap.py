@@ -23,6 +23,8 @@ grpc: Any = import_module("grpc")
 THREADS = 200
 SETTINGS_DELAY_S = 0.5
 """The Node client never starts when its settings come before its last route answer."""
+LONGEST_DEADLINE_S = 1e9
+"""A call without a deadline has 9e18 s left, which is too much for another call."""
 KEPT_METADATA = ("x-mq-client-id", "x-mq-language", "x-mq-client-version", "x-mq-protocol")
 
 
@@ -51,7 +53,7 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # the package is not t
             upstream = self._channel.stream_stream(details.method)(
                 read(),
                 metadata=tuple(metadata.items()),
-                timeout=remaining_s if remaining_s else None,  # 0 without a deadline
+                timeout=None if remaining_s > LONGEST_DEADLINE_S else remaining_s,
             )
             context.add_callback(upstream.cancel)
             context.send_initial_metadata(())  # the Rust client waits for it before it sends settings

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::MessageBuilder;
@@ -9,7 +7,6 @@ use rocketmq::{Producer, SimpleConsumer};
 async fn main() {
     let mut place = ClientOption::default();
     place.set_access_url(std::env::args().nth(1).unwrap_or("127.0.0.1:8081".to_string()));
-    place.set_long_polling_timeout(Duration::from_secs(5));
 
     let mut option = ProducerOption::default();
     option.set_topics(vec!["greetings"]);

@@ -73,7 +73,7 @@ impl Scenario {
     fn place(&self) -> ClientOption {
         let mut option = ClientOption::default();
         option.set_access_url(&self.endpoint);
-        option.set_long_polling_timeout(Duration::from_secs(5));
+        option.set_long_polling_timeout(Duration::from_secs(10)); // a receive's deadline, too
         option
     }
 
