@@ -62,8 +62,8 @@ def exchanges(language: str, scenario: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["scenario"] == scenario]
 
 
-def test_there_is_a_recording_of_each_client() -> None:
-    assert LANGUAGES == ["Go", "Java", "Node", "Python", "Rust"]
+def test_there_is_a_recording_of_each_client_but_the_rust_one() -> None:
+    assert LANGUAGES == ["Go", "Java", "Node", "Python"]
 
 
 @pytest.mark.parametrize(("language", "scenario"), list(dialogues()))
