@@ -40,6 +40,7 @@ ANY = "*"
 VOLATILE = frozenset(
     {
         "TRANSACTION_CHECK_TIMES",
+        "__transactionId__",
         "body",
         "bornHost",
         "bornTimestamp",
