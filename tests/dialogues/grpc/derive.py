@@ -3,8 +3,8 @@
 Rules
   - An exchange stands where its request came; a receive and a command of the proxy where they were answered, for a
     replay asks one after another.
-  - Left out: receives without a message, every heartbeat of a client but the first, settings that a client repeats,
-    and RPCs that were cut off.
+  - Left out: receives without a message, every heartbeat of a client but the first, one that came before its settings
+    were there, settings that a client repeats, and RPCs that were cut off.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.dialogues.grpc.facts import answer_class, form_of, json_of, note_values, request_class
+from thermocline.proxy.grpc.messages import Code
 
 __all__ = ["derive"]
 
@@ -39,6 +40,8 @@ def derive(path: Path) -> list[dict[str, Any]]:
     for time_ms, rpc, metadata, request, answers in placed:
         client = names.setdefault(metadata["x-mq-client-id"], len(names))
         if (rpc, client) in seen and rpc in ("Heartbeat", "Telemetry") and request is not None:
+            continue
+        if rpc == "Heartbeat" and answers[0].status.code != Code.OK:
             continue
         seen.add((rpc, client))
         exchange = {

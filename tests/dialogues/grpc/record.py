@@ -46,7 +46,7 @@ BROKER_PROPERTIES = {
     "transactionCheckInterval": "1000",
     "waitTimeMillsInSendQueue": "10000",  # a busy machine
 }
-PROXY_SETTINGS = {"useEndpointPortFromRequest": True}
+PROXY_SETTINGS = {"useEndpointPortFromRequest": True, "minInvisibleTimeMillsForRecv": 1_000}
 
 
 @contextmanager

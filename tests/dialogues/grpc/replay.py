@@ -4,7 +4,7 @@ Rules
   - Exchanges follow one another. A client of the dialogue is a connection with a client id of its own.
   - Which message comes in which receive is chance: a receive is repeated until it has a message, unless each handle
     that the rest needs is there; a handle that is needed and not there is received before. A message must have the
-    form of some received message of the dialogue.
+    form of some received message of the dialogue, or of `others`: their topics are the same.
   - A command of the proxy is waited for on the client's Telemetry stream.
 """
 
@@ -45,9 +45,17 @@ Exchange = Mapping[str, Any]
 class Replay:
     """One dialogue; `async with`."""
 
-    def __init__(self, address: str, name: str, exchanges: Sequence[Exchange], *, left: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        exchanges: Sequence[Exchange],
+        *,
+        others: Sequence[Exchange] = (),
+        left: Collection[str] = (),
+    ) -> None:
         """`name`: part of the client ids; `exchanges`: all of the dialogue; `left`: recorded fields that we lack."""
-        self._left = left
+        self._left, self._others = left, others
         host, _, port = address.rpartition(":")
         self._address, self._name, self._exchanges = address, name, exchanges
         self._values = {"host": host, "port": port}
@@ -87,7 +95,7 @@ class Replay:
         is_command = exchange["request"] is None
         return [
             each
-            for each in self._exchanges
+            for each in (*self._exchanges, *self._others)
             if each["rpc"] == exchange["rpc"] and (each["request"] is None) == is_command
         ]
 
