@@ -1,7 +1,7 @@
 """Each recorded dialogue of an official gRPC client with the official proxy 5.5.0, replayed: the same codes and fields.
 
 `recorded/` has a file for each client; `record.py` makes them, `facts.py` tells their form. `--official-peer` replays
-them to the official proxy, which proves the recordings and the replay.
+them to the official proxy, which proves the recordings and the replay, but for transaction checks.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ def test_there_is_a_recording_of_each_client() -> None:
 async def test_answers_have_the_recorded_form(
     request: pytest.FixtureRequest, endpoint: str, language: str, scenario: str
 ) -> None:
-    left = () if request.config.getoption("--official-peer") else LEFT
+    is_official = request.config.getoption("--official-peer")
+    if is_official and scenario == "check":
+        pytest.skip("the official proxy sends a replayed producer no check within a minute")
+    left = () if is_official else LEFT
     recorded = exchanges(language)
     dialogue = [each for each in recorded if each["scenario"] == scenario]
     async with Replay(endpoint, f"{language}-{scenario}", dialogue, others=recorded, left=left) as replay:
