@@ -22,8 +22,8 @@ def machine_cargo() -> Compiler:
         version_arguments=("--version",),
         version_pattern=r"cargo (\d+)\.(\d+)",
         directories=(str(Path.home() / ".cargo" / "bin"),),
-        wanted=f"Rust {minimum} or newer is needed to build the test server s3s-fs: install it and put `cargo` on the "
-        "PATH.",
+        wanted=f"Rust {minimum} or newer is needed to build the test server s3s-fs and the official Rust client: "
+        "install it and put `cargo` on the PATH.",
     )
 
 
@@ -34,19 +34,26 @@ def build_rust_program(crate: str, version: str, target: Path, *, features: str)
         ToolMissingError: `cargo` is missing, or older than RUST_VERSION_MIN.
         LocalStackError: The build failed; the message ends with cargo's output.
     """
+    _install([crate, "--version", version, "--features", features], target)
+
+
+def build_rust_folder(folder: Path, target: Path) -> None:
+    """Build the program whose crate is in `folder` and put it at `target`, atomically. If `target` exists, do nothing.
+
+    Raises:
+        ToolMissingError: `cargo` is missing, or older than RUST_VERSION_MIN.
+        LocalStackError: The build failed; the message ends with cargo's output.
+    """
+    _install(["--path", str(folder)], target)
+
+
+def _install(crate: list[str], target: Path) -> None:
     if target.is_file():
         return
     cargo = machine_cargo().find()
     with build_directory(target) as directory:
         root = Path(directory) / "root"
-        # A build without optimisation takes a third of the time, and is fast enough for a test server.
-        command = [str(cargo), "install", crate, "--version", version, "--locked", "--debug", "--features", features]
+        # A build without optimisation takes a third of the time, and is fast enough for tests.
+        command = [str(cargo), "install", *crate, "--locked", "--debug", "--no-track", "--root", str(root)]
         environment = {"CARGO_TARGET_DIR": str(Path(directory) / "target"), "CARGO_PROFILE_DEV_DEBUG": "0"}
-        compile_program(
-            target,
-            Compilation(
-                command=[*command, "--no-track", "--root", str(root)],
-                environment=environment,
-                result_directory=root / "bin",
-            ),
-        )
+        compile_program(target, Compilation(command=command, environment=environment, result_directory=root / "bin"))

@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.interop.fixtures_cluster",
     "tests.interop.fixtures_foreign",
     "tests.interop.fixtures_go",
+    "tests.interop.fixtures_grpc",
     "tests.interop.fixtures_secured",
 ]
 

@@ -1,5 +1,5 @@
-"""Java libraries by Maven coordinates: the official RocketMQ software of two generations, its client for gRPC and its
-proxy, and Hadoop's s3a connector for Spark.
+"""Java libraries by Maven coordinates: the official RocketMQ software of two generations, its client and proxy for
+gRPC, and Hadoop's s3a connector for Spark.
 
 Each set is one pom file beside this one. RocketMQ's jars lie in one flat directory of the cache whose name carries a
 digest of the pom, so a changed pin never meets an old directory; a directory under its final name is complete. Those of

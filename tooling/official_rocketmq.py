@@ -126,15 +126,21 @@ def official_proxy(
     namesrv_address: str,
     store_directory: Path | None = None,
     properties: Mapping[str, str] | None = None,
+    proxy_settings: Mapping[str, object] | None = None,
     jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
 ) -> Iterator[RunningDaemon]:
     """Run a proxy for gRPC: by itself, or with a broker over `store_directory` in its process (local mode).
 
-    `properties` are added to that broker's configuration.
+    `properties` are added to that broker's configuration, `proxy_settings` to the proxy's.
     """
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    settings = {"rocketMQClusterName": "DefaultCluster", "grpcServerPort": port, "remotingListenPort": free_port()}
+    settings: dict[str, object] = {
+        "rocketMQClusterName": "DefaultCluster",
+        "grpcServerPort": port,
+        "remotingListenPort": free_port(),
+    }
+    settings.update(proxy_settings or {})
     arguments = ["-pc", str(directory / "rmq-proxy.json"), "-n", namesrv_address]
     if store_directory is None:
         settings |= {"proxyMode": "CLUSTER", "namesrvAddr": namesrv_address}

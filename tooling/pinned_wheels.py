@@ -2,6 +2,8 @@
 
 A set comes from a lock file with its hashes checked. The directory's name carries the interpreter and a digest of the
 lock file, so a changed pin never meets an old directory; a directory under its final name is complete.
+
+`python -m tooling.pinned_wheels NAME` prints the directory.
 """
 
 from __future__ import annotations
@@ -64,3 +66,7 @@ ROCKETMQ_CPP = PinnedWheels("rocketmq-cpp")
 
 ROCKETMQ_GRPC_PYTHON = PinnedWheels("rocketmq-grpc-python")
 """RocketMQ's official Python client, which speaks gRPC, and what it needs."""
+
+
+if __name__ == "__main__":
+    print(PinnedWheels(sys.argv[1]).directory)

@@ -26,6 +26,7 @@ from tooling.java_libraries import (
 )
 from tooling.node_packages import ROCKETMQ_GRPC_NODE, ROCKETMQ_NODE
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON
+from tooling.rust_client import RUST_CLIENT_NAME, ensure_rust_client
 from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
@@ -41,11 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tooling.provision", description=__doc__)
     parser.add_argument("goal", choices=GOALS)
     parser.add_argument("--cold", default=COLD_WITHOUT_SERVER, choices=(COLD_WITHOUT_SERVER, *RECIPES))
+    parser.add_argument("--grpc-client", action="store_true", help="the official Python client for gRPC, too")
     parser.add_argument("--keep-going", action="store_true")
     options = parser.parse_args(arguments)
     # What needs the system's package manager comes first and alone: it takes one caller at a time.
     failures = _make(_system_parts(options.goal), concurrency=1)
-    failures |= _make(_cached_parts(options.goal, options.cold), concurrency=CONCURRENCY_MAX)
+    parts = _cached_parts(options.goal, options.cold)
+    if options.grpc_client:
+        parts[ROCKETMQ_GRPC_PYTHON.name] = ROCKETMQ_GRPC_PYTHON.ensure
+    failures |= _make(parts, concurrency=CONCURRENCY_MAX)
     for name, reason in failures.items():
         print(f"{name}: {reason}", file=sys.stderr)
     return 2 if failures and not options.keep_going else 0
@@ -74,6 +79,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[OFFICIAL_ROCKETMQ_GRPC] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_GRPC)
         parts[SPARK_S3A] = ensure_s3a_jars
+        parts[RUST_CLIENT_NAME] = ensure_rust_client
         parts |= {packages.name: packages.ensure for packages in (ROCKETMQ_NODE, ROCKETMQ_GRPC_NODE)}
         parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON)}
     return parts

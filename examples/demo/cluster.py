@@ -1,4 +1,4 @@
-"""The demo's servers: an object store of the chosen kind, and `thermocline dev` over it, each a process."""
+"""The demo's servers: an object store of the chosen kind, `thermocline dev` over it, and a proxy, each a process."""
 
 import contextlib
 import os
@@ -64,6 +64,10 @@ def cold_store(kind: str, folder: Path) -> Iterator[ColdStore]:
         )
 
 
+def _addresses(ready_line: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in ready_line.split()[1:])
+
+
 class DevBroker:
     """`thermocline dev` on free loopback ports."""
 
@@ -90,7 +94,7 @@ class DevBroker:
         line = self._process.stdout.readline().decode()
         if not line.startswith("ready "):
             raise SystemExit(f"the broker did not start: {line}\n{self._log.read_text()[-2_000:]}")
-        addresses = dict(part.split("=", 1) for part in line.split()[1:])
+        addresses = _addresses(line)
         self.name_server = addresses["namesrv"]
         self.admin = AdminClient(namesrv=self.name_server)
         self.admin.start()
@@ -101,6 +105,32 @@ class DevBroker:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=30)
+
+    @contextmanager
+    def proxy(self) -> Iterator[str]:
+        """`thermocline proxy` before it, on a free loopback port; its address."""
+        command = [
+            sys.executable,
+            "-m",
+            "thermocline.cli",
+            "proxy",
+            "--namesrv",
+            self.name_server,
+            "--listen",
+            "127.0.0.1:0",
+        ]
+        log_path = self._log.with_name("proxy.log")
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().decode()
+            if not line.startswith("ready "):
+                raise SystemExit(f"the proxy did not start: {line}\n{log_path.read_text()[-2_000:]}")
+            yield _addresses(line)["proxy"]
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
     def tier_status(self, topic: str | None = None) -> dict[str, Any]:
         """The state of the broker's cold tier, and of the messages that wait for it."""

@@ -3,11 +3,16 @@
 Every flight that left New York City in 2013 becomes a message (JSON body, key = tail number, tag = carrier, ordered by
 origin airport), every weather reading one of a second topic with another time to live. See README.md of the project.
 
-    python examples/demo/run.py [--cold file|minio|versitygw|localstack|moto]
+    python examples/demo/run.py [--cold file|minio|versitygw|localstack|moto] [--grpc-client DIRECTORY]
+
+With `--grpc-client` the weather goes through a proxy: RocketMQ's Python client for gRPC, which is in that directory,
+sends it and receives it (grpc_weather.py).
 """
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,7 +29,7 @@ from thermocline import ConsumeFromWhere, Message, Producer, PushConsumer, Recei
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cluster import ColdStore, DevBroker, cold_store
-from dataset import FLIGHT_COUNT, WEATHER_COUNT, Dataset, DelayRow
+from dataset import FLIGHT_COUNT, WEATHER_COUNT, Dataset, DelayRow, Row
 from spark_answer import spark_delays
 
 FLIGHTS, WEATHER = "flights", "weather"
@@ -86,8 +91,35 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def send_everything(data: Dataset, producer: Producer, console: Console) -> tuple[int, int, float]:
-    """Send flights and weather; returns how many of each, and how many seconds it took."""
+def weather_by_grpc(data: Dataset, client: Path, endpoint: str) -> dict[str, float]:
+    """Have the gRPC client send and receive the weather; returns what it counted."""
+    readings = [
+        json.dumps({"body": _json(row).decode(), "tag": str(row["origin"]), "key": str(row["time_hour"])})
+        for row in data.weather()
+    ]
+    program = Path(__file__).parent / "grpc_weather.py"
+    finished = subprocess.run(
+        [sys.executable, str(program), endpoint, WEATHER, "demo-grpc"],
+        input="\n".join(readings),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(client)},
+    )
+    if finished.returncode != 0:
+        raise SystemExit(f"demo FAILED: the gRPC client ended with {finished.returncode}: {finished.stderr[-2_000:]}")
+    counted: dict[str, float] = json.loads(finished.stdout)
+    if counted["received"] != len(readings):
+        raise SystemExit(f"demo FAILED: the gRPC client received {counted['received']} of {len(readings)} readings")
+    return counted
+
+
+def _json(row: Row) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode()
+
+
+def send_flights(data: Dataset, producer: Producer, console: Console) -> tuple[int, float]:
+    """Send the flights; returns how many, and how many seconds it took."""
     started = time.monotonic()
     numbers: dict[str, int] = defaultdict(int)
 
@@ -100,7 +132,7 @@ def send_everything(data: Dataset, producer: Producer, console: Console) -> tupl
             by_origin[origin].append(
                 Message(
                     topic=FLIGHTS,
-                    body=json.dumps(row, separators=(",", ":")).encode(),
+                    body=_json(row),
                     tags=str(row["carrier"]),
                     keys=str(row["tailnum"] or ""),
                     properties={"origin": origin, "number": str(number)},
@@ -120,17 +152,38 @@ def send_everything(data: Dataset, producer: Producer, console: Console) -> tupl
                     producer.send_many(part, selector=select_by_hash, argument=part[0].properties["origin"])
                     sent += len(part)
                     status.update(f"sending flights ... {sent} of {FLIGHT_COUNT}")
+    return sent, time.monotonic() - started
+
+
+def send_weather(data: Dataset, producer: Producer) -> tuple[int, float]:
+    """Send the weather; returns how many readings, and how many seconds it took."""
+    started = time.monotonic()
     weather = [
-        Message(
-            topic=WEATHER,
-            body=json.dumps(row, separators=(",", ":")).encode(),
-            tags=str(row["origin"]),
-            keys=str(row["time_hour"]),
-        )
+        Message(topic=WEATHER, body=_json(row), tags=str(row["origin"]), keys=str(row["time_hour"]))
         for row in data.weather()
     ]
     producer.send_many(weather)
-    return sent, len(weather), time.monotonic() - started
+    return len(weather), time.monotonic() - started
+
+
+def send_everything(
+    data: Dataset, producer: Producer, broker: DevBroker, grpc_client: Path | None, console: Console
+) -> tuple[int, int, list[tuple[str, str]]]:
+    """Send flights and weather, the weather by gRPC if there is such a client; how many of each, and rows to report."""
+    flights, flight_seconds = send_flights(data, producer, console)
+    if grpc_client is None:
+        readings, seconds = send_weather(data, producer)
+        rate = (flights + readings) / (flight_seconds + seconds)
+        return flights, readings, [("sent", f"{flights + readings:,} messages, {rate:,.0f}/s")]
+    with console.status("a gRPC client sends and receives the weather ..."), broker.proxy() as endpoint:
+        counted = weather_by_grpc(data, grpc_client, endpoint)
+    sent, received, repeated = (int(counted[name]) for name in ("sent", "received", "repeated"))
+    rows = [
+        ("sent", f"{flights:,} messages, {flights / flight_seconds:,.0f}/s"),
+        ("sent and received by gRPC", f"{sent:,} and {received:,}, {sent / counted['seconds']:,.0f}/s"),
+        ("received by gRPC again", f"{repeated}"),
+    ]
+    return flights, sent, rows
 
 
 def queue_states(broker: DevBroker, topic: str) -> list[dict[str, int]]:
@@ -171,7 +224,7 @@ def compare(expected: list[DelayRow], found: list[DelayRow]) -> None:
             raise SystemExit(f"demo FAILED: the files say {want}, Spark says {have}")
 
 
-def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table:
+def run(cold: ColdStore, folder: Path, data: Dataset, grpc_client: Path | None, console: Console) -> Table:
     """The demo proper; returns its report."""
     report = Table(title="From a producer to Spark, every message accounted for", show_header=False)
     broker = DevBroker(folder, cold.broker_url)
@@ -183,7 +236,7 @@ def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table
                     broker.admin.create_topic(topic, queue_nums=4)
                     broker.admin.set_ttl(topic, ttl_ms)
                 live = Follower("demo-live", broker.name_server)
-                flights, readings, send_seconds = send_everything(data, producer, console)
+                flights, readings, sent_rows = send_everything(data, producer, broker, grpc_client, console)
                 if (flights, readings) != (FLIGHT_COUNT, WEATHER_COUNT):
                     raise SystemExit(f"demo FAILED: the data set holds {flights} flights and {readings} readings")
                 live.check(flights)
@@ -218,7 +271,7 @@ def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table
     segments = sum(topic["segments"] for topic in topics)
     puts = tier["requests"]["put"] + tier["requests"]["create_if_absent"]
     rows = (
-        ("sent", f"{flights + readings:,} messages, {(flights + readings) / send_seconds:,.0f}/s"),
+        *sent_rows,
         ("consumed live, in order", f"{live.count:,} flights"),
         ("local messages left", f"{local:,} of {flights:,} flights"),
         (
@@ -242,6 +295,7 @@ def main() -> None:
     """Run the demo; `demo ok` is its last line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cold", choices=("file", "minio", "versitygw", "localstack", "moto"), default="file")
+    parser.add_argument("--grpc-client", type=Path, metavar="DIRECTORY")
     parser.add_argument("--cache", type=Path, default=Path(".cache/demo"))
     options = parser.parse_args()
     console = Console()
@@ -250,7 +304,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="thermocline-demo-") as name:
         folder = Path(name)
         with cold_store(options.cold, folder) as cold:
-            report = run(cold, folder, data, console)
+            report = run(cold, folder, data, options.grpc_client, console)
     report.add_row("cold tier", options.cold)
     report.add_row("whole demo", f"{time.monotonic() - started:.0f} s")
     console.print(report)

@@ -1,8 +1,9 @@
 """ClientRegistry: the clients that are connected to this proxy, by their ids.
 
-A client registers by its settings, and is forgotten when it says goodbye, or was silent for `expiry_ms`. With each
-client go: its producer groups or consumer group, its settings as the protocol's own value, and its channel, by which
-the proxy can send it commands; a client without a channel is still served.
+A client registers by its settings, or as a push consumer by its first receive, and is forgotten when it says goodbye,
+or was silent for `expiry_ms`. With each client go: its producer groups or consumer group, its settings as the
+protocol's own value, and its channel, by which the proxy can send it commands; a client without settings or a channel
+is still served.
 
     is_listening   heard of within LISTENING_MS: what it holds is renewed
     registered     until it expires

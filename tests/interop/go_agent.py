@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import fcntl
-import hashlib
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.interop.agent_process import agent_process
+from tests.interop.built_programs import built_go_program
 from tests.interop.cluster import BROKER_NAME
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
-from thermocline.localstack.cache_directory import default_cache_directory
-from thermocline.localstack.go_toolchain import find_go
 
 SOURCES = Path(__file__).resolve().parent / "go"
 
@@ -74,27 +69,7 @@ def built_agent(clients: GoClients = GoClients.RELEASE) -> Path:
     Raises:
         ToolMissingError: It has to be built, and there is no Go.
     """
-    digest = hashlib.sha256(" ".join(clients.value).encode())
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.read_bytes())
-    target = default_cache_directory() / "bin" / f"go-agent-{digest.hexdigest()[:16]}"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / "go-agent.lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
-        if not target.is_file():
-            go = find_go(default_cache_directory())
-            partial = target.with_suffix(".partial")
-            built = subprocess.run(
-                [str(go), "build", "-trimpath", "-mod=readonly", *clients.value, "-o", str(partial), "."],
-                cwd=SOURCES,
-                env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert built.returncode == 0, built.stderr
-            partial.rename(target)
-    return target
+    return built_go_program(SOURCES, "go-agent", clients.value)
 
 
 @contextlib.contextmanager

@@ -120,18 +120,20 @@ def cluster_through_proxy(
 
 
 @contextlib.contextmanager
-def proxy_daemons(directory: Path, deployment: str = SEPARATE) -> Iterator[ProxyDaemons]:
-    """All three."""
+def proxy_daemons(
+    directory: Path, deployment: str = SEPARATE, *, settings: Mapping[str, str] | None = None
+) -> Iterator[ProxyDaemons]:
+    """All three. `settings`: of the proxy."""
     if deployment == SEPARATE:
         with (
             thermocline_daemons(directory, settings=BROKER_SETTINGS) as daemons,
-            running_proxy(directory, namesrv=daemons.namesrv) as (endpoint, process),
+            running_proxy(directory, namesrv=daemons.namesrv, settings=settings) as (endpoint, process),
         ):
             yield ProxyDaemons(
                 namesrv=daemons.namesrv, endpoint=endpoint, remoting=remoting_address(process), process=process
             )
     else:
-        with thermocline_daemons(directory, settings=BROKER_SETTINGS, words=merged_words()) as daemons:
+        with thermocline_daemons(directory, settings=BROKER_SETTINGS, words=merged_words(settings=settings)) as daemons:
             process = daemons.process
             yield ProxyDaemons(
                 namesrv=daemons.namesrv,

@@ -6,8 +6,6 @@ The proxy reads its own keys, as RocketMQ's does, from `rmq-proxy.json`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,22 +15,16 @@ import pytest
 from tests.fixtures_tools import have
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.grpc_access import PROXY_ACCESS
+from tests.interop.grpc_programs import GrpcProgram, make_places_by, run_scenario
 from tests.interop.grpc_python_agent import grpc_python_agent
 from tests.interop.java_agent import JavaAgentError
 from tests.interop.proxy_daemons import BROKER_SETTINGS, running_proxy
 from tests.interop.secured import APP, Secured, denials_in, secured_daemons
-from tests.interop.test_grpc_java import COUNT, TIMEOUT_S, classes
-from tests.interop.test_grpc_node import PROGRAM as NODE_PROGRAM
 from tests.waiting import wait_until
 from thermocline.client import Credentials
-from thermocline.remoting.bodies import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
-from tooling.node_packages import ROCKETMQ_GRPC_NODE
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
-from tooling.system_packages import find_node
 
 pytestmark = pytest.mark.xdist_group("interop-grpc-access")
-
-__all__ = ["classes"]
 
 TOPIC, GROUP = "SecuredNORMAL", "secured-group"
 
@@ -42,13 +34,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A NameServer and a broker, with a topic of each type and groups."""
     with secured_daemons(tmp_path_factory.mktemp("grpc-secured"), more=BROKER_SETTINGS) as running:
         with running.admin() as admin:
-            for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"):
-                admin.create_topic(f"Secured{kind}", queue_nums=4, attributes={"message.type": kind})
-            for name in ("Node", "NodeB", "NodeC", "Python"):
-                admin.create_topic(name, queue_nums=4, attributes={"message.type": "NORMAL"})
-            admin.create_group(SubscriptionGroupConfig(group_name="Secured-fifo", consume_message_orderly=True))
-            policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[500, 500, 500]))
-            admin.create_group(SubscriptionGroupConfig(group_name="Secured-retry", group_retry_policy=policy))
+            for prefix in ("Java", "Go", "Node", "Secured"):
+                make_places_by(admin, prefix)
+            admin.create_topic("Python", queue_nums=4, attributes={"message.type": "NORMAL"})
         yield running
 
 
@@ -86,7 +74,7 @@ def endpoint(secured: Secured, audit_path: Path) -> Iterator[str]:
         assert "secrets in" not in process.output()
 
 
-JAVA_SCENARIOS = [
+SCENARIOS_TRIED = [
     "push",
     "transaction",
     *(pytest.param(name, marks=pytest.mark.full) for name in ("simple", "retry", "fifo", "delay", "check")),
@@ -94,58 +82,31 @@ JAVA_SCENARIOS = [
 """Signatures are the same in each: all of them are tried before a release."""
 
 
-@pytest.mark.java
-@pytest.mark.parametrize("scenario", JAVA_SCENARIOS)
-def test_the_java_client_signs(endpoint: str, classes: tuple[Path, str], tmp_path: Path, scenario: str) -> None:
-    finished = run_java(endpoint, classes, tmp_path, scenario, APP)
-    assert finished.stdout.splitlines()[-1:] == ["OK"], finished.stdout[-2_000:] + finished.stderr[-3_000:]
+@pytest.mark.parametrize("scenario", SCENARIOS_TRIED)
+@pytest.mark.parametrize("language", [pytest.param("java", marks=pytest.mark.java), "go", "node"])
+def test_a_client_signs(
+    request: pytest.FixtureRequest, secured: Secured, endpoint: str, tmp_path: Path, language: str, scenario: str
+) -> None:
+    program: GrpcProgram = request.getfixturevalue(f"{language}_grpc")
+    run_scenario(program, endpoint, scenario, home=tmp_path, security="tls", environment=signing(secured, APP))
 
 
 @pytest.mark.java
 def test_the_java_client_with_a_wrong_secret_does_not_start(
-    endpoint: str, classes: tuple[Path, str], tmp_path: Path
+    secured: Secured, endpoint: str, java_grpc: GrpcProgram, tmp_path: Path
 ) -> None:
-    wrong = Credentials(access_key=APP.access_key, secret_key="wrong")
-    finished = run_java(endpoint, classes, tmp_path, "simple", wrong)
-    assert finished.returncode == 1
-    assert "check signature failed" in finished.stdout + finished.stderr
+    wrong = signing(secured, Credentials(access_key=APP.access_key, secret_key="wrong"))
+    with pytest.raises(AssertionError, match="check signature failed"):
+        run_scenario(java_grpc, endpoint, "simple", home=tmp_path, security="tls", environment=wrong)
 
 
-def run_java(
-    endpoint: str, classes: tuple[Path, str], home: Path, scenario: str, credentials: Credentials
-) -> subprocess.CompletedProcess[str]:
-    java, class_path = classes
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}"]
-    keys = [f"-Dinterop.accessKey={credentials.access_key}", f"-Dinterop.secretKey={credentials.secret_key}"]
-    command = [str(java), *options, *keys, "-cp", class_path, "GrpcClients", endpoint, "Secured", scenario]
-    return subprocess.run(
-        [*command, str(COUNT), "tls"], capture_output=True, timeout=TIMEOUT_S, encoding="utf-8", check=False
-    )
-
-
-@pytest.mark.parametrize("scenario", ["starts", "simple"])
-def test_the_node_client_signs(secured: Secured, endpoint: str, tmp_path: Path, scenario: str) -> None:
-    finished = run_node(secured, endpoint, tmp_path, scenario, APP)
-    assert finished.stdout.splitlines()[-1:] == ["OK"], finished.stdout[-2_000:] + finished.stderr[-2_000:]
-
-
-def run_node(
-    secured: Secured, endpoint: str, home: Path, scenario: str, credentials: Credentials
-) -> subprocess.CompletedProcess[str]:
-    modules = have(ROCKETMQ_GRPC_NODE.find)
-    environment = {
-        **os.environ,
-        "NODE_PATH": str(modules / "node_modules"),
-        "HOME": str(home),
+def signing(secured: Secured, credentials: Credentials) -> dict[str, str]:
+    """The environment of a program that signs; Node checks the proxy's certificate."""
+    return {
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(secured.files.authority.path),
         "INTEROP_ACCESS_KEY": credentials.access_key,
         "INTEROP_SECRET_KEY": credentials.secret_key,
-        "INTEROP_TLS": "true",
     }
-    command = [str(find_node()), str(NODE_PROGRAM), endpoint, "Node", "node-group", scenario, "10"]
-    return subprocess.run(
-        command, capture_output=True, timeout=TIMEOUT_S, encoding="utf-8", check=False, env=environment
-    )
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------

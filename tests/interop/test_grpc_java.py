@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures_tools import have
+from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
 from tests.interop.proxy_daemons import DEPLOYMENTS, ProxyDaemons, proxy_daemons
-from thermocline.client import AdminClient
-from thermocline.remoting.bodies import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
-from tooling.java_libraries import OFFICIAL_ROCKETMQ_GRPC, find_jars
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-grpc")]
 
-PROGRAM = Path(__file__).resolve().parent / "java_grpc" / "GrpcClients.java"
-COUNT = 10
-TIMEOUT_S = 200
-
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)
-def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+def daemons(
+    request: pytest.FixtureRequest, java_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
     with proxy_daemons(tmp_path_factory.mktemp("proxy-java"), request.param) as running:
-        with AdminClient(namesrv=running.namesrv) as admin:
-            for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"):
-                admin.create_topic(f"Java{kind}", queue_nums=4, attributes={"message.type": kind})
-            admin.create_group(SubscriptionGroupConfig(group_name="Java-fifo", consume_message_orderly=True))
-            policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[500, 500, 500]))
-            admin.create_group(SubscriptionGroupConfig(group_name="Java-retry", group_retry_policy=policy))
+        make_places(running.namesrv, java_grpc.language)
         yield running
-
-
-@pytest.fixture(scope="module")
-def classes(jdk_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Java, and the class path of the compiled program."""
-    jars = have(lambda: find_jars(OFFICIAL_ROCKETMQ_GRPC))
-    target = tmp_path_factory.mktemp("java-grpc")
-    javac = [str(jdk_home / "bin" / "javac"), "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", str(target)]
-    subprocess.run([*javac, str(PROGRAM)], check=True, timeout=TIMEOUT_S)
-    return jdk_home / "bin" / "java", f"{target}:{jars}/*"
-
-
-SCENARIOS = ["simple", "push", "retry", "fifo", "delay", "transaction", "check"]
 
 
 @pytest.mark.parametrize(("scenario", "security"), [*((each, "plain") for each in SCENARIOS), ("transaction", "tls")])
 def test_the_java_client_runs_a_scenario(
-    daemons: ProxyDaemons, classes: tuple[Path, str], tmp_path: Path, scenario: str, security: str
+    daemons: ProxyDaemons, java_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
 ) -> None:
     """TLS is what this client does unless it is told not to; it takes any certificate."""
-    java, class_path = classes
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={tmp_path}"]
-    program = [str(java), *options, "-cp", class_path, "GrpcClients"]
-    command = [*program, daemons.endpoint, "Java", scenario, str(COUNT), security]
-    finished = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, encoding="utf-8", check=False)
-    assert finished.stdout.splitlines()[-1:] == ["OK"], finished.stdout[-2_000:] + finished.stderr[-3_000:]
+    run_scenario(java_grpc, daemons.endpoint, scenario, home=tmp_path, security=security)

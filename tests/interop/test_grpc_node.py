@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures_tools import have
-from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
-from thermocline.client import AdminClient
-from tooling.node_packages import ROCKETMQ_GRPC_NODE
-from tooling.system_packages import find_node
+from tests.certificates import Authority
+from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
+from tests.interop.proxy_daemons import proxy_daemons
 
 pytestmark = pytest.mark.xdist_group("interop-grpc")
 
-PROGRAM = Path(__file__).resolve().parent / "node_grpc" / "clients.js"
-TIMEOUT_S = 200
+
+@dataclass(frozen=True, slots=True)
+class TrustedProxy:
+    """A proxy's address, and the authority of its certificate: this client checks it."""
+
+    endpoint: str
+    authority: Path
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
-    """A NameServer, a broker and a proxy, with three topics."""
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-node")) as running:
-        with AdminClient(namesrv=running.namesrv) as admin:
-            for name in ("Node", "NodeB", "NodeC"):
-                admin.create_topic(name, queue_nums=4, attributes={"message.type": "NORMAL"})
-        yield running
+def proxy(node_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrustedProxy]:
+    """A NameServer, a broker and a proxy, with a topic of each type."""
+    directory = tmp_path_factory.mktemp("proxy-node")
+    authority = Authority(directory / "authority")
+    certificate, key = authority.issue("p.pem", "p.key", subject="proxy", addresses=["127.0.0.1"])
+    settings = {"tlsCertPath": str(certificate), "tlsKeyPath": str(key)}
+    with proxy_daemons(directory, settings=settings) as running:
+        make_places(running.namesrv, node_grpc.language)
+        yield TrustedProxy(running.endpoint, authority.path)
 
 
-@pytest.mark.parametrize("scenario", ["starts", "simple"])
-def test_the_node_client_runs_a_scenario(daemons: ProxyDaemons, tmp_path: Path, scenario: str) -> None:
-    modules = have(ROCKETMQ_GRPC_NODE.find)
-    environment = {**os.environ, "NODE_PATH": str(modules / "node_modules"), "HOME": str(tmp_path)}
-    command = [str(find_node()), str(PROGRAM), daemons.endpoint, "Node", "node-group", scenario, "10"]
-    finished = subprocess.run(
-        command, capture_output=True, timeout=TIMEOUT_S, encoding="utf-8", check=False, env=environment
-    )
-    assert finished.stdout.splitlines()[-1:] == ["OK"], finished.stdout[-2_000:] + finished.stderr[-2_000:]
+CASES = [*((each, "plain") for each in ("starts", *SCENARIOS)), ("transaction", "tls")]
+
+
+@pytest.mark.parametrize(("scenario", "security"), CASES)
+def test_the_node_client_runs_a_scenario(
+    proxy: TrustedProxy, node_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
+) -> None:
+    trust = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(proxy.authority)}
+    run_scenario(node_grpc, proxy.endpoint, scenario, home=tmp_path, security=security, environment=trust)

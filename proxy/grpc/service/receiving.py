@@ -3,7 +3,8 @@
     status, then each message, then delivery_timestamp; without messages: status and delivery_timestamp
 
 The client says how long it polls, or its deadline does; both are kept within the settings. The broker waits; the proxy
-waits for the broker. With `auto_renew` the messages' handles are renewed while the client works.
+waits for the broker. With `auto_renew` the messages' handles are renewed while the client works. A client that has come
+from another proxy may receive before it sends its settings here: the Go client sends them five minutes later.
 
 A client that cancels, or is lost, while the broker has messages for it gets none: they become visible after
 GIVE_BACK_MS. The same where the client may not receive any more. Bounds: polls of all clients, polls of one client,
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from thermocline.proxy.clients import ProxyClient
+from thermocline.proxy.clients import ClientKind, ProxyClient
 from thermocline.proxy.flow import ReceiveOutcome
 from thermocline.proxy.grpc.calls import Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code, messages
@@ -81,8 +82,7 @@ class Receiving:
             raise CodeError(Code.BAD_REQUEST, f"an attempt id has at most {ATTEMPT_ID_CHARS_MAX} characters")
         count_max = max(1, min(request.batch_size, app.config.receive_batch))
         if is_renewed:
-            if client is None:
-                raise CodeError(Code.MESSAGE_NOT_FOUND, f"The client [{context.client_id}] is disconnected.")
+            client = client or self._register(context, group)
             app.handles.check_room(context.client_id, count_max)
         app.quotas.check_read(topic, group, host=call.remote_host, username=context.username)
         config = await app.messaging.group_config(group) or SubscriptionGroupConfig()
@@ -116,6 +116,23 @@ class Receiving:
             username=context.username,
         )
         await self._deliver(context, call, outcome, topic=topic, group=group, is_renewed=is_renewed)
+
+    def _register(self, context: RequestContext, group: str) -> ProxyClient:
+        """Register a push consumer whose settings another proxy has.
+
+        Raises:
+            BrokerBusyError: There are too many clients.
+        """
+        return self._app.clients.register(
+            ProxyClient(
+                client_id=context.client_id,
+                kind=ClientKind.PUSH_CONSUMER,
+                language=context.language,
+                version=context.version,
+                remote_address=context.remote_address,
+                names=(group,),
+            )
+        )
 
     def _await_ms(self, context: RequestContext, call: RpcCall, request: Any, client: ProxyClient | None) -> int:
         """How long to poll, by the request, the client's deadline and the settings."""

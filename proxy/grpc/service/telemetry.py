@@ -151,7 +151,7 @@ class Telemetry:
     async def heartbeat(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
         """Heartbeat."""
         client = self._app.clients.touch(context.client_id)
-        if client is None:
+        if client is None or client.settings is None:
             raise _unknown_client()
         if client.kind != ClientKind.PRODUCER:
             check_group_name(request.group.name)

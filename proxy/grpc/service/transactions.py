@@ -70,7 +70,6 @@ class Transactions:
         message = ReceivedMessage(record, queue=queue)
         real_topic = message.properties.get(PropertyName.REAL_TOPIC, topic)
         command = messages.TelemetryCommand(
-            status=status(Code.OK),
             recover_orphaned_transaction_command=messages.RecoverOrphanedTransactionCommand(
                 message=to_message(message, topic=real_topic), transaction_id=check.handle.text()
             ),

@@ -33,8 +33,8 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
  * tls|plain.
  *
  * <p>Topics are PREFIX with the type of their messages behind it, the group is PREFIX-SCENARIO. Prints "OK" when all
- * messages came as they must, else "FAIL" and why, with exit status 1. Clients sign with the properties
- * interop.accessKey and interop.secretKey. It knows nothing of Thermocline.
+ * messages came as they must, else "FAIL" and why, with exit status 1. Clients sign with the keys of the
+ * environment: INTEROP_ACCESS_KEY and INTEROP_SECRET_KEY. It knows nothing of Thermocline.
  */
 public final class GrpcClients {
     private static final long TIMEOUT_MS = 60_000;
@@ -47,9 +47,9 @@ public final class GrpcClients {
 
     private GrpcClients(String endpoint, String prefix, String scenario, int count, boolean isTls) {
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoint).enableSsl(isTls);
-        String accessKey = System.getProperty("interop.accessKey");
+        String accessKey = System.getenv("INTEROP_ACCESS_KEY");
         if (accessKey != null) {
-            String secretKey = System.getProperty("interop.secretKey");
+            String secretKey = System.getenv("INTEROP_SECRET_KEY");
             builder.setCredentialProvider(new StaticSessionCredentialsProvider(accessKey, secretKey));
         }
         this.configuration = builder.build();
@@ -81,6 +81,7 @@ public final class GrpcClients {
             case "transaction": transaction(); break;
             case "check": check(); break;
             case "retry": retry(); break;
+            case "load": load(); break;
             default: throw new IllegalArgumentException(scenario);
         }
     }
@@ -240,11 +241,62 @@ public final class GrpcClients {
         }
     }
 
+    /**
+     * Sends a message every COUNT milliseconds and consumes all that is in the topic, until its input ends; a line of
+     * input ends the sending. Prints "ready", "sent MILLISECONDS BODY" when a message is acknowledged, "got MILLISECONDS
+     * BODY" when one is received, and "stopped" behind the last that it sent.
+     */
+    private void load() throws Exception {
+        String topic = prefix + "NORMAL";
+        AtomicBoolean isStopped = new AtomicBoolean();
+        try (PushConsumer consumer = pushConsumer(topic, group + "-java", view -> {
+            note("got", body(view));
+            return ConsumeResult.SUCCESS;
+        }); Producer producer = producer(topic).build()) {
+            note("ready", "");
+            Thread sending = new Thread(() -> {
+                for (int number = 0; !isStopped.get(); number++) {
+                    String body = "java-" + number;
+                    try {
+                        producer.send(message(topic, body).build());
+                        note("sent", body);
+                    } catch (Exception notAcknowledged) {
+                        System.err.println(notAcknowledged); // the message may be there or not
+                    }
+                    sleep(count);
+                }
+                note("stopped", "");
+            });
+            sending.start();
+            while (System.in.read() != -1) {
+                isStopped.set(true);
+            }
+            isStopped.set(true);
+            sending.join();
+        }
+    }
+
+    private static synchronized void note(String what, String body) {
+        System.out.println(what + " " + System.currentTimeMillis() + " " + body);
+    }
+
+    private static void sleep(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     private ProducerBuilder producer(String topic) {
         return PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic);
     }
 
     private PushConsumer pushConsumer(String topic, MessageListener listener) throws Exception {
+        return pushConsumer(topic, group, listener);
+    }
+
+    private PushConsumer pushConsumer(String topic, String group, MessageListener listener) throws Exception {
         return PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup(group)
             .setSubscriptionExpressions(Collections.singletonMap(topic, FilterExpression.SUB_ALL))
             .setMessageListener(listener).build();

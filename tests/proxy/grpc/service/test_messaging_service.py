@@ -144,6 +144,7 @@ REFUSED_SENDS: dict[str, tuple[Any, int]] = {
     "too many properties": (send_request(with_properties({f"k{i}": "v" for i in range(129)})), 43101),
     "properties that are too large": (send_request(with_properties({"k": "v" * 16_384})), 43101),
     "a reserved property": (send_request(with_properties({"UNIQ_KEY": "x"})), 40007),
+    "a property of retried messages": (send_request(with_properties({"ORIGIN_GROUP": "x"})), 40007),
     "a control character in a name": (send_request(with_properties({"a\x01": "x"})), 40007),
     "a control character in a value": (send_request(with_properties({"a": "\x00"})), 40007),
     "a tag with a bar": (send_request(message(tag="a|b")), 40004),
@@ -339,7 +340,6 @@ REFUSED_RECEIVES: dict[str, tuple[dict[str, Any], int]] = {
     "an empty SQL expression": ({"filter_expression": messages.FilterExpression(type=2, expression="")}, 40010),
     "a tag expression of bars": ({"filter_expression": messages.FilterExpression(type=1, expression="||")}, 40010),
     "an attempt id that is too long": ({"attempt_id": "x" * 257}, 40000),
-    "renewal for an unknown client": ({"auto_renew": True}, 40401),
     "no deadline": ({"timeout_ms": None}, 40000),
 }
 

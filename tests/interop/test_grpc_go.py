@@ -1,0 +1,29 @@
+"""RocketMQ's official Go client for gRPC, unmodified, through a proxy to a broker; `go_grpc/main.go`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
+from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
+
+pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-grpc")]
+
+
+@pytest.fixture(scope="module")
+def daemons(go_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+    """A NameServer, a broker and a proxy, with a topic of each type."""
+    with proxy_daemons(tmp_path_factory.mktemp("proxy-go")) as running:
+        make_places(running.namesrv, go_grpc.language)
+        yield running
+
+
+@pytest.mark.parametrize(("scenario", "security"), [*((each, "plain") for each in SCENARIOS), ("transaction", "tls")])
+def test_the_go_client_runs_a_scenario(
+    daemons: ProxyDaemons, go_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
+) -> None:
+    """TLS is what this client does unless it is told not to; it takes any certificate."""
+    run_scenario(go_grpc, daemons.endpoint, scenario, home=tmp_path, security=security)

@@ -1,0 +1,33 @@
+"""RocketMQ's official Rust client for gRPC, unmodified, through a proxy to a broker; `rust_grpc/src/main.rs`.
+
+Version 5.0.0 has no push consumer and no TLS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.grpc_programs import GrpcProgram, make_places, run_scenario
+from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
+
+pytestmark = pytest.mark.xdist_group("interop-grpc")
+
+
+@pytest.fixture(scope="module")
+def daemons(rust_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+    """A NameServer, a broker and a proxy, with a topic of each type."""
+    # This client cannot change an invisible time, so the test of order waits for the end of a short one.
+    settings = {"minInvisibleTimeMillsForRecv": "1000"}
+    with proxy_daemons(tmp_path_factory.mktemp("proxy-rust"), settings=settings) as running:
+        make_places(running.namesrv, rust_grpc.language)
+        yield running
+
+
+@pytest.mark.parametrize("scenario", ["simple", "fifo", "delay", "transaction", "check"])
+def test_the_rust_client_runs_a_scenario(
+    daemons: ProxyDaemons, rust_grpc: GrpcProgram, tmp_path: Path, scenario: str
+) -> None:
+    run_scenario(rust_grpc, daemons.endpoint, scenario, home=tmp_path)
