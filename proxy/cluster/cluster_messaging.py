@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
@@ -20,9 +19,9 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
+from thermocline.proxy.cluster.cluster_options import ClusterOptions
 from thermocline.proxy.cluster.joined_acks import JoinedAcks
 from thermocline.proxy.cluster.loading_cache import LoadingCache
-from thermocline.proxy.cluster.own_broker import OwnBroker
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     BrokerNotFoundError,
@@ -93,11 +92,10 @@ from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.tls import ClientTls, TlsOptions
+from thermocline.remoting.tls import ClientTls
 
-__all__ = ["ClusterMessaging", "ClusterOptions"]
+__all__ = ["ClusterMessaging"]
 
 logger = logging.getLogger(__name__)
 
@@ -109,27 +107,6 @@ TOPIC_TYPE_ATTRIBUTE = "message.type"
 LOOK_UP_TIMEOUT_MS = 3_000
 WHOLE_CLUSTER = "cluster"
 _PULL_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """How the cluster is reached, and what of it is kept."""
-
-    namesrv: tuple[str, ...]
-    cluster_name: str
-    client_id: str
-    """By which brokers know this proxy."""
-    credentials: Credentials | None = None
-    own_broker: OwnBroker | None = None
-    """The broker in whose process group this proxy runs; None: it runs by itself."""
-    tls: TlsOptions | None = None
-    """How connections to NameServers and brokers are encrypted; None: not at all."""
-    refresh_ms: int = 20_000
-    expiry_ms: int = 300_000
-    topics_max: int = 20_000
-    groups_max: int = 20_000
-    transaction_period_s: float = 20.0
-    transaction_groups_per_heartbeat: int = 100
 
 
 class ClusterMessaging:

@@ -1,7 +1,8 @@
 """Connections: a connection from its socket to its requests, the server that accepts it, and its bounds."""
 
 from thermocline.remoting.connections.closing import close_all
-from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection, ConnectionLimits, Traffic
+from thermocline.remoting.connections.connection import RECEIVE_BYTES, Connection
+from thermocline.remoting.connections.connection_limits import ConnectionLimits, Traffic
 from thermocline.remoting.connections.daemon import serve_until_stopped
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor

@@ -27,9 +27,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import cast
 
-import msgspec
-
 from thermocline.remoting.command import RemotingCommand, decode_command
+from thermocline.remoting.connections.connection_limits import ConnectionLimits, Traffic
 from thermocline.remoting.connections.held_bytes import UNSENT_NOTED_BYTES, HalfFrames, UnsentBytes
 from thermocline.remoting.connections.outbox import Outbox
 from thermocline.remoting.connections.pending_calls import PendingCalls
@@ -41,7 +40,7 @@ from thermocline.remoting.errors import (
     MQError,
     ProtocolError,
 )
-from thermocline.remoting.frames import FRAME_BYTES_MAX, INCOMPLETE_FRAME, LENGTH, FrameSplitter, frame_end
+from thermocline.remoting.frames import INCOMPLETE_FRAME, LENGTH, FrameSplitter, frame_end
 from thermocline.remoting.records.message_record import encode_host
 from thermocline.remoting.request_code import request_name
 from thermocline.remoting.socket_address import Host, peer_address
@@ -66,29 +65,6 @@ _BURST_S = 0.01
 """How long one connection that sends all it can is handled before the others are read."""
 
 _JOIN_BYTES_MAX = 64 * 1024  # below, copying into one piece is cheaper than handing over many
-
-
-class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on the memory that one connection may use."""
-
-    frame_bytes_max: int = FRAME_BYTES_MAX
-    unsent_bytes_high: int = 1024 * 1024
-    """With more than this unsent, no further request is read until the peer has taken all but a quarter of it."""
-    unsent_bytes_max: int = 64 * 1024 * 1024
-    """With more than this unsent, the connection is dropped."""
-    drain_timeout_ms: int = 30_000
-    """How long a peer may take no byte while reading is stopped because of it."""
-    requests_running_max: int = 256
-    """Requests whose handler has not returned yet; with more, no further request is read."""
-    calls_pending_max: int = 65_536
-    """Calls to the peer without an answer yet; a further one is refused."""
-
-
-class Traffic(msgspec.Struct):
-    """Bytes that passed a set of connections, frames whole."""
-
-    received_bytes: int = 0
-    sent_bytes: int = 0
 
 
 class Connection(asyncio.BufferedProtocol):

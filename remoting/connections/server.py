@@ -27,14 +27,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from thermocline.remoting.connections.closing import close_all
-from thermocline.remoting.connections.connection import (
-    RECEIVE_BYTES,
-    ChunkHandler,
-    Connection,
-    ConnectionLimits,
-    RequestHandler,
-    Traffic,
-)
+from thermocline.remoting.connections.connection import RECEIVE_BYTES, ChunkHandler, Connection, RequestHandler
+from thermocline.remoting.connections.connection_limits import ConnectionLimits, Traffic
 from thermocline.remoting.connections.first_byte import FirstByte, Gate, OtherProtocol
 from thermocline.remoting.connections.held_bytes import HalfFrames, UnsentBytes
 from thermocline.remoting.connections.limit_counts import LimitCounts

@@ -28,6 +28,7 @@ from tests.interop.java_agent import JavaAgentError
 from tests.interop.killable_broker import SIGNS_OF_BUGS, KillableBroker, daemon, name_server
 from tests.interop.merged_broker import merged_words
 from tests.interop.proxy_daemons import BROKER_SETTINGS
+from tests.interop.secured import denials_in
 from tests.process_groups import processes_of
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, Credentials, Message, Producer
@@ -238,7 +239,8 @@ def test_a_consumer_reads_history_from_the_bucket(
     driver.stop_all()
 
 
-def test_with_access_control_requests_are_signed_as_the_brokers_own(agent: ForeignAgent, tmp_path: Path) -> None:
+def test_with_access_control_clients_sign_as_at_the_broker(agent: ForeignAgent, tmp_path: Path) -> None:
+    """The proxy has the access control of its broker, and refusals are in an audit log beside the broker's."""
     access_key, secret_key = "inner", "inner-secret"
     credentials = {"accessKey": access_key, "secretKey": secret_key}
     settings = {
@@ -252,11 +254,21 @@ def test_with_access_control_requests_are_signed_as_the_brokers_own(agent: Forei
         AdminClient(namesrv=namesrv, credentials=Credentials(access_key=access_key, secret_key=secret_key)) as admin,
     ):
         wait_until(lambda: len(admin.cluster_info()) == 1, what="the broker is registered")
-        driver = GrpcDriver(agent, admin, broker.proxy_address)
-        driver.make_topic("NORMAL")
-        driver.send({"body": "signed"})
-        assert bodies(driver.receive(driver.start("simple"), count=1)) == ["signed"]
-        driver.stop_all()
+        user = Credentials(access_key="app", secret_key="app-secret")
+        admin.create_user(user.access_key, user.secret_key)
+        admin.set_acl("User:app", ["Topic:*", "Group:*"], ["Pub", "Sub"])
+        with grpc_python_agent(have(ROCKETMQ_GRPC_PYTHON.find), tmp_path / "signing", credentials=user) as signing:
+            driver = GrpcDriver(signing, admin, broker.proxy_address)
+            driver.make_topic("NORMAL")
+            driver.send({"body": "signed"})
+            assert bodies(driver.receive(driver.start("simple"), count=1)) == ["signed"]
+            driver.stop_all()
+        unsigned = GrpcDriver(agent, admin, broker.proxy_address)
+        unsigned.topic = driver.topic
+        with pytest.raises(JavaAgentError, match="route"):
+            unsigned.send({"body": "forged"})
+        audit_log = tmp_path / "broker" / "store" / "thermocline" / "audit.log.proxy"
+        assert {line["reason"] for line in denials_in(audit_log, None)} == {"username cannot be null."}
         broker.check_log()
 
 

@@ -15,7 +15,7 @@ from tests.interop import test_grpc_python
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
 from tests.interop.proxy_daemons import ProxyDaemons
-from tests.interop.test_grpc_python import Driver, bodies
+from tests.interop.grpc_driver import GrpcDriver, bodies
 from thermocline.client import AdminClient
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-grpc")]
@@ -27,7 +27,7 @@ admin = test_grpc_python.admin
 agent = test_grpc_python.agent
 
 
-class Both(Driver):
+class Both(GrpcDriver):
     """The gRPC clients of one test, and its remoting clients, before one proxy."""
 
     def __init__(self, agent: ForeignAgent, admin: AdminClient, daemons: ProxyDaemons, java: JavaAgent) -> None:

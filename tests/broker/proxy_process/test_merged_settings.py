@@ -39,6 +39,18 @@ def test_a_broker_that_works_needs_no_settings_for_its_proxy(tmp_path: Path) -> 
     assert config.tls != TlsConfig()
 
 
+def test_the_proxy_has_the_access_control_of_its_broker(tmp_path: Path) -> None:
+    assert not config_of(broker(tmp_path)).authentication_enabled
+    keys = '{"accessKey": "inner", "secretKey": "inner-secret"}'
+    names = {"authenticationEnabled": "true", "innerClientAuthenticationCredentials": keys}
+    config = config_of(broker(tmp_path, **names))
+    assert (config.authentication_enabled, config.authorization_enabled) == (True, False)
+    more = {"authorizationEnabled": "true", "auditLogPath": "/var/log/audit.log", "auditLogFileCount": "3"}
+    config = config_of(broker(tmp_path, **names, **more))
+    assert config.authorization_enabled
+    assert (config.audit_path, config.audit_file_count) == ("/var/log/audit.log.proxy", 3)
+
+
 def test_the_proxys_own_settings_stand_above_the_brokers(tmp_path: Path) -> None:
     path = tmp_path / "rmq-proxy.json"
     path.write_text('{"proxyMode": "local", "namesrvAddr": "192.0.2.3:9876", "grpcServerPort": 8082}')

@@ -17,7 +17,8 @@ import pytest
 
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType, decode_command
-from thermocline.remoting.connections.connection import Connection, ConnectionLimits
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.connection_limits import ConnectionLimits
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import (
     BrokerBusyError,

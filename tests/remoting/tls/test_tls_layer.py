@@ -30,7 +30,8 @@ from tests.remoting.tls.tls_server import (
 )
 from tests.waiting import until
 from thermocline.remoting.command import RemotingCommand, decode_command
-from thermocline.remoting.connections.connection import RECEIVE_BYTES, ConnectionLimits
+from thermocline.remoting.connections.connection import RECEIVE_BYTES
+from thermocline.remoting.connections.connection_limits import ConnectionLimits
 from thermocline.remoting.errors import ConnectionLostError
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.tls.tls_layer import RECORD_BYTES, TlsLayer

@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.certificates import Authority
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections.connection import Connection, ConnectionLimits
+from thermocline.remoting.connections.connection import Connection
+from thermocline.remoting.connections.connection_limits import ConnectionLimits
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.settings.tls_config import TlsConfig
