@@ -268,6 +268,7 @@ def test_with_access_control_clients_sign_as_at_the_broker(agent: ForeignAgent, 
         with pytest.raises(JavaAgentError, match="route"):
             unsigned.send({"body": "forged"})
         audit_log = tmp_path / "broker" / "store" / "thermocline" / "audit.log.proxy"
+        wait_until(lambda: denials_in(audit_log, None), what="the refusal is noted")
         assert {line["reason"] for line in denials_in(audit_log, None)} == {"username cannot be null."}
         broker.check_log()
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.interop import test_grpc_python
 from tests.interop.foreign_agent import ForeignAgent
+from tests.interop.grpc_driver import GrpcDriver, bodies
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
 from tests.interop.proxy_daemons import ProxyDaemons
-from tests.interop.grpc_driver import GrpcDriver, bodies
 from thermocline.client import AdminClient
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-grpc")]
