@@ -14,7 +14,7 @@ _LITE = "lite topics are not built: their requests are refused"
 _ROCKSDB = "tuning of a RocksDB engine; the settings that choose one are refused"
 _METRICS_TUNING = "counts only with metricsExporterType, which is refused"
 _POP_TUNING = "tuning of RocketMQ's check point buffer; pending messages are kept in memory and in the log"
-_BROADCAST = "for broadcasting consumers behind a proxy, which is not built"
+_BROADCAST = "broadcasting consumers keep their offsets themselves, behind a proxy, too"
 _UNREAD = "release 5.5.0 does not read it"
 
 _METRICS_ADVICE = (
