@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from thermocline.proxy.http2.frames import (
@@ -469,9 +469,11 @@ class Http2Connection(asyncio.BufferedProtocol):
                 self._send(_reset(stream_id, ErrorCode.NO_ERROR))
             self._count_reset()
             return
-        headers: dict[str, str] = {}
-        for name, value in fields:
-            headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        headers = _headers_of(fields)
+        if headers is None:
+            self._send(_reset(stream_id, ErrorCode.PROTOCOL_ERROR))
+            self._count_reset()
+            return
         stream = Stream(self, stream_id, headers, send_window=self._peer_window)
         self.streams[stream_id] = stream
         stream.is_request_ended = bool(flags & Flag.END_STREAM)
@@ -574,6 +576,23 @@ _RECEIVERS: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
 
 def _host_of(name: object) -> tuple[str, int]:
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else ("", 0)
+
+
+def _headers_of(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
+    """The first value of each name; None for a malformed request (RFC 9113, 8.2 and 8.3): a name with a capital letter,
+    a pseudo-header field twice or behind another field."""
+    headers: dict[str, str] = {}
+    is_behind = False
+    for name, value in fields:
+        text = name.decode("latin-1")
+        if name[:1] != b":":
+            is_behind = True
+        elif is_behind or text in headers:
+            return None
+        if name != name.lower():
+            return None
+        headers.setdefault(text, value.decode("latin-1"))
+    return headers
 
 
 def _without_padding(payload: bytes) -> bytes:

@@ -116,6 +116,26 @@ async def test_trailers_of_a_request_end_it() -> None:
         assert await body_of(peer, 1) == b"body"
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        REQUEST + encode_field(b":path", b"/other"),
+        encode_field(b"te", b"trailers") + REQUEST,
+        REQUEST + encode_field(b":authority", b"behind"),
+        REQUEST + encode_field(b"Content-Type", b"application/grpc"),
+    ],
+)
+async def test_a_malformed_request_is_reset_and_the_connection_goes_on(block: bytes) -> None:
+    """RFC 9113, 8.1.1."""
+    async with echo_server() as echo, peer_of(echo) as peer:
+        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, block)
+        reset = await peer.read_until(FrameType.RST_STREAM)
+        assert (reset.stream_id, reset.payload) == (1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
+        peer.send(FrameType.HEADERS, END_HEADERS, 3, REQUEST)
+        peer.send(FrameType.DATA, END_STREAM, 3, b"body")
+        assert await body_of(peer, 3) == b"body"
+
+
 async def test_an_answer_waits_for_the_clients_windows() -> None:
     settings = encode_settings({Setting.INITIAL_WINDOW_SIZE: 10})
     async with echo_server() as echo, peer_of(echo, settings=settings) as peer:
