@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,22 +102,21 @@ def through_proxy(cluster: Cluster, directory: Path, *, settings: Mapping[str, s
         cluster.agent.call("stop_producers", namesrv=proxied.namesrv)
 
 
-@contextlib.contextmanager
-def cluster_through_proxy(
-    kind: str,
-    software: OfficialSoftware,
-    agent: JavaAgent,
-    directory: Path,
-    *,
-    settings: Mapping[str, str],
-    proxy_settings: Mapping[str, str] | None = None,
-) -> Iterator[Cluster]:
-    """A cluster of either kind behind a proxy of ours; `settings`: the brokers'."""
-    with (
-        cluster_of(kind, software, agent, directory, settings=settings) as behind,
-        through_proxy(behind, directory, settings=proxy_settings) as found,
-    ):
-        yield found
+def proxied_cluster(settings: Mapping[str, str], proxy_settings: Mapping[str, str] | None = None) -> Any:
+    """A module's fixture: a cluster of either kind behind a proxy of ours. `settings`: the broker's."""
+
+    @pytest.fixture(scope="module")
+    def cluster(
+        cluster_kind: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, module_folder: Path
+    ) -> Iterator[Cluster]:
+        directory = module_folder / cluster_kind
+        with (
+            cluster_of(cluster_kind, official_software, java_agent_process, directory, settings=settings) as behind,
+            through_proxy(behind, directory, settings=proxy_settings) as found,
+        ):
+            yield found
+
+    return cluster
 
 
 @contextlib.contextmanager

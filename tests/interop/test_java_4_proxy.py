@@ -6,16 +6,12 @@ The others: test_java_4_proxy_full.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.interop import test_java_4_clients, test_java_client, test_java_transactions
 from tests.interop.cluster import Cluster
-from tests.interop.java_agent import JavaAgent
-from tests.interop.proxy_daemons import cluster_through_proxy
-from tooling.official_rocketmq import OfficialSoftware
+from tests.interop.proxy_daemons import proxied_cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-4")]
 
@@ -24,22 +20,7 @@ _numbers = itertools.count(1)
 java_agent_process = test_java_4_clients.java_agent_process
 
 
-@pytest.fixture(scope="module")
-def cluster(
-    cluster_kind: str,
-    official_software: OfficialSoftware,
-    java_agent_process: JavaAgent,
-    module_folder: Path,
-) -> Iterator[Cluster]:
-    """A NameServer and a broker of today, and a proxy in front."""
-    with cluster_through_proxy(
-        cluster_kind,
-        official_software,
-        java_agent_process,
-        module_folder / cluster_kind,
-        settings=test_java_4_clients.SETTINGS,
-    ) as found:
-        yield found
+cluster = proxied_cluster(test_java_4_clients.SETTINGS)
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.interop import (
@@ -16,11 +13,8 @@ from tests.interop import (
     test_java_transactions,
     test_trace,
 )
-from tests.interop.cluster import Cluster
-from tests.interop.java_agent import JavaAgent
-from tests.interop.proxy_daemons import cluster_through_proxy
+from tests.interop.proxy_daemons import proxied_cluster
 from tests.interop.test_java_proxy_full import PROXY_SETTINGS
-from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("java-4")]
 
@@ -29,23 +23,7 @@ asking_cluster = test_java_4_proxy.asking_cluster
 name = test_java_4_proxy.name
 
 
-@pytest.fixture(scope="module")
-def cluster(
-    cluster_kind: str,
-    official_software: OfficialSoftware,
-    java_agent_process: JavaAgent,
-    module_folder: Path,
-) -> Iterator[Cluster]:
-    """A NameServer, a broker, and a proxy in front."""
-    with cluster_through_proxy(
-        cluster_kind,
-        official_software,
-        java_agent_process,
-        module_folder / cluster_kind,
-        settings=test_java_4_clients.SETTINGS,
-        proxy_settings=PROXY_SETTINGS,
-    ) as found:
-        yield found
+cluster = proxied_cluster(test_java_4_clients.SETTINGS, PROXY_SETTINGS)
 
 
 test_sends = test_java_client.test_every_kind_of_send_arrives_exactly_once

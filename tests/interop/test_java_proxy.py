@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tests.interop import test_java_client, test_java_consumption, test_java_transactions
 from tests.interop.cluster import Cluster
-from tests.interop.java_agent import JavaAgent, ReceivedMessage
-from tests.interop.proxy_daemons import cluster_through_proxy
+from tests.interop.java_agent import ReceivedMessage
+from tests.interop.proxy_daemons import proxied_cluster
 from tests.interop.test_java_4_clients import SETTINGS as SETTINGS_OF_4
 from tests.waiting import wait_until
-from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-proxy")]
 
@@ -30,23 +28,7 @@ PROXY_SETTINGS = {"remotingPopInvisibleTimeMillis": str(INVISIBLE_MS)}
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def cluster(
-    cluster_kind: str,
-    official_software: OfficialSoftware,
-    java_agent_process: JavaAgent,
-    module_folder: Path,
-) -> Iterator[Cluster]:
-    """A NameServer and a broker with the settings of all these tests, and a proxy in front."""
-    with cluster_through_proxy(
-        cluster_kind,
-        official_software,
-        java_agent_process,
-        module_folder / cluster_kind,
-        settings=SETTINGS,
-        proxy_settings=PROXY_SETTINGS,
-    ) as found:
-        yield found
+cluster = proxied_cluster(SETTINGS, PROXY_SETTINGS)
 
 
 @pytest.fixture

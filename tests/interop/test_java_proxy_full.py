@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.interop import (
@@ -16,33 +13,14 @@ from tests.interop import (
     test_java_transactions,
     test_trace,
 )
-from tests.interop.cluster import Cluster
-from tests.interop.java_agent import JavaAgent
-from tests.interop.proxy_daemons import cluster_through_proxy
-from tooling.official_rocketmq import OfficialSoftware
+from tests.interop.proxy_daemons import proxied_cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("java-proxy-full")]
 
 PROXY_SETTINGS = {"remotingPushByPop": "false"}
 
 
-@pytest.fixture(scope="module")
-def cluster(
-    cluster_kind: str,
-    official_software: OfficialSoftware,
-    java_agent_process: JavaAgent,
-    module_folder: Path,
-) -> Iterator[Cluster]:
-    """A NameServer, a broker, and a proxy in front."""
-    with cluster_through_proxy(
-        cluster_kind,
-        official_software,
-        java_agent_process,
-        module_folder / cluster_kind,
-        settings=test_java_proxy.SETTINGS,
-        proxy_settings=PROXY_SETTINGS,
-    ) as found:
-        yield found
+cluster = proxied_cluster(test_java_proxy.SETTINGS, PROXY_SETTINGS)
 
 
 asking_cluster = test_java_proxy.asking_cluster
