@@ -233,6 +233,22 @@ async def test_a_client_id_is_its_users_alone(proxy: ProxyUnderTest, admin: Admi
     assert await code_of(proxy, "NotifyClientTermination", termination(), signed(owner)) == Code.OK
 
 
+async def test_so_is_that_of_a_push_consumer_that_receives_before_its_settings_come(
+    proxy: ProxyUnderTest, admin: AdminClient
+) -> None:
+    """It came from another proxy; its user goes on, and no other user has its id."""
+    owner = await asyncio.to_thread(make_user, admin, GROUP_SUB, SUB)
+    other = await asyncio.to_thread(make_user, admin, GROUP_SUB, SUB)
+    request = messages.ReceiveMessageRequest(
+        group=resource(GROUP), auto_renew=True, batch_size=1, long_polling_timeout=seconds(0.2)
+    )
+    on_queue(request, TOPIC)
+    for _ in range(2):
+        assert await code_of(proxy, "ReceiveMessage", request, signed(owner)) == Code.MESSAGE_NOT_FOUND
+    assert [client.username for client in proxy.server.clients.clients()] == [owner]
+    assert await code_of(proxy, "ReceiveMessage", request, signed(other)) == Code.UNAUTHORIZED
+
+
 async def test_a_transaction_of_another_topic_cannot_be_ended(proxy: ProxyUnderTest, admin: AdminClient) -> None:
     """The client claims a topic that it may publish to; the id names a half message of another one."""
     owner = await asyncio.to_thread(make_user, admin, ("Topic:Secret", ["Pub"]))

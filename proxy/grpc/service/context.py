@@ -10,8 +10,10 @@ Source: ContextInitPipeline.java, GrpcConstants.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from thermocline.proxy.access import Permit
+from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service.statuses import CodeError
@@ -38,6 +40,20 @@ class RequestContext:
     def username(self) -> str:
         """The user that the request proves to come from; "" without one."""
         return "" if self.permit is None else self.permit.username
+
+    def client(self, *, kind: str, names: tuple[str, ...], settings: Any = None) -> ProxyClient:
+        """The caller as a client to register; its settings are None before they have come."""
+        return ProxyClient(
+            client_id=self.client_id,
+            kind=kind,
+            language=self.language,
+            version=self.version,
+            remote_address=self.remote_address,
+            username=self.username,
+            permit=self.permit,
+            names=names,
+            settings=settings,
+        )
 
 
 def read_context(call: RpcCall, permit: Permit | None = None) -> RequestContext:

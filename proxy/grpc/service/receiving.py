@@ -123,16 +123,7 @@ class Receiving:
         Raises:
             BrokerBusyError: There are too many clients.
         """
-        return self._app.clients.register(
-            ProxyClient(
-                client_id=context.client_id,
-                kind=ClientKind.PUSH_CONSUMER,
-                language=context.language,
-                version=context.version,
-                remote_address=context.remote_address,
-                names=(group,),
-            )
-        )
+        return self._app.clients.register(context.client(kind=ClientKind.PUSH_CONSUMER, names=(group,)))
 
     def _await_ms(self, context: RequestContext, call: RpcCall, request: Any, client: ProxyClient | None) -> int:
         """How long to poll, by the request, the client's deadline and the settings."""

@@ -195,14 +195,4 @@ def _read_client(context: RequestContext, settings: Any) -> ProxyClient:
             read_subscription(entry.topic.name, entry.expression)
     else:
         raise CodeError(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
-    return ProxyClient(
-        client_id=context.client_id,
-        kind=kind,
-        language=context.language,
-        version=context.version,
-        remote_address=context.remote_address,
-        username=context.username,
-        permit=context.permit,
-        names=names,
-        settings=settings,
-    )
+    return context.client(kind=kind, names=names, settings=settings)
