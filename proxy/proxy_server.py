@@ -14,10 +14,12 @@ import socket
 import time
 from collections import Counter
 
+from thermocline.client.producer.async_producer import AsyncProducer
+from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.proxy.access import ClusterUsers, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
 from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions, OwnBroker
-from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, retry_delay_ms
+from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, Traces, retry_delay_ms
 from thermocline.proxy.grpc.calls import (
     GrpcStatus,
     MethodKind,
@@ -42,6 +44,7 @@ from thermocline.remoting.connections import LimitCounts, warn_if_exposed
 from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import ClientTls, TlsGate, TlsOptions, outgoing_options
+from thermocline.remoting.topic_validation import TRACE_TOPIC
 
 __all__ = ["ProxyServer"]
 
@@ -109,6 +112,7 @@ class ProxyServer:
             retry_delay_ms=self._retry_delay_ms,
             clock_ms=wall_clock_ms,
         )
+        self._trace_dispatcher = _trace_dispatcher(config, options)
         self.app = Application(
             config=config,
             messaging=self._messaging,
@@ -123,6 +127,7 @@ class ProxyServer:
             clock_ms=wall_clock_ms,
             access=self.access.check,
             quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
+            traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
@@ -202,6 +207,8 @@ class ProxyServer:
         config = self.config
         await self._messaging.start()
         self.access.start()
+        if self._trace_dispatcher is not None:
+            await self._trace_dispatcher.start()
         port = self.app.grpc_port = await self._server.start(config.bind_address, config.grpc_port)
         ports = [port]
         if self.remoting is not None:
@@ -241,6 +248,8 @@ class ProxyServer:
         await self.handles.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.
         await self.app.background.close(timeout_ms=max(0, int((deadline - loop.time()) * 1000)))
+        if self._trace_dispatcher is not None:
+            await self._trace_dispatcher.close()
         await self.health.close()
         await self.access.close()
         await self._messaging.close()
@@ -271,3 +280,16 @@ class ProxyServer:
     async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
         config = await self._messaging.group_config(group) or SubscriptionGroupConfig()
         return retry_delay_ms(config, reconsume_times)
+
+
+def _trace_dispatcher(config: ProxyConfig, options: ClusterOptions) -> TraceDispatcher | None:
+    """What sends traces to the trace topic; None: none are written."""
+    if not config.writes_traces:
+        return None
+    sender = AsyncProducer(
+        group=trace_group(config.cluster_name, kind="PROXY"),
+        namesrv=config.namesrv,
+        tls=options.tls,
+        credentials=options.credentials,
+    )
+    return TraceDispatcher(sender, topic=TRACE_TOPIC)

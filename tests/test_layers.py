@@ -343,7 +343,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "proxy.messaging",
     ),
     "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
-    "proxy.flow": edges(CODEC, "remoting.bodies", "client", "proxy.messaging"),
+    "proxy.flow": edges(CODEC, "remoting.bodies", "client client.trace", "proxy.messaging"),
     "proxy.metrics": edges("remoting.health"),
     "proxy.grpc": edges(),
     "proxy.grpc.calls": edges(CODEC, "proxy.http2"),
@@ -351,7 +351,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.grpc.service": edges(
         CODEC,
         "auth remoting.bodies remoting.connections",
-        "client",
+        "client client.trace",
         "proxy.access proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),
     "proxy.remoting": edges(
@@ -362,7 +362,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy": edges(
         CODEC,
         "auth remoting.bodies remoting.connections remoting.clients remoting.health remoting.tls",
-        "client",
+        "client client.producer client.trace",
         "proxy.access proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service",
         "proxy.http2 proxy.messaging proxy.metrics proxy.remoting proxy.settings",
     ),

@@ -289,7 +289,7 @@ class ClusterMessaging:
         status = STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise answer_error(answer.code, answer.remark, address=address)
-        stored = answer.header(SendMessageResponseHeader)
+        stored, fields = answer.header(SendMessageResponseHeader), answer.ext_fields or {}
         return SendOutcome(
             status=status,
             queue=MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=stored.queue_id),
@@ -297,6 +297,9 @@ class ClusterMessaging:
             physical_offset=_physical_offset(stored.msg_id),
             transaction_id=stored.transaction_id or "",
             recall_handle=stored.recall_handle or "",
+            offset_message_id=stored.msg_id,
+            region=fields.get(PropertyName.MESSAGE_REGION, ""),
+            is_traced=fields.get(PropertyName.TRACE_SWITCH) != "false",
         )
 
     async def end_transaction(

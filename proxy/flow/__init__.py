@@ -3,6 +3,7 @@
 from thermocline.proxy.flow.consumption import Consumption, NoPlaceError, ReceiveOutcome, retry_delay_ms
 from thermocline.proxy.flow.held_handles import HeldHandles, RenewalRules, TakenHandle
 from thermocline.proxy.flow.production import NoQueueError, Production, TypeConflictError
+from thermocline.proxy.flow.traces import Traces, TraceSink
 
 __all__ = [
     "Consumption",
@@ -13,6 +14,8 @@ __all__ = [
     "ReceiveOutcome",
     "RenewalRules",
     "TakenHandle",
+    "TraceSink",
+    "Traces",
     "TypeConflictError",
     "retry_delay_ms",
 ]

@@ -73,6 +73,12 @@ class SendOutcome:
     physical_offset: PhysicalOffset
     transaction_id: str
     recall_handle: str
+    offset_message_id: str = ""
+    """The broker's own ids of the messages, with commas between."""
+    region: str = ""
+    """The broker's, by its setting."""
+    is_traced: bool = True
+    """Whether the broker wants traces of its messages."""
 
 
 class HeldMessage(ReceivedMessage):

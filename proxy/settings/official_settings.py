@@ -81,7 +81,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         also=("0",),
         advice="set healthPort, and let Prometheus read its /metrics",
     ),
-    *refused("that the proxy writes traces", {"traceOn": "false"}),
+    *honoured({"traceOn": "false"}),
     *without_effect(
         "a proxy signs its requests when it has keys: innerClientAuthenticationCredentials or the environment's",
         {"enableAclRpcHookForClusterMode": "false"},

@@ -149,6 +149,8 @@ class ProxyConfig:
     """Users that are kept with their policies."""
     address_look_ups_max: int = _setting(100, "accessLookUpsPerAddressSecondMax", least=1)
     """Look-ups a second that an address may cause by names that no user has."""
+    writes_traces: bool = _setting(False, "traceOn")
+    """Whether traces of what gRPC clients do are sent to the trace topic."""
     quotas: str = _setting("", "quotas")
     """Bytes and requests a second of topics, groups, addresses and users, of what passes this proxy."""
     health_host: str = _setting(LOOPBACK, "healthBindAddress")

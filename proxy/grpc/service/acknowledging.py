@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from thermocline.client.trace.trace_records import ConsumeOutcome
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application
@@ -66,6 +67,7 @@ class Acknowledging:
             await self._end(context, group, entry.message_id, entry.receipt_handle, end)
         except MQError as error:
             return status_of(error)
+        self._trace(entry, group, ConsumeOutcome.SUCCESS)
         return status(Code.OK)
 
     async def change_invisible_duration(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
@@ -96,7 +98,14 @@ class Acknowledging:
             )
 
         await self._end(context, group, message_id, request.receipt_handle, end)
+        self._trace(request, group, ConsumeOutcome.FAILED)
         return messages.ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
+
+    def _trace(self, ended: Any, group: str, outcome: ConsumeOutcome) -> None:
+        """Note how a delivery ended; `ended` has the message's id and the handle that the client was given."""
+        if self._app.traces is not None:
+            handle = ProxyHandle.parse(ended.receipt_handle)
+            self._app.traces.ended(handle, message_id=ended.message_id, group=group, outcome=outcome)
 
     async def _end(
         self,

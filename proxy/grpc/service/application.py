@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from thermocline.proxy.access import AccessCheck, Permit, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry
-from thermocline.proxy.flow import Consumption, HeldHandles, Production
+from thermocline.proxy.flow import Consumption, HeldHandles, Production, Traces
 from thermocline.proxy.grpc.calls import GrpcStatus, Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service.background import Background
@@ -49,6 +49,8 @@ class Application:
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
     quotas: QuotaCheck
+    traces: Traces | None = None
+    """None: none are written."""
     access: AccessCheck | None = None
     """None: every client may do everything."""
     grpc_port: int = 0

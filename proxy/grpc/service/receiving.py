@@ -240,6 +240,8 @@ class Receiving:
                     reconsume_times=message.reconsume_times,
                 )
             _write(call, message=to_message(message, topic=topic, receipt_handle=message.handle.text()))
+        if app.traces is not None:
+            app.traces.delivered(outcome.messages, group=group)
 
 
 def _write(call: RpcCall, **content: Any) -> None:

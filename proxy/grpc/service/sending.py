@@ -66,6 +66,8 @@ class Sending:
         outcome = await app.production.send(
             outgoing, message_type=message_type, message_group=message_group, timeout_ms=app.timeout_ms(call)
         )
+        if app.traces is not None:
+            app.traces.sent(outgoing, outcome, message_type=message_type, started_ms=now_ms)
         return _send_answer(outcome, ",".join([each.unique_key for each in outgoing]), message_type)
 
     async def recall_message(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
