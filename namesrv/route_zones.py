@@ -1,4 +1,4 @@
-"""Routes by zone: what a client that names its zone is told of a topic's route.
+"""Routes by zone: the part of a topic's route for a client that names its zone.
 
 A client that names a zone in `__ZONE_MODE` and `__ZONE_NAME` gets the brokers of its zone, and those whose master is
 away, so that it may read from a slave elsewhere.

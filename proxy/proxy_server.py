@@ -68,21 +68,8 @@ class ProxyServer:
         self.remoting_port = -1
         """The port for remoting clients once it is open; -1: none."""
         self.counts = LimitCounts()
-        self._name = name = config.proxy_name or socket.gethostname()
-        options = ClusterOptions(
-            namesrv=tuple(split_addresses(config.namesrv)),
-            cluster_name=config.cluster_name,
-            client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
-            credentials=own_credentials(config, credentials),
-            own_broker=own_broker,
-            tls=outgoing_options(config.tls),
-            refresh_ms=config.refresh_s * 1000,
-            expiry_ms=config.expiry_s * 1000,
-            topics_max=config.topics_max,
-            groups_max=config.groups_max,
-            transaction_period_s=config.transaction_period_s,
-            transaction_groups_per_heartbeat=config.transaction_groups,
-        )
+        self._name = config.proxy_name or socket.gethostname()
+        options = _cluster_options(config, self._name, own_credentials(config, credentials), own_broker)
         self._has_credentials = options.credentials is not None
         self._messaging = ClusterMessaging(options, self)
         users = ClusterUsers(
@@ -99,15 +86,7 @@ class ProxyServer:
         )
         self.handles = HeldHandles(
             self._messaging,
-            RenewalRules(
-                period_ms=config.renew_period_ms,
-                ahead_ms=config.renew_ahead_ms,
-                ms_max=config.renew_ms_max,
-                tries=config.renew_tries,
-                clear_ms=config.invisible_ms_when_clear,
-                handles_max=config.handles_max,
-                client_handles_max=config.client_handles_max,
-            ),
+            _renewal_rules(config),
             is_listening=self.clients.is_listening,
             retry_delay_ms=self._retry_delay_ms,
             clock_ms=wall_clock_ms,
@@ -280,6 +259,37 @@ class ProxyServer:
     async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
         config = await self._messaging.group_config(group) or SubscriptionGroupConfig()
         return retry_delay_ms(config, reconsume_times)
+
+
+def _cluster_options(
+    config: ProxyConfig, name: str, credentials: Credentials | None, own_broker: OwnBroker | None
+) -> ClusterOptions:
+    return ClusterOptions(
+        namesrv=tuple(split_addresses(config.namesrv)),
+        cluster_name=config.cluster_name,
+        client_id=f"rmq-proxy-producer-client@{name}@{os.getpid()}",
+        credentials=credentials,
+        own_broker=own_broker,
+        tls=outgoing_options(config.tls),
+        refresh_ms=config.refresh_s * 1000,
+        expiry_ms=config.expiry_s * 1000,
+        topics_max=config.topics_max,
+        groups_max=config.groups_max,
+        transaction_period_s=config.transaction_period_s,
+        transaction_groups_per_heartbeat=config.transaction_groups,
+    )
+
+
+def _renewal_rules(config: ProxyConfig) -> RenewalRules:
+    return RenewalRules(
+        period_ms=config.renew_period_ms,
+        ahead_ms=config.renew_ahead_ms,
+        ms_max=config.renew_ms_max,
+        tries=config.renew_tries,
+        clear_ms=config.invisible_ms_when_clear,
+        handles_max=config.handles_max,
+        client_handles_max=config.client_handles_max,
+    )
 
 
 def _trace_dispatcher(config: ProxyConfig, options: ClusterOptions) -> TraceDispatcher | None:

@@ -2,7 +2,7 @@
 
 Rules
   - Helpers are executed, never forked: `python -m MODULE ARGUMENTS`, no inherited descriptors but the standard ones.
-  - Variables of the broker's settings, among which may be keys, are not in a helper's environment: it is told what it
+  - Variables of the broker's settings, among which may be keys, are not in a helper's environment: it receives what it
     needs over its socket.
   - A helper dies with its parent: it binds itself with `bind_to_parent` before anything else, so that `kill -9` of
     the hot process leaves no process behind that writes to the store. (Doing it between fork and exec would make Python

@@ -41,7 +41,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
     """Run the proxy until `stop`, or until the hot process goes away.
 
     Raises:
-        UnavailableError: It cannot serve. The hot process has been told why, unless it may later.
+        UnavailableError: It cannot serve. The hot process has the reason, unless it may serve later.
     """
     page = SharedPage.attach(options.page_path)
     connection, answer = await introduce(options, page, role=PROXY_ROLE, handler=RefuseRequests(), on_closed=stop.set)

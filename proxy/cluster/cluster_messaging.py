@@ -1,6 +1,6 @@
 """ClusterMessaging: the seam's implementation over a cluster, by the remoting protocol.
 
-Brokers are found through NameServers, which are asked for the routes of topics in use. A broker that a route does not
+Brokers are found through NameServers, which give the routes of topics in use. A broker that a route does not
 name (any more) is looked for in the cluster's list. Connections are one an address, as all clients have them.
 A proxy in a broker's process group asks that broker over its unix socket (own_broker.py), and the others as ever.
 Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ 5.3.
@@ -174,7 +174,7 @@ class ClusterMessaging:
         return await self._groups.get(group)
 
     async def is_reachable(self) -> bool:
-        """Whether a NameServer answers now and knows a broker."""
+        """Whether a NameServer answers now, with at least one broker."""
         try:
             return bool((await self._name_servers.cluster_info()).broker_addr_table)
         except UnavailableError:

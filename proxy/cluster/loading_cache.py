@@ -1,4 +1,4 @@
-"""LoadingCache: values by name, loaded when first asked for, refreshed while they are used, and dropped unused.
+"""LoadingCache: values by name, loaded at their first use, refreshed while they are used, and dropped unused.
 
     younger than `refresh_ms`   given
     older                       given, and loaded anew beside it; what cannot be loaded stays as it was
@@ -93,7 +93,7 @@ class LoadingCache(Generic[V]):
         return entry.value
 
     def drop(self, name: str) -> None:
-        """Load this name anew when it is next asked for."""
+        """Load this name anew at its next use."""
         self._entries.pop(name, None)
 
     async def close(self) -> None:
@@ -117,7 +117,7 @@ class LoadingCache(Generic[V]):
         return task
 
     async def _fetch(self, name: str) -> V:
-        started_ms = self._clock_ms()  # what was true then is loaded, or what came later
+        started_ms = self._clock_ms()  # the load that was confirmed, or a later one
         value = await self._load(name)
         self._entries.pop(name, None)
         self._entries[name] = _Entry(value, started_ms)

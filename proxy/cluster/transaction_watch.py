@@ -1,6 +1,6 @@
 """TransactionWatch: tells brokers that this proxy can be asked about transactions of its producers.
 
-A broker asks any connected producer of a half message's group, and knows producers by their heartbeats; so the proxy
+A broker asks any connected producer of a half message's group, and finds producers by their heartbeats; so the proxy
 sends heartbeats in the name of the groups that its clients registered: at once for a new group, then every
 `period_s`, to the masters of the group's topic.
 Source: ClusterTransactionService.java, Apache RocketMQ 5.3.

@@ -2,7 +2,7 @@
 
     receive with auto renew -> hold -> every change of the handle stays here -> ack or nack: take the present handle
 
-A client knows only the handle that it was given. A delivery is found again by client, group, message id and the place
+A client has only the handle that it was given. A delivery is found again by client, group, message id and the place
 in that handle (broker, queue, offset), which no renewal changes.
 
 A handle is renewed when no more than `ahead_ms` of it are left, for 1, 3, 5, 10, 30 and then always 60 minutes; after
@@ -70,7 +70,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class TakenHandle:
-    """A delivery that its client ends: the handle that the broker knows, and what `put_back` needs."""
+    """A delivery that its client ends: the handle that counts at the broker, and the arguments of `put_back`."""
 
     handle: ProxyHandle
     held: _Held | None = None
@@ -150,7 +150,7 @@ class HeldHandles:
     async def take(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> TakenHandle:
         """Renew this delivery no more; its present handle, or the one given where it is not held.
 
-        Waits for a renewal under way, so that the handle returned is the one that the broker knows.
+        Waits for a renewal under way, so that the handle returned is the one that counts at the broker.
         """
         held = self._by_client.get(client_id, {}).get((group, message_id, handle.place))
         if held is None:

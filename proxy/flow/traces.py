@@ -9,8 +9,8 @@ The records have the form of RocketMQ's clients (client/trace/trace_records.py),
 so the same tools show them. A request id joins the two halves of a delivery. It is made of the receipt: none is kept.
 Messages of brokers that want no traces (`traceOn=false`) have none.
 
-No client waits for traces, and none fails because of them: TraceDispatcher bounds what waits, and drops what cannot be
-sent. Bound of this: BROKERS_MAX names. Belongs to one event loop.
+No client waits for traces, and none fails because of them: TraceDispatcher bounds the records that wait, and drops
+those that cannot be sent. Bound of this: BROKERS_MAX names. Belongs to one event loop.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             self.last_active = self.loop.time()
 
     def _forget(self, stream: Stream) -> None:
-        """The answer is sent. A client that still sends its request is told that it need not."""
+        """The answer is sent. A client that still sends its request gets a reset without error."""
         stream.is_closed = True
         if self.streams.pop(stream.stream_id, None) is not None and not stream.is_request_ended:
             self._send(_reset(stream.stream_id, ErrorCode.NO_ERROR))

@@ -1,4 +1,4 @@
-"""Limits of an HTTP/2 server: what one connection, and what all together, may make it hold."""
+"""Limits of an HTTP/2 server: the most that one connection, and all together, may make it hold."""
 
 from __future__ import annotations
 

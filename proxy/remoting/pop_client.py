@@ -159,7 +159,7 @@ class PopClient:
 def wanted(
     client: PopClient, group: str, topic: str, *, subscription: str | None, expression_type: str | None
 ) -> SubscriptionData | None:
-    """What a pull asks for: what it says itself, else what the heartbeat says; None if neither does."""
+    """The subscription of a pull: its own, else that of the heartbeat; None without either."""
     if subscription is not None:
         return SubscriptionData(
             topic=topic, sub_string=subscription or SUBSCRIBE_ALL, expression_type=expression_type or EXPRESSION_TAG

@@ -1,6 +1,6 @@
 """PopQueue: one queue of a consumer group as one classic push consumer sees it while POP serves it.
 
-A classic consumer counts: it pulls from a position, is told the next one, and says "everything below this is done". POP
+A classic consumer counts: it pulls from a position, gets the next one, and says "everything below this is done". POP
 hands out single messages with handles. This is the map between them:
 
     position -> handle     positions rise; a message has its own queue offset if that is not below the next position,
@@ -51,7 +51,7 @@ class PopQueue:
         self.turn = 0
         """The number of the last pull: what comes for an earlier one is given back."""
         self.begins_anew = False
-        """The client has asked for the group's offset, as it does before it pulls a queue for the first time."""
+        """The client has queried the group's offset, as it does before its first pull of a queue."""
         self._held: dict[int, Held] = {}
         self._positions: dict[int, int] = {}
 
@@ -65,7 +65,7 @@ class PopQueue:
         if self.begins_anew or position > self.next_position:
             lost = self.take_below(None)
         elif position < self.next_position:
-            lost = [self._take(each) for each in list(self._held) if each >= position]
+            lost = [self._remove(each) for each in list(self._held) if each >= position]
         self.begins_anew = False
         self.next_position = position
         return lost
@@ -86,12 +86,12 @@ class PopQueue:
     def take_below(self, position: int | None) -> list[Held]:
         """The client is done with everything below a position; None: with all."""
         done = [each for each in self._held if position is None or each < position]
-        return [self._take(each) for each in done]
+        return [self._remove(each) for each in done]
 
     def take_returned(self, physical_offset: int) -> Held | None:
         """The client sends this message back; None where it does not hold it."""
         position = self._positions.get(physical_offset)
-        return None if position is None else self._take(position)
+        return None if position is None else self._remove(position)
 
     def is_late(self, now_ms: int) -> bool:
         """Whether the client was not done in time with the message that it has had longest."""
@@ -102,10 +102,10 @@ class PopQueue:
         """Forget what the broker has taken back since; how many."""
         expired = [each for each, held in self._held.items() if held.handle.receipt.revive_time_ms <= now_ms]
         for position in expired:
-            self._take(position)
+            self._remove(position)
         return len(expired)
 
-    def _take(self, position: int) -> Held:
+    def _remove(self, position: int) -> Held:
         held = self._held.pop(position)
         if self._positions.get(held.handle.physical_offset) == position:
             del self._positions[held.handle.physical_offset]

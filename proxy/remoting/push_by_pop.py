@@ -1,7 +1,7 @@
 """PushByPop: serves classic push consumers by POP, so that one that is stuck holds up its own messages only.
 
     pull                     a POP of that queue; the answer's offsets are positions (pop_queue.py)
-    offset update            acknowledges what lies below; also the one that a pull carries
+    offset update            acknowledges messages below it; also the one that a pull carries
     send-back                a change of the invisible time to the delay of the level, or a dead letter
     list of the consumers    the client itself: it takes all queues, and POP shares out the messages
     question for the offset  goes to the broker; the client is about to begin with the queue
@@ -9,7 +9,7 @@
 
 Pulled as before: broadcasting groups, pull and lite pull consumers, clients that sign their requests, and groups that
 consume in order, which lock their queues: before they pull a new queue, through this port; a client that came from
-another proxy in the middle of its work is told by the lock that the broker holds (`is_queue_locked`).
+another proxy in the middle of its work is recognised by the lock that the broker holds (`is_queue_locked`).
 
 A client is never moved between the two ways while it counts: positions are not the broker's offsets. Until its
 heartbeat has come its pulls are refused, as RocketMQ's proxy refuses them, and its offset updates change nothing.

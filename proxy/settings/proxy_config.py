@@ -44,7 +44,7 @@ class ProxyConfig:
     remoting_access_address: str = _setting("", "remotingAccessAddr")
     """The host that routes of remoting clients name; empty: the one that each client is connected to."""
     cluster_name: str = _setting("DefaultCluster", "rocketMQClusterName")
-    """The cluster whose brokers are asked for the configuration of groups."""
+    """The cluster whose brokers configure the groups."""
     proxy_name: str = _setting("", "proxyName")
     """Part of the client id by which brokers know this proxy; empty: the host's name."""
     namesrv: str = _setting("127.0.0.1:9876", "namesrvAddr")

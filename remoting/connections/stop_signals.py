@@ -2,7 +2,7 @@
 
 The handlers are the process's own, not the event loop's: a loop that removes its handlers installs the default actions
 for a moment, and a signal in that moment, which any thread of the process may receive, ends the process with another
-exit status than the first one asked for, or prints a traceback. These handlers are replaced by SIG_IGN in one step.
+exit status than the first one's, or prints a traceback. These handlers are replaced by SIG_IGN in one step.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ from thermocline.store.sends.send_header import (
     JSON_FORMS,
     PREFIX_BYTES,
     SIGNED_JSON_FORMS,
+    Decode,
     SendRequest,
     binary_forms,
     signed_binary_forms,
@@ -351,30 +352,22 @@ class FastPath:
                 decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES]) if is_binary else None
             if decode is None or frame_end > data_bytes or header_end > frame_end:
                 break
-            head = data[header_start:header_end]
-            if (
-                guard is not None
-                and born_host in guard.suspects
-                and self._refuse(result, head, data[header_end:frame_end], born_host, None, None)
-            ):
-                position = frame_end
-                continue
             request: SendRequest | None
-            try:
-                request = decode(head)
-            except msgspec.DecodeError:
-                request = None
             if guard is not None:
-                body = data[header_end:frame_end]
-                verdict = None if request is None else guard.judge_send(request, body, born_host)
-                if not isinstance(verdict, str):
-                    if not self._refuse(result, head, body, born_host, request, verdict):
-                        break
+                judged = self._judge(result, decode, data, header_start, header_end, frame_end, born_host)
+                if judged is None:
+                    break
+                request, user = judged
+                if request is None:
                     position = frame_end
                     continue
-                user = verdict
-            if request is None:
-                break
+            else:
+                try:
+                    request = decode(data[header_start:header_end])
+                except msgspec.DecodeError:
+                    break
+                if request is None:
+                    break
             header = request.ext_fields
             text = header.properties or ""
             target = targets.get(header.topic)
@@ -408,6 +401,33 @@ class FastPath:
                 break
             position = frame_end
         return position
+
+    def _judge(
+        self,
+        result: FeedResult,
+        decode: Decode,
+        data: bytes,
+        header_start: int,
+        header_end: int,
+        frame_end: int,
+        born_host: bytes,
+    ) -> tuple[SendRequest | None, str] | None:
+        """Decode a send and let access control decide: the send and its user, or no send if it was refused; None if it
+        is for ordinary code."""
+        guard = self._guard
+        assert guard is not None
+        head, body = data[header_start:header_end], data[header_end:frame_end]
+        if born_host in guard.suspects and self._refuse(result, head, body, born_host, None, None):
+            return None, ""
+        request: SendRequest | None
+        try:
+            request = decode(head)
+        except msgspec.DecodeError:
+            request = None
+        verdict = None if request is None else guard.judge_send(request, body, born_host)
+        if isinstance(verdict, str):
+            return request, verdict
+        return (None, "") if self._refuse(result, head, body, born_host, request, verdict) else None
 
     def _refuse(
         self,

@@ -1,7 +1,7 @@
 """grpc.health.v1.Health: whether the proxy serves, for probes of orchestrators and load balancers.
 
     Check("")                                    the proxy serves
-    Check("apache.rocketmq.v2.MessagingService")   and a NameServer answers that knows a broker
+    Check("apache.rocketmq.v2.MessagingService")   and a NameServer answers, with at least one broker
     any other name                                 NOT_FOUND
 
 The two messages have one field each, so they are read and written here without a schema: request `1: service name`,

@@ -111,9 +111,9 @@ def _make_map(message: Any, field: Any) -> None:
 def _make_classes(enum_tables: dict[str, dict[str, int]]) -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto(name="rocketmq_v2.proto", package=PACKAGE, syntax="proto3")
-    for known in (timestamp_pb2, duration_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
-        file.dependency.append(known.DESCRIPTOR.name)
+    for imported in (timestamp_pb2, duration_pb2):
+        pool.AddSerializedFile(imported.DESCRIPTOR.serialized_pb)
+        file.dependency.append(imported.DESCRIPTOR.name)
     for name, values in enum_tables.items():
         enum = file.enum_type.add(name=name)
         for value, number in values.items():

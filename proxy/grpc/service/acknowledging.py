@@ -1,6 +1,6 @@
 """AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue: how a client ends what it received.
 
-A client whose handles are renewed knows an old one; the present one is used (flow/held_handles.py). A request is
+A client whose handles are renewed shows an old one; the present one is used (flow/held_handles.py). A request is
 answered entry by entry; entries of one request are sent to brokers side by side.
 Source: AckMessageActivity.java and its neighbours, Apache RocketMQ 5.3.
 """

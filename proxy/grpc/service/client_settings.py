@@ -1,6 +1,6 @@
 """Client settings: what a proxy answers to a client's settings.
 
-A producer is told how to retry a send, and how large a body may be; a consumer how its group is configured. What the
+A producer gets the rules for retries of a send and the largest body, a consumer its group's configuration. What the
 client sent besides is sent back as it was: C++ clients take their namespace from it.
 Source: GrpcClientSettingsManager.java, Apache RocketMQ 5.3.
 """
