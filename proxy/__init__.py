@@ -1,1 +1,1 @@
-"""The proxy: RocketMQ's gRPC clients served over a cluster of brokers."""
+"""The proxy: RocketMQ's clients, by gRPC and by remoting, served over a cluster or beside one broker."""
