@@ -87,7 +87,7 @@ def start_proxy(
 def _start_ours(
     name: str, directory: Path, properties: Mapping[str, str], settings: Mapping[str, str]
 ) -> Iterator[ProxyUnderTest]:
-    values = {"grpcServerPort": "0", **settings}
+    values = {"grpcServerPort": "0", "remotingListenPort": "-1", **settings}
     merged: Sequence[str] = ["--proxy", *_words("--proxy-set", values)] if name == MERGED else []
     with start_thermocline(directory / "broker", properties=properties, cold_url="none", words=merged) as broker:
         if name == MERGED:

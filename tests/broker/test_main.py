@@ -94,7 +94,7 @@ async def test_a_broker_is_ready_without_a_proxy_that_is_late(tmp_path: Path, ca
         async def wait_proxy(self) -> str:
             raise UnavailableError("the proxy does not start")
 
-    assert await main._wait_proxy(cast("HotProcess", LateProxy()), asyncio.Event()) == ""
+    assert await main._wait_proxy(cast("HotProcess", LateProxy()), asyncio.Event()) == main.NOWHERE
     assert "ready without the proxy" in caplog.text
 
 

@@ -1,4 +1,7 @@
-"""A request to any broker of the cluster: one of them is asked while it answers, then the next one."""
+"""A request to any broker of the cluster: one of them is asked while it answers, then the next one.
+
+Covers `proxy/cluster/cluster_options.py`.
+"""
 
 from __future__ import annotations
 

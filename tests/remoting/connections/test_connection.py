@@ -1,6 +1,6 @@
 """One connection, both ends of it, on both event loops: framing, answers, calls, bounds, closing.
 
-Covers `remoting/connections/pending_calls.py`.
+Covers `remoting/connections/pending_calls.py` and `remoting/connections/connection_limits.py`.
 """
 
 import asyncio

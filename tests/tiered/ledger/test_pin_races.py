@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from tests.clock import Clock
 from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
 from tests.tiered.ledger_races import SlowStore
+from tests.virtual_loop import run_virtually
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.garbage.garbage import GarbageCollector
@@ -139,11 +141,11 @@ async def race(seed: int) -> tuple[int, int, int]:
     return first + second, refused, late
 
 
-async def test_a_pinned_version_stays_whole_beside_a_collector(case_count: Callable[..., int]) -> None:
+def test_a_pinned_version_stays_whole_beside_a_collector(case_count: Callable[..., int]) -> None:
     totals = [0, 0, 0]
-    for seed in range(case_count(quick=20, full=60, soak=5_000)):
+    for seed in range(case_count(quick=25, full=60, soak=5_000)):
         try:
-            counts = await race(seed)
+            counts = run_virtually(partial(race, seed))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
