@@ -37,6 +37,7 @@ FOLDERS = (
 
 LONG = (
     "broker/settings/test_official_settings.py",
+    "client/test_tls.py",
     "filters/test_official_filter.py",
     "remoting/connections/test_stop_signals.py",
     "test_folders.py",
@@ -54,8 +55,8 @@ LONG = (
     "tiered/sealing/test_local_files.py",
     "tiered/test_golden_readers.py",
 )
-"""Folders and files whose tests compute for seconds each: checks of the whole source, and whole tiers in memory that go
-through months or damage."""
+"""Folders and files whose tests compute for seconds each (checks of the whole source, and whole tiers in memory that go
+through months or damage) or start commands and daemons."""
 
 TESTS = Path(__file__).parent
 
