@@ -23,7 +23,7 @@ from benchmarks.broker_under_test import cpu_seconds, proportional_kb
 from benchmarks.command import run_command
 from benchmarks.grpc_load import CLIENTS, GrpcLoadResult, GrpcLoadShape, finish_grpc_load, start_grpc_load
 from benchmarks.markdown_table import markdown_table
-from benchmarks.proxy_under_test import DEPLOYMENTS, MERGED, SEPARATE, ProxyUnderTest, start_proxy
+from benchmarks.proxy_under_test import MERGED, SEPARATE, ProxyUnderTest, named_deployments, start_proxy
 from tooling.java_libraries import OFFICIAL_ROCKETMQ_PROXY, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -109,9 +109,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a few clients for a short time: does it work at all?")
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
     options = parser.parse_args(arguments)
-    options.only = [name.strip() for name in options.only.split(",")]
-    if unknown := {*options.only} - {*DEPLOYMENTS}:
-        parser.error(f"no deployment: {', '.join(sorted(unknown))}; there are: {', '.join(DEPLOYMENTS)}")
+    options.only = named_deployments(parser, options.only)
     if options.quick:
         options.clients, options.polls, options.seconds = 200, 50, 5.0
     return options

@@ -38,7 +38,15 @@ from benchmarks.grpc_load import (
 )
 from benchmarks.load_generator import LoadShape, run_load
 from benchmarks.markdown_table import markdown_table, spread
-from benchmarks.proxy_under_test import DEPLOYMENTS, MERGED, PEERS, SEPARATE, ProxyUnderTest, start_proxy
+from benchmarks.proxy_under_test import (
+    DEPLOYMENTS,
+    MERGED,
+    PEERS,
+    SEPARATE,
+    ProxyUnderTest,
+    named_deployments,
+    start_proxy,
+)
 from tooling.java_libraries import OFFICIAL_ROCKETMQ_PROXY, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -127,9 +135,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round of short runs: does it work at all?")
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
     options = parser.parse_args(arguments)
-    options.only = [name.strip() for name in options.only.split(",")]
-    if unknown := {*options.only} - {*DEPLOYMENTS}:
-        parser.error(f"no deployment: {', '.join(sorted(unknown))}; there are: {', '.join(DEPLOYMENTS)}")
+    options.only = named_deployments(parser, options.only)
     if options.quick:
         options.rounds, options.seconds, options.warm = 1, 1.0, 1.0
     return options

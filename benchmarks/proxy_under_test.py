@@ -8,6 +8,7 @@ official cluster  the official NameServer, broker and proxy, a JVM each
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import sys
@@ -61,6 +62,14 @@ class ProxyUnderTest:
         if self.name == MERGED:
             return self.broker.helper_ids("thermocline.broker.proxy_process")
         return [self.proxy_process.process_id]
+
+
+def named_deployments(parser: argparse.ArgumentParser, text: str) -> list[str]:
+    """The deployments of an option's value, which names them with commas between; the program ends on another name."""
+    names = [name.strip() for name in text.split(",")]
+    if unknown := {*names} - {*DEPLOYMENTS}:
+        parser.error(f"no deployment: {', '.join(sorted(unknown))}; there are: {', '.join(DEPLOYMENTS)}")
+    return names
 
 
 @contextlib.contextmanager
