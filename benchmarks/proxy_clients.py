@@ -23,10 +23,7 @@ from benchmarks.broker_under_test import cpu_seconds, proportional_kb
 from benchmarks.command import run_command
 from benchmarks.grpc_load import CLIENTS, GrpcLoadResult, GrpcLoadShape, finish_grpc_load, start_grpc_load
 from benchmarks.markdown_table import markdown_table
-from benchmarks.proxy_under_test import MERGED, SEPARATE, ProxyUnderTest, named_deployments, start_proxy
-from tooling.java_libraries import OFFICIAL_ROCKETMQ_PROXY, find_jars
-from tooling.official_rocketmq import OfficialSoftware
-from tooling.system_packages import find_java_home
+from benchmarks.proxy_under_test import MERGED, SEPARATE, ProxyUnderTest, named_deployments, software_for, start_proxy
 
 TOPIC = "Waiting"
 SETTLE_S = 2.0
@@ -59,11 +56,7 @@ class Waiting:
 def main(arguments: list[str] | None = None) -> int:
     """Measure one deployment after the other, and print."""
     options = _parse(arguments)
-    software = None
-    if {*options.only} - {MERGED, SEPARATE}:
-        software = OfficialSoftware(
-            java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ_PROXY)
-        )
+    software = software_for(options.only)
     found: dict[str, Waiting] = {}
     with tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as directory:
         for name in options.only:

@@ -40,16 +40,12 @@ from benchmarks.load_generator import LoadShape, run_load
 from benchmarks.markdown_table import markdown_table, spread
 from benchmarks.proxy_under_test import (
     DEPLOYMENTS,
-    MERGED,
     PEERS,
-    SEPARATE,
     ProxyUnderTest,
     named_deployments,
+    software_for,
     start_proxy,
 )
-from tooling.java_libraries import OFFICIAL_ROCKETMQ_PROXY, find_jars
-from tooling.official_rocketmq import OfficialSoftware
-from tooling.system_packages import find_java_home
 
 GENERATOR_CPUS = str((os.cpu_count() or 1) - 1)
 SEND_TOPIC, BACKLOG_TOPIC, BROKER_TOPIC = "ProxySends", "ProxyBacklog", "BrokerSends"
@@ -97,11 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 when an answer was wrong."""
     options = _parse(arguments)
     names = [name for name in DEPLOYMENTS if name in options.only]
-    software = None
-    if {*names} - {MERGED, SEPARATE}:
-        software = OfficialSoftware(
-            java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ_PROXY)
-        )
+    software = software_for(names)
     rounds: Rounds = []
     beside: list[dict[str, Beside]] = []
     with (

@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from benchmarks.broker_under_test import (
 from thermocline.client import AdminClient
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.remoting.bodies import SubscriptionGroupConfig
+from tooling.java_libraries import OFFICIAL_ROCKETMQ_PROXY, find_jars
 from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv, official_proxy
+from tooling.system_packages import find_java_home
 
 MERGED, SEPARATE, LOCAL, CLUSTER = "merged", "separate", "official local", "official cluster"
 DEPLOYMENTS = (MERGED, SEPARATE, LOCAL, CLUSTER)
@@ -70,6 +72,17 @@ def named_deployments(parser: argparse.ArgumentParser, text: str) -> list[str]:
     if unknown := {*names} - {*DEPLOYMENTS}:
         parser.error(f"no deployment: {', '.join(sorted(unknown))}; there are: {', '.join(DEPLOYMENTS)}")
     return names
+
+
+def software_for(names: Iterable[str]) -> OfficialSoftware | None:
+    """The official software, if one of these deployments needs it.
+
+    Raises:
+        ToolMissingError: It is missing, or Java is.
+    """
+    if {*names} <= {MERGED, SEPARATE}:
+        return None
+    return OfficialSoftware(java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ_PROXY))
 
 
 @contextlib.contextmanager
