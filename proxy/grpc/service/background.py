@@ -33,9 +33,11 @@ class Background:
         return task
 
     async def close(self, *, timeout_ms: int) -> None:
-        """Wait for the tasks, then cancel those that are left. Idempotent."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_ms / 1000)
+        """Wait for the tasks, and for those that they start, then cancel those that are left. Idempotent."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while self._tasks and (remaining_s := deadline - loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
