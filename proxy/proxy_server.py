@@ -225,6 +225,7 @@ class ProxyServer:
         self._gate.close()
         self.clients.close()
         await self.handles.close()
+        await self.app.production.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.
         await self.app.background.close(timeout_ms=max(0, int((deadline - loop.time()) * 1000)))
         if self._trace_dispatcher is not None:

@@ -4,7 +4,7 @@
 
     several messages       one batch, in one queue
     a message group        always the same queue (messaging/topics.py)
-    otherwise              the write queues in turn; a broker that just failed is passed over while there is another
+    otherwise              the write queues in turn; a broker that fails is passed over while there is another one
 
 The producer group is the topic's name: clients of this kind have none.
 Source: ProducerProcessor.java, DefaultTopicMessageTypeValidator.java, Apache RocketMQ 5.3.
@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from thermocline.client.message_queue import MessageQueue
+from thermocline.proxy.flow.broker_traffic import BrokerTraffic
 from thermocline.proxy.messaging import (
     Messaging,
     OutgoingMessage,
@@ -24,13 +25,11 @@ from thermocline.proxy.messaging import (
     TopicType,
     choose_by_group,
 )
-from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError, UnavailableError
+from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError
 from thermocline.remoting.topic_validation import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 __all__ = ["NoQueueError", "Production", "TypeConflictError"]
 
-FAULT_MS = 3_000
-"""How long a broker that failed is passed over."""
 TURNS_MAX = 20_000
 
 
@@ -48,9 +47,8 @@ class Production:
     def __init__(self, messaging: Messaging, *, checks_message_type: bool, clock_ms: Callable[[], float]) -> None:
         self._messaging = messaging
         self._checks_message_type = checks_message_type
-        self._clock_ms = clock_ms
+        self._traffic = BrokerTraffic(messaging, clock_ms=clock_ms)
         self._turns: dict[str, itertools.count[int]] = {}
-        self._faults: dict[str, float] = {}
 
     async def send(
         self,
@@ -71,11 +69,12 @@ class Production:
         if self._checks_message_type and not topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
             await self.check_type(topic, message_type)
         queue = self._choose(await self._messaging.topic_queues(topic), message_group if len(messages) == 1 else "")
-        try:
+        with self._traffic.sending(queue):
             return await self._messaging.send(queue, messages, producer_group=topic, timeout_ms=timeout_ms)
-        except UnavailableError:
-            self._faults[queue.broker_name] = self._clock_ms() + FAULT_MS
-            raise
+
+    async def close(self) -> None:
+        """End what runs beside sends. Idempotent."""
+        await self._traffic.close()
 
     async def check_type(self, topic: str, message_type: TopicType) -> None:
         """Pass a message type that the topic takes.
@@ -96,13 +95,13 @@ class Production:
             raise NoQueueError("no writable queue")
         if message_group:
             return choose_by_group(candidates, message_group)
-        if self._faults:
-            now_ms = self._clock_ms()
-            self._faults = {name: until for name, until in self._faults.items() if until > now_ms}
-            candidates = [queue for queue in candidates if queue.broker_name not in self._faults] or candidates
         turn = self._turns.get(queues.topic)
         if turn is None:
             if len(self._turns) >= TURNS_MAX:
                 self._turns.clear()
             turn = self._turns[queues.topic] = itertools.count()
-        return candidates[next(turn) % len(candidates)]
+        queue = candidates[next(turn) % len(candidates)]
+        if self._traffic.is_fit(queue.broker_name):
+            return queue
+        fit = [other for other in candidates if self._traffic.is_fit(other.broker_name)] or candidates
+        return fit[next(turn) % len(fit)]

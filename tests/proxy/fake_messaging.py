@@ -144,4 +144,5 @@ class FakeMessaging:
     async def queue_offset(
         self, queue: MessageQueue, *, timestamp_ms: int | None, is_end: bool, timeout_ms: int
     ) -> QueueOffset:
+        self._ask("queue_offset", queue)
         return QueueOffset(0)

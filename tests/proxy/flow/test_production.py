@@ -9,7 +9,7 @@ import pytest
 from tests.proxy.fake_messaging import FakeMessaging, topic_queues
 from thermocline.proxy.flow import NoQueueError, Production, TypeConflictError
 from thermocline.proxy.messaging import OutgoingMessage, TopicType
-from thermocline.remoting.errors import RequestTimeoutError
+from thermocline.remoting.errors import RequestTimeoutError, ServiceUnavailableError
 
 MESSAGE = OutgoingMessage(topic="T", body=b"b", properties_text="", unique_key="u", sys_flag=0, born_timestamp_ms=0)
 
@@ -38,10 +38,10 @@ async def test_messages_go_to_the_queues_in_turn() -> None:
 
 async def test_a_broker_that_failed_is_passed_over_for_a_while() -> None:
     sends = Sends()
-    sends.messaging.failures["send"] = [RequestTimeoutError("away")]
-    with pytest.raises(RequestTimeoutError):
+    sends.messaging.failures["send"] = [ServiceUnavailableError("it stops")]
+    with pytest.raises(ServiceUnavailableError):
         await sends.send()
-    assert {(await sends.send())[0] for _ in range(4)} == {"broker-b"}
+    assert {await sends.send() for _ in range(4)} == {("broker-b", 0), ("broker-b", 1)}
     sends.now_ms = 3_000
     assert {(await sends.send())[0] for _ in range(4)} == {"broker-a", "broker-b"}
 
@@ -53,6 +53,7 @@ async def test_where_every_broker_failed_one_is_asked_all_the_same() -> None:
     with pytest.raises(RequestTimeoutError):
         await sends.send()
     assert (await sends.send())[0] == "broker-a"
+    await sends.production.close()
 
 
 async def test_a_message_group_has_its_queue_also_when_its_broker_failed() -> None:
@@ -63,6 +64,7 @@ async def test_a_message_group_has_its_queue_also_when_its_broker_failed() -> No
     with pytest.raises(RequestTimeoutError):
         await sends.send(group="g1", kind=TopicType.FIFO)
     assert await sends.send(group="g1", kind=TopicType.FIFO) == queue
+    await sends.production.close()
 
 
 async def test_types_are_checked_but_for_retry_and_dead_letter_topics() -> None:
