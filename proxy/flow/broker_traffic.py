@@ -4,8 +4,8 @@
     a send was refused because the broker cannot serve     passed over for PASS_OVER_MS
     the oldest unanswered send is older than SLOW_MS       passed over until it is answered
 
-`Production` passes a broker over only while the topic is on another one, too. So a broker that is frozen gets the sends of
-its first second, and then one request for an offset every PROBE_MS; no further client waits for it.
+`Production` passes a broker over only while the topic is on another one, too. So a frozen broker gets the sends of its
+first second, and then one request for an offset every PROBE_MS; no further client waits for it.
 
 Bound: one entry for each broker that has an unanswered send or is passed over. Owner: the proxy's event loop.
 """
