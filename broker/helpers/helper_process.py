@@ -1,8 +1,9 @@
 """Helper process: start and end of the helper processes.
 
 Start: bind to the parent's life, lower the priority, attach the shared page, connect to the hot process's socket, send
-HELLO, get the settings in the answer. End: on SIGTERM, or when the connection closes (the hot process is gone, or has
-taken another helper of this role). A refusal ends it with EXIT_REFUSED, so that the supervisor does not try again.
+HELLO, get the settings in the answer. End: when the supervisor asks for it (supervisor.py), or when the connection
+closes (the hot process is gone, or has taken another helper of this role). A refusal ends it with EXIT_REFUSED, so that
+the supervisor does not try again.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,12 +21,12 @@ import msgspec
 from thermocline.broker.helpers.helper_answers import RefusingHandler
 from thermocline.broker.helpers.helper_protocol import Hello, HelloReply, HelperRequestCode
 from thermocline.broker.helpers.shared_page import SharedPage
-from thermocline.broker.helpers.supervisor import EXIT_REFUSED, bind_to_parent
+from thermocline.broker.helpers.supervisor import EXIT_REFUSED, HELPER_STOP, bind_to_parent
 from thermocline.broker.process import configure_logging, current_build_id
 from thermocline.broker.process import run as run_loop
 from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import ConnectionLimits, RequestHandler, stop_signals
+from thermocline.remoting.connections import STOP_SIGNALS, ConnectionLimits, RequestHandler, stop_signals
 from thermocline.remoting.errors import FencedError, MQError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.files import keep_private
@@ -93,6 +95,8 @@ def main(role: str, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[No
     parser.add_argument("--nice", type=int, required=True)
     parser.add_argument("--log-level", default="INFO")
     arguments = parser.parse_args()
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     bind_to_parent(arguments.parent_pid)
     keep_private()
     os.nice(arguments.nice)
@@ -107,7 +111,7 @@ async def _run(
     role: str, options: HelperOptions, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[None]]
 ) -> int:
     try:
-        with stop_signals() as stop, contextlib.suppress(asyncio.CancelledError):
+        with stop_signals([HELPER_STOP]) as stop, contextlib.suppress(asyncio.CancelledError):
             await serve(options, stop)
     except FencedError as error:
         logger.error("helper cannot work role=%s: %s", role, error)

@@ -7,6 +7,8 @@ Rules
   - A helper dies with its parent: it binds itself with `bind_to_parent` before anything else, so that `kill -9` of
     the hot process leaves no process behind that writes to the store. (Doing it between fork and exec would make Python
     fork the hot process, page tables and all, instead of using vfork.)
+  - SIGUSR1 asks a helper to stop. SIGTERM and SIGINT do not, since systemd and a terminal send them to all processes of
+    the broker: the hot process stops its helpers in its own order, after it has served what is under way.
   - A helper that stops is started again after a delay that doubles from `restart_delay_ms` to `restart_delay_ms_max`
     while it keeps stopping early; one that ran for `healthy_ms` starts at the short delay again.
   - Exit status 78 (EX_CONFIG) means "I will never work with this broker": it is held down and shown, not restarted.
@@ -28,6 +30,7 @@ import msgspec
 logger = logging.getLogger(__name__)
 
 EXIT_REFUSED = 78
+HELPER_STOP = signal.SIGUSR1
 SETTING_PREFIX = "THERMOCLINE_"
 PR_SET_PDEATHSIG = 1
 
@@ -104,11 +107,11 @@ class SupervisedHelper:
         )
 
     async def stop(self, *, timeout_ms: int) -> None:
-        """Ask the helper to stop with SIGTERM, wait, then kill it. Idempotent."""
+        """Ask the helper to stop, wait, then kill it. Idempotent."""
         self._is_stopping.set()
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+                self._process.send_signal(HELPER_STOP)
             try:
                 async with asyncio.timeout(timeout_ms / 1_000):
                     await self._process.wait()

@@ -1,6 +1,6 @@
 """Proxy process: serves gRPC clients beside the hot process, so that none of its computing meets a send.
 
-    HELLO -> settings -> the port is taken -> PROXY_STATE -> serves until SIGTERM -> drains (proxy/proxy_server.py)
+    HELLO -> settings -> the port is taken -> PROXY_STATE -> serves until its stop -> drains (proxy/proxy_server.py)
 
 Requests of its own broker leave by the unix socket of that broker's port, those of others by the network. What keeps
 it from serving (the port is taken, a certificate cannot be used, protobuf is not installed) is reported before it ends:

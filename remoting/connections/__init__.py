@@ -13,13 +13,14 @@ from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.connections.server_limits import ServerLimits, client_address
-from thermocline.remoting.connections.stop_signals import stop_signals
+from thermocline.remoting.connections.stop_signals import STOP_SIGNALS, stop_signals
 
 __all__ = [
     "CONNECTIONS_MOST",
     "FLAGS",
     "LOOPBACK",
     "RECEIVE_BYTES",
+    "STOP_SIGNALS",
     "Answer",
     "ChunkHandler",
     "Connection",

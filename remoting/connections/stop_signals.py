@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -17,20 +17,20 @@ STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 @contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
+def stop_signals(numbers: Collection[signal.Signals] = STOP_SIGNALS) -> Iterator[asyncio.Event]:
     """The event that the first stop signal sets; call in the main thread's running loop.
 
-    Behind this block the process ignores both signals: it is the last thing that the process does.
+    Behind this block the process ignores these signals: it is the last thing that the process does.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def request_stop(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop.set)  # it runs between any two instructions of the loop
 
-    for number in STOP_SIGNALS:
+    for number in numbers:
         signal.signal(number, request_stop)
     try:
         yield stop
     finally:
-        for number in STOP_SIGNALS:
+        for number in numbers:
             signal.signal(number, signal.SIG_IGN)

@@ -108,9 +108,13 @@ class KillableBroker(_KillableDaemon):
         assert self._process is not None
         return self._process.process_id
 
+    def log_text(self) -> str:
+        """Its log, over all runs of the broker."""
+        return (self._directory / "broker.log").read_text(errors="replace")
+
     def check_log(self) -> None:
-        """Fail on reports of internal bugs in its log, over all runs of the broker."""
-        log = (self._directory / "broker.log").read_text(errors="replace")
+        """Fail on reports of internal bugs in its log."""
+        log = self.log_text()
         for sign in SIGNS_OF_BUGS:
             assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]
 

@@ -187,8 +187,10 @@ def test_what_a_client_holds_comes_back_when_the_broker_stops(
     holder = driver.start("push", work_s=600.0)
     driver.send({"body": "one"}, {"body": "two"}, {"body": "three"}, {"body": "four"})
     assert len(driver.pushed(holder, count=4)) == 4
-    process_id = broker.process_id
+    process_id, stops = broker.process_id, broker.log_text().count("helper stopped")
     broker.stop()
+    # The signal went to all its processes, as systemd sends it: the tier process went on until the proxy had ended.
+    assert broker.log_text().count("helper stopped") == stops
     broker.start()
     assert broker.process_id != process_id
     # It goes to the client again, which runs on. Left alone, it would be invisible for a minute from its delivery.
