@@ -227,6 +227,11 @@ class AccessControl:
         """The user whose signature the request has; None without a valid one."""
         return self._find_signer(command.ext_fields or {}, command.body, command.version)[0]
 
+    def is_super(self, command: RemotingCommand) -> bool:
+        """Whether a request has the valid signature of a super user."""
+        user = self.proven_user(command)
+        return user is not None and user.is_super
+
     def is_still_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
         """Whether what was allowed to a user with this key is allowed now."""
         now = self.snapshot.users.get(user.username)
