@@ -19,7 +19,10 @@ _VERSION = re.compile(r"[vV]?5[._](?P<minor>\d)[._](?P<patch>\d)(?!\d)")
 
 
 def release_ordinal(version: str) -> int:
-    """Return the ordinal of a version text such as "5.2.0"; of any other that of 5.5.0: RocketMQ's proxy says its own."""
+    """Return the ordinal of a version text such as "5.2.0"; of any other text that of 5.5.0.
+
+    RocketMQ's proxy says its own release of every client.
+    """
     match = _VERSION.match(version)
     if match is None:
         return VERSION

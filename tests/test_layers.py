@@ -334,13 +334,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     # -- the proxy: protocols above, the seam (`proxy.messaging`) below them, what is behind it beside them
     "proxy.http2": edges(CODEC, "remoting.connections"),
     "proxy.settings": edges(CODEC, "auth remoting.connections", "proxy.http2"),
-    "proxy.clients": edges(CODEC),
+    "proxy.clients": edges(CODEC, "remoting.bodies"),
     "proxy.messaging": edges(CODEC, "remoting.bodies remoting.headers", "client client.consumer"),
     "proxy.cluster": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
         "client client.consumer client.producer",
-        "proxy.messaging",
+        "proxy.clients proxy.messaging",
     ),
     "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client client.trace", "proxy.messaging"),
@@ -350,7 +350,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.grpc.messages": edges(CODEC),
     "proxy.grpc.service": edges(
         CODEC,
-        "auth remoting.bodies remoting.connections",
+        "auth remoting.bodies remoting.headers remoting.connections",
         "client client.trace",
         "proxy.access proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),

@@ -2,7 +2,8 @@
 
     every second       statistics take their samples; old check points of POP are put anew where that is due
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
-    every 10 s         silent clients and proxies are removed; expired queue locks are dropped; filters that changed are written
+    every 10 s         silent clients and proxies are removed; expired queue locks are dropped; filters that changed are
+                       written
     every 10 s         open files are counted
     every 30 s         huge pages are requested for the heap's growth
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen

@@ -9,7 +9,8 @@ over. One that is held (tables/group_holds.py) is not joined: all else in the he
 SYSTEM_BUSY, upon which clients send it again. The same holds for groups and subscriptions beyond a client's limits
 (tables/client_usage.py).
 
-Clients behind proxies (tables/proxied_clients.py) are shown by 203, 204 and 328. 38 leaves them out: they share no queues.
+Clients behind proxies (tables/proxied_clients.py) are shown by 203, 204 and 328. 38 leaves them out: they share no
+queues.
 Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
 """
 

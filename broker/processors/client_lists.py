@@ -57,9 +57,7 @@ def producer_connections(clients: Sequence[Client], proxied: Sequence[ProxiedCli
     return [_connection(client) for client in clients] + [_proxied_connection(client) for client in proxied]
 
 
-def producer_infos(
-    clients: Sequence[Client], proxied: Sequence[ProxiedClient], *, now_ms: int
-) -> list[ProducerInfo]:
+def producer_infos(clients: Sequence[Client], proxied: Sequence[ProxiedClient], *, now_ms: int) -> list[ProducerInfo]:
     """The same with the time when each was heard of last; addresses in Java's form, with a slash before them.
 
     Of a client behind a proxy that is `now_ms`: it is here for as long as its proxy hears of it.

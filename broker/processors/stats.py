@@ -246,7 +246,9 @@ class StatsProcessor:
     def get_groups_of_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """300: groups that are subscribed to a topic now, behind proxies too, or have an offset of it."""
         topic = command.header(QueryTopicConsumeByWhoRequestHeader).topic
-        groups = self._clients.groups_of_topic(topic) | self._proxied.groups_of_topic(topic) | self._offsets.groups_of(topic)
+        groups = (
+            self._clients.groups_of_topic(topic) | self._proxied.groups_of_topic(topic) | self._offsets.groups_of(topic)
+        )
         return RemotingCommand.response(command, body=GroupList(group_list=sorted(groups)).encode())
 
     def get_topics_of_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -3,8 +3,8 @@
     proxies   connection -> what that proxy reported {client id: client}
     members   consumer group -> {(connection, client id): client}; the same of producers by topic
 
-They are shown where tools ask who is connected, and are asked through their proxy. They are no members of a group in the
-client registry: they consume by POP, from all queues, so the queues of a group must not be shared out among them.
+They are shown where tools ask who is connected, and are asked through their proxy. In the client registry they are no
+members of a group: they consume by POP, from all queues, so the queues of a group must not be shared out among them.
 
 Rules
   - The first report of a connection replaces what the same proxy reported over an older one.
@@ -50,9 +50,7 @@ class _Proxy:
 class ProxiedClients:
     """See the module's header."""
 
-    def __init__(
-        self, *, clock: Callable[[], int], config: Callable[[], BrokerConfig], limits: LimitCounts
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], int], config: Callable[[], BrokerConfig], limits: LimitCounts) -> None:
         """`limits`: where refusals are counted."""
         self._clock = clock
         self._config = config
@@ -74,9 +72,7 @@ class ProxiedClients:
         proxy.seen_ms = self._clock()
         for client_id in report.gone:
             self._remove(connection, proxy, client_id)
-        refused = tuple(
-            client.client_id for client in report.clients if not self._put(connection, proxy, client)
-        )
+        refused = tuple(client.client_id for client in report.clients if not self._put(connection, proxy, client))
         return ProxiedClientsAnswer(is_known=True, refused=refused)
 
     def _begin(self, connection: Connection, report: ProxiedClientsReport) -> None:
@@ -183,7 +179,9 @@ class ProxiedClients:
 
     def listed(self, group: str | None) -> ProxiedClientsList:
         """The clients of all proxies, or of one group or topic, in order; the first LISTED_MAX."""
-        found = sorted(self._listed(group), key=lambda item: (item.client.kind, item.client.groups, item.client.client_id))
+        found = sorted(
+            self._listed(group), key=lambda item: (item.client.kind, item.client.groups, item.client.client_id)
+        )
         return ProxiedClientsList(total=len(found), clients=tuple(found[:LISTED_MAX]))
 
     def _listed(self, group: str | None) -> Iterator[ListedClient]:

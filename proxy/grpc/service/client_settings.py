@@ -1,4 +1,4 @@
-"""Client settings: what a proxy answers to a client's settings.
+"""Client settings: what a proxy answers to a client's settings, and what it tells others of them.
 
 A producer gets the rules for retries of a send and the largest body, a consumer its group's configuration. What the
 client sent besides is sent back as it was: C++ clients take their namespace from it.
@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.messages import messages
 from thermocline.proxy.grpc.service.conversion import duration, duration_ms
+from thermocline.proxy.grpc.service.validation import read_subscription
 from thermocline.proxy.settings import ProxyConfig
-from thermocline.remoting.bodies import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
+from thermocline.remoting.bodies import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from thermocline.remoting.bodies.proxied_client import EXPRESSION_CHARACTERS_MAX, ProxiedClient, ProxiedSubscription
 
-__all__ = ["attempts_max", "merged_settings", "shown_settings"]
+__all__ = ["attempts_max", "merged_settings", "reported_client", "shown_settings", "subscriptions_of"]
 
 SHOWN_MAX = 32
 """Subscriptions of a client that are shown to people."""
@@ -33,6 +41,32 @@ def shown_settings(settings: Any) -> dict[str, Any]:
         shown["subscriptions"] = {entry.topic.name: entry.expression.expression for entry in entries[:SHOWN_MAX]}
         shown["subscriptionCount"] = len(entries)
     return shown
+
+
+def subscriptions_of(settings: Any) -> list[SubscriptionData]:
+    """Return what a consumer's settings, which were checked, subscribe to; nothing before they have come."""
+    if settings is None or settings.WhichOneof("pub_sub") != "subscription":
+        return []
+    return [read_subscription(entry.topic.name, entry.expression) for entry in settings.subscription.subscriptions]
+
+
+def reported_client(client: ProxyClient, *, started_ms: int) -> ProxiedClient:
+    """Return what brokers are told of a client; of a long expression its beginning. `started_ms`: since 1970."""
+    return ProxiedClient(
+        client_id=client.client_id,
+        kind=client.kind,
+        groups=client.names,
+        language=client.language,
+        version=client.version,
+        address=client.remote_address,
+        started_ms=started_ms,
+        user=client.username,
+        request_timeout_ms=0 if client.settings is None else duration_ms(client.settings.request_timeout),
+        subscriptions=tuple(
+            ProxiedSubscription(each.topic, each.sub_string[:EXPRESSION_CHARACTERS_MAX], each.expression_type)
+            for each in subscriptions_of(client.settings)
+        ),
+    )
 
 
 def merged_settings(settings: Any, config: ProxyConfig, group: SubscriptionGroupConfig | None) -> Any:

@@ -143,7 +143,9 @@ async def test_the_manner_of_consuming_is_the_latest_members(broker: ControlBrok
 
 async def test_queues_are_shared_out_among_classic_members_alone(broker: ControlBroker) -> None:
     proxy, member = await broker.connect(), Client()
-    await report(broker, proxy, consumer("grpc", subscriptions=(ProxiedSubscription("Other", "*", "TAG"),)), is_first=True)
+    await report(
+        broker, proxy, consumer("grpc", subscriptions=(ProxiedSubscription("Other", "*", "TAG"),)), is_first=True
+    )
     assert (await broker.ask(38, {"consumerGroup": "G"})).code == 1  # as without any member
     classic = await broker.connect(member)
     data = HeartbeatData(
@@ -218,11 +220,11 @@ async def test_clients_of_a_silent_proxy_expire(broker: ControlBroker) -> None:
     silent, living = await broker.connect(), await broker.connect()
     await report(broker, silent, consumer("c-1"), is_first=True)
     await report(broker, living, consumer("c-2"), instance="two", is_first=True)
-    broker.clock.advance(29_000)
+    broker.clock.now_ms += 29_000
     await report(broker, living, instance="two")
     await broker.housekeeping.step()
     assert await consumer_ids(broker) == ["c-1", "c-2"]
-    broker.clock.advance(11_000)
+    broker.clock.now_ms += 11_000
     await broker.housekeeping.step()
     assert await consumer_ids(broker) == ["c-2"]
     assert not (await report(broker, silent)).is_known
@@ -259,9 +261,7 @@ async def test_what_is_no_report_is_refused(broker: ControlBroker, wrong: bytes)
     assert "report of a proxy cannot be read" in (answer.remark or "")
 
 
-async def test_tools_list_the_clients_of_all_proxies(
-    broker: ControlBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tools_list_the_clients_of_all_proxies(broker: ControlBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await report(broker, await broker.connect(), consumer("c-1"), producer("p-1", "T"), is_first=True)
     await report(broker, await broker.connect(), consumer("c-2"), instance="two", is_first=True)
     found = await listed(broker)
