@@ -19,8 +19,8 @@ from thermocline.remoting.errors import BrokerBusyError, ConsumerOfflineError, R
 __all__ = ["ClientCommands"]
 
 WAITING_MAX = 1_000
-ANSWERS = ("thread_stack_trace", "verify_message_result")
-"""The commands of a client that are answers."""
+ANSWERS = ("thread_stack_trace", "verify_message_result", "verify_message_command")
+"""The commands of a client that are answers. The npm client refuses to verify by the command itself."""
 
 
 class ClientCommands:
