@@ -35,8 +35,8 @@ ANSWER_BYTES_MAX = 64 << 20
 @click.option("--group", default="", metavar="NAME", help="Those of one consumer group, or producers of one topic.")
 @uses_cluster
 def clients(app: Application, proxy: str | None, group: str) -> None:
-    """Show the gRPC clients of all proxies, as these report them to brokers, or those that are connected to one, by what
-    they are and by group; the topics of a producer are its groups. With --json settings are there, too.
+    """Show the gRPC clients of all proxies, as these report them to brokers, or of one, by what they are and by group;
+    the topics of a producer are its groups. With --json settings are there, too.
 
     With access control the keys are those of a user that has the right Get on the cluster.
 

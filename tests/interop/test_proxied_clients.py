@@ -23,6 +23,7 @@ from tests.interop.grpc_load import PREFIX, TOPIC, running_load
 from tests.interop.grpc_programs import GrpcProgram
 from tests.interop.grpc_python_agent import grpc_python_agent
 from tests.interop.java_agent import JavaAgent
+from tests.interop.killable_broker import KillableBroker, name_server
 from tests.interop.proxy_daemons import BROKER_SETTINGS, running_proxy
 from tests.waiting import wait_until
 from thermocline.client import AdminClient
@@ -107,70 +108,111 @@ def test_a_groups_members_at_two_proxies_are_known_at_the_broker(
     namesrv = tools.daemons.namesrv
     one = {**PROXY_SETTINGS, "proxyName": "proxy-one"}
     two = {**PROXY_SETTINGS, "proxyName": "proxy-two"}
-    with running_proxy(tmp_path / "one", namesrv=namesrv, settings=one) as (first, _):
-        with running_proxy(tmp_path / "two", namesrv=namesrv, settings=two, is_killed=True) as (second, process):
-            start_push(agent, "at-one", first)
-            start_push(agent, "at-two", second)
-            agent.call("start_producer", name="producer", endpoint=second, topics=[PYTHON_TOPIC])
-            members = tools.wait_for_members(PYTHON_GROUP, 2)
-            for address, language, version in members.values():
-                assert address.startswith("127.0.0.1:")
-                assert (language, version) == ("PYTHON", "V5_1_2")
-            printed = tools.mqadmin("consumerConnection", "-g", PYTHON_GROUP)
-            assert "ConsumeType: CONSUME_PASSIVELY" in printed
-            assert "MessageModel: CLUSTERING" in printed
-            assert any(line.split() == [PYTHON_TOPIC, "*"] for line in printed.splitlines())
-            (summary,) = [
-                line for line in tools.mqadmin("consumerProgress").splitlines() if line.startswith(f"{PYTHON_GROUP} ")
-            ]
-            assert summary.split()[1:5] == ["2", "V5_1_2", "PUSH", "CLUSTERING"]
-            # The same client ids, each at its proxy, by our command; with what they subscribe to.
-            rows = tools.shown("--group", PYTHON_GROUP)
-            assert {row["proxy"] for row in rows} == {"proxy-one", "proxy-two"}
-            assert {row["client_id"] for row in rows} == members.keys()
-            assert {row["address"] for row in rows} == {address for address, _, _ in members.values()}
-            assert all(row["settings"]["subscriptions"] == {PYTHON_TOPIC: "*"} for row in rows)
-            producer = tools.mqadmin("producerConnection", "-g", PYTHON_TOPIC, "-t", PYTHON_TOPIC).split()
-            assert producer[-2:] == ["PYTHON", "V5_1_2"]
-            status = tools.mqadmin("consumerStatus", "-g", PYTHON_GROUP)
-            assert "Same subscription in the same group of consumer" in status
-            (of_second,) = [row["client_id"] for row in rows if row["proxy"] == "proxy-two"]
-            process.kill()
-            assert of_second not in tools.wait_for_members(PYTHON_GROUP, 1)
-
-
-def offset_id(tools: Tools) -> str:
-    """The id, by its place, of a message that was sent."""
-    with AdminClient(namesrv=tools.daemons.namesrv) as admin:
-        found = admin.pull_topic(TOPIC, count_max=1)
-    return found[0].offset_message_id
-
-
-def test_clients_of_each_language_answer_as_they_can(
-    tools: Tools,
-    java_grpc: GrpcProgram,
-    go_grpc: GrpcProgram,
-    node_grpc: GrpcProgram,
-    python_grpc_load: GrpcProgram,
-    tmp_path: Path,
-) -> None:
-    programs = [java_grpc, go_grpc, node_grpc, python_grpc_load]
     with (
-        running_proxy(
-            tmp_path / "proxy",
-            namesrv=tools.daemons.namesrv,
-            settings={**PROXY_SETTINGS, "grpcProxyRelayRequestTimeoutInSeconds": "1"},
-        ) as (endpoint, _),
-        running_load(programs, [endpoint], tmp_path) as load,
+        running_proxy(tmp_path / "one", namesrv=namesrv, settings=one) as (first, _),
+        running_proxy(tmp_path / "two", namesrv=namesrv, settings=two, is_killed=True) as (second, process),
     ):
-        place = offset_id(tools)
-        stacks, verified, versions = {}, {}, {}
-        for program in programs:
-            name = program.language
-            group = f"{PREFIX}-load-{name.lower()}"
-            ((client, (_, language, version)),) = tools.wait_for_members(group, 1).items()
-            versions[name] = (language, version)
-            stacks[name] = tools.mqadmin("consumerStatus", "-g", group, "-i", client, "-s")
-            verified[name] = tools.mqadmin("queryMsgById", "-t", TOPIC, "-i", place, "-g", group, "-d", client)
-    print(versions, stacks, verified)
-    raise AssertionError
+        start_push(agent, "at-one", first)
+        start_push(agent, "at-two", second)
+        agent.call("start_producer", name="producer", endpoint=second, topics=[PYTHON_TOPIC])
+        members = tools.wait_for_members(PYTHON_GROUP, 2)
+        for address, language, version in members.values():
+            assert address.startswith("127.0.0.1:")
+            assert (language, version) == ("PYTHON", "V5_1_2")
+        printed = tools.mqadmin("consumerConnection", "-g", PYTHON_GROUP)
+        assert "ConsumeType: CONSUME_PASSIVELY" in printed
+        assert "MessageModel: CLUSTERING" in printed
+        assert any(line.split() == [PYTHON_TOPIC, "*"] for line in printed.splitlines())
+        (summary,) = [
+            line for line in tools.mqadmin("consumerProgress").splitlines() if line.startswith(f"{PYTHON_GROUP} ")
+        ]
+        assert summary.split()[1:5] == ["2", "V5_1_2", "PUSH", "CLUSTERING"]
+        # The same client ids, each at its proxy, by our command; with what they subscribe to.
+        rows = tools.shown("--group", PYTHON_GROUP)
+        assert {row["proxy"] for row in rows} == {"proxy-one", "proxy-two"}
+        assert {row["client_id"] for row in rows} == members.keys()
+        assert {row["address"] for row in rows} == {address for address, _, _ in members.values()}
+        assert all(row["settings"]["subscriptions"] == {PYTHON_TOPIC: "*"} for row in rows)
+        producer = tools.mqadmin("producerConnection", "-g", PYTHON_TOPIC, "-t", PYTHON_TOPIC).split()
+        assert producer[-2:] == ["PYTHON", "V5_1_2"]
+        status = tools.mqadmin("consumerStatus", "-g", PYTHON_GROUP)
+        assert "Same subscription in the same group of consumer" in status
+        (of_second,) = [row["client_id"] for row in rows if row["proxy"] == "proxy-two"]
+        process.kill()
+        assert of_second not in tools.wait_for_members(PYTHON_GROUP, 1)
+
+
+REFUSED = "the client answers 50100"
+"""NOT_IMPLEMENTED."""
+SILENT = "the client does not answer"
+LANGUAGES = [
+    # language, as it says it is, release that is shown, what its stacks have, what becomes of a message
+    ("java", "JAVA", "V5_2_0", "java.lang.Thread.run", "consumeResult=CR_SUCCESS, remark=from gRPC client"),
+    pytest.param("go", "GO", "V5_1_4", "goroutine ", REFUSED, marks=[pytest.mark.full, pytest.mark.go]),
+    pytest.param("node", "HTTP", "V5_5_0", "mock stack", REFUSED, marks=pytest.mark.full),
+    pytest.param("python", "PYTHON", "V5_1_2", SILENT, SILENT, marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize(("name", "language", "version", "stack", "result"), LANGUAGES)
+def test_a_client_shows_its_stacks_and_consumes_a_message_directly(
+    name: str,
+    language: str,
+    version: str,
+    stack: str,
+    result: str,
+    tools: Tools,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    program: GrpcProgram = request.getfixturevalue("python_grpc_load" if name == "python" else f"{name}_grpc")
+    settings = {**PROXY_SETTINGS, "grpcProxyRelayRequestTimeoutInSeconds": "1"}
+    group = f"{PREFIX}-load-{name}"
+    with (
+        running_proxy(tmp_path / "proxy", namesrv=tools.daemons.namesrv, settings=settings) as (endpoint, _),
+        running_load([program], [endpoint], tmp_path) as load,
+    ):
+        ((client_id, shown),) = tools.wait_for_members(group, 1).items()
+        assert shown[1:] == (language, version)
+        assert stack in tools.mqadmin("consumerStatus", "-g", group, "-i", client_id, "-s")
+        with AdminClient(namesrv=tools.daemons.namesrv) as admin:
+            (message, *_) = admin.pull_topic(TOPIC, count_max=1)
+        (client,) = load.clients.values()
+        body = message.body.decode()
+        place = message.offset_message_id
+
+        def receipts() -> int:
+            return sum(each == body for _, each in client.got)
+
+        wait_until(lambda: receipts() == 1, what="the consumer has the message")
+        printed = tools.mqadmin("queryMsgById", "-t", TOPIC, "-i", place, "-g", group, "-d", client_id)
+        assert result in printed, printed
+        if "CR_SUCCESS" in result:
+            wait_until(lambda: receipts() == 2, what="the listener has it once more")
+
+
+def test_every_merged_proxy_tells_both_brokers(
+    java_agent_process: JavaAgent, agent: ForeignAgent, tmp_path: Path
+) -> None:
+    with (
+        name_server(tmp_path / "namesrv") as namesrv,
+        KillableBroker(tmp_path / "a", namesrv, name="broker-a", settings=BROKER_SETTINGS, has_proxy=True) as first,
+        KillableBroker(tmp_path / "b", namesrv, name="broker-b", settings=BROKER_SETTINGS, has_proxy=True) as second,
+    ):
+        with AdminClient(namesrv=namesrv) as admin:
+            wait_until(lambda: len(admin.cluster_info()) == 2, what="both brokers are registered")
+            admin.create_topic(PYTHON_TOPIC, queue_nums=2, attributes={"message.type": "NORMAL"})
+        for name, broker in (("at-a", first), ("at-b", second)):
+            start_push(agent, name, broker.proxy_address)
+
+        def members_at(broker: KillableBroker) -> list[str]:
+            printed = java_agent_process.admin(namesrv, "consumerConnection", "-g", PYTHON_GROUP, "-b", broker.address)
+            return sorted(line.split()[0] for line in printed.splitlines() if " PYTHON " in line)
+
+        for broker in (first, second):
+            wait_until(lambda: len(members_at(broker)) == 2, what=f"{broker.name} has both", timeout_s=60)  # noqa: B023
+        assert members_at(first) == members_at(second)
+        agent.call("stop", name="at-b")
+        wait_until(lambda: len(members_at(first)) == 1, what="a client that leaves is forgotten")
+        first.check_log()
+        second.check_log()
