@@ -384,7 +384,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.groups": edges(CODEC, "remoting.bodies", "cli.common client client.admin"),
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
-    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main proxy.main", "remoting.tls"),
+    "cli.brokers": edges(
+        CODEC, "broker.main broker.process cli.common namesrv.main proxy.main", "remoting.bodies remoting.tls"
+    ),
     "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
