@@ -23,7 +23,7 @@ A number is never given a second meaning.
 | FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
 | ACL_CHECK | username, resource, actions, sourceIp? | whether a user may, and the entry that decides |
 | ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
-| PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: what of it was not taken |
+| PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
 
 The order and the bodies of a hand-off: remoting/bodies/hand_off.py; of reports: remoting/bodies/proxied_client.py.

@@ -57,8 +57,8 @@ class ProxiedClientProcessor:
             raise InvalidRequestError(f"the report of a proxy cannot be read: {error}") from error
         missing = self._missing_retry_topics(connection, report)
         if missing:
-            return self._make_topics_then_take(connection, command, report, missing)
-        return self._take(connection, command, report)
+            return self._make_topics_then_apply(connection, command, report, missing)
+        return self._apply(connection, command, report)
 
     def list_clients(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """PROXIED_CLIENTS_LIST."""
@@ -80,7 +80,7 @@ class ProxiedClientProcessor:
                     missing[retry_topic(group)] = config.retry_queue_nums
         return missing
 
-    async def _make_topics_then_take(
+    async def _make_topics_then_apply(
         self,
         connection: Connection,
         command: RemotingCommand,
@@ -88,7 +88,7 @@ class ProxiedClientProcessor:
         missing: Mapping[str, int],
     ) -> RemotingCommand | None:
         await asyncio.gather(*(self._topics.ensure(topic, queue_count=count) for topic, count in missing.items()))
-        return None if connection.is_closed else self._take(connection, command, report)
+        return None if connection.is_closed else self._apply(connection, command, report)
 
-    def _take(self, connection: Connection, command: RemotingCommand, report: ProxiedClientsReport) -> RemotingCommand:
-        return RemotingCommand.response(command, body=dumps(self._proxied.take(connection, report)))
+    def _apply(self, connection: Connection, command: RemotingCommand, report: ProxiedClientsReport) -> RemotingCommand:
+        return RemotingCommand.response(command, body=dumps(self._proxied.apply_report(connection, report)))

@@ -1,7 +1,6 @@
 """Proxied clients: the gRPC clients that are connected to proxies, as the proxies report them.
 
-    proxies   connection -> what that proxy reported {client id: client}
-    members   consumer group -> {(connection, client id): client}; the same of producers by topic
+    connection -> what its proxy reported: clients by id, consumers by group, producers by topic
 
 They are shown where tools ask who is connected, and are asked through their proxy. In the client registry they are no
 members of a group: they consume by POP, from all queues, so the queues of a group must not be shared out among them.
@@ -16,6 +15,7 @@ Owner: the hot process's event loop.
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from thermocline.broker.settings import BrokerConfig
 from thermocline.remoting.bodies.proxied_client import (
@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 LISTED_MAX = 2_000
 """Clients of one answer to a tool."""
 
-Members = dict[tuple[Connection, str], ProxiedClient]
+Members = dict[str, dict[str, ProxiedClient]]
+"""Clients by group and id; the one that was reported last comes last."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +45,39 @@ class _Proxy:
     instance: str
     seen_ms: int
     clients: dict[str, ProxiedClient] = field(default_factory=dict)
+    consumers: Members = field(default_factory=dict)
+    producers: Members = field(default_factory=dict)
     entry_count: int = 0
+
+    def add(self, client: ProxiedClient) -> None:
+        table = self._table(client)
+        for group in client.groups:
+            table.setdefault(group, {})[client.client_id] = client
+        self.clients[client.client_id] = client
+        self.entry_count += client.entry_count
+
+    def remove(self, client_id: str) -> int:
+        """Forget a client; the entries that it had."""
+        client = self.clients.pop(client_id, None)
+        if client is None:
+            return 0
+        table = self._table(client)
+        for group in dict.fromkeys(client.groups):
+            members = table[group]
+            del members[client_id]
+            if not members:
+                del table[group]
+        self.entry_count -= client.entry_count
+        assert self.entry_count >= 0
+        return client.entry_count
+
+    def members(self, group: str) -> Iterator[ProxiedClient]:
+        """Consumers of a group, and producers of a topic of that name."""
+        yield from self.consumers.get(group, {}).values()
+        yield from self.producers.get(group, {}).values()
+
+    def _table(self, client: ProxiedClient) -> Members:
+        return self.producers if client.kind == PRODUCER else self.consumers
 
 
 class ProxiedClients:
@@ -56,14 +89,12 @@ class ProxiedClients:
         self._config = config
         self._limits = limits
         self._proxies: dict[Connection, _Proxy] = {}
-        self._consumers: dict[str, Members] = {}
-        self._producers: dict[str, Members] = {}
         self._entry_count = 0
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
-    def take(self, connection: Connection, report: ProxiedClientsReport) -> ProxiedClientsAnswer:
-        """Take a report; the answer says what of it was not taken."""
+    def apply_report(self, connection: Connection, report: ProxiedClientsReport) -> ProxiedClientsAnswer:
+        """Note what a report says; the answer names the clients that a limit refused."""
         if report.is_first:
             self._begin(connection, report)
         proxy = self._proxies.get(connection)
@@ -71,7 +102,7 @@ class ProxiedClients:
             return ProxiedClientsAnswer(is_known=False)
         proxy.seen_ms = self._clock()
         for client_id in report.gone:
-            self._remove(connection, proxy, client_id)
+            self._entry_count -= proxy.remove(client_id)
         refused = tuple(client.client_id for client in report.clients if not self._put(connection, proxy, client))
         return ProxiedClientsAnswer(is_known=True, refused=refused)
 
@@ -84,7 +115,7 @@ class ProxiedClients:
 
     def _put(self, connection: Connection, proxy: _Proxy, client: ProxiedClient) -> bool:
         """Note a client, or what has changed of it; False when there is no room for it."""
-        self._remove(connection, proxy, client.client_id)
+        self._entry_count -= proxy.remove(client.client_id)
         config, count = self._config(), client.entry_count
         limit = None
         if proxy.entry_count + count > config.connection_proxied_entries_max:
@@ -95,32 +126,9 @@ class ProxiedClients:
             detail = f"a proxy's client is not noted, client_id={client.client_id[:64]}"
             self._limits.refused(limit, address=connection.remote_address, detail=detail)
             return False
-        table = self._table(client)
-        for group in client.groups:
-            table.setdefault(group, {})[connection, client.client_id] = client
-        proxy.clients[client.client_id] = client
-        proxy.entry_count += count
+        proxy.add(client)
         self._entry_count += count
         return True
-
-    def _remove(self, connection: Connection, proxy: _Proxy, client_id: str) -> None:
-        client = proxy.clients.pop(client_id, None)
-        if client is None:
-            return
-        table = self._table(client)
-        for group in client.groups:
-            members = table.get(group)
-            if members is not None:
-                members.pop((connection, client_id), None)
-                if not members:
-                    del table[group]
-        proxy.entry_count -= client.entry_count
-        self._entry_count -= client.entry_count
-        assert proxy.entry_count >= 0
-        assert self._entry_count >= 0
-
-    def _table(self, client: ProxiedClient) -> dict[str, Members]:
-        return self._producers if client.kind == PRODUCER else self._consumers
 
     # -- connections that end ------------------------------------------------------------------------------------------
 
@@ -137,32 +145,36 @@ class ProxiedClients:
                 self._drop(connection)
 
     def _drop(self, connection: Connection) -> None:
-        proxy = self._proxies[connection]
-        for client_id in list(proxy.clients):
-            self._remove(connection, proxy, client_id)
-        del self._proxies[connection]
+        proxy = self._proxies.pop(connection)
+        self._entry_count -= proxy.entry_count
+        assert self._entry_count >= 0
         logger.info("proxy's clients forgotten proxy=%s address=%s", proxy.name, connection.remote_address)
 
     # -- who is there --------------------------------------------------------------------------------------------------
 
     def consumers(self, group: str) -> list[ProxiedClient]:
         """The members of a consumer group that are behind proxies."""
-        return list(self._consumers.get(group, {}).values())
+        return [client for proxy in self._proxies.values() for client in proxy.consumers.get(group, {}).values()]
 
     def producers(self, topic: str) -> list[ProxiedClient]:
         """The producers of a topic that are behind proxies."""
-        return list(self._producers.get(topic, {}).values())
+        return [client for proxy in self._proxies.values() for client in proxy.producers.get(topic, {}).values()]
 
     def producer_groups(self) -> Mapping[str, list[ProxiedClient]]:
         """All producers by topic."""
-        return {topic: list(members.values()) for topic, members in self._producers.items()}
+        found: dict[str, list[ProxiedClient]] = {}
+        for proxy in self._proxies.values():
+            for topic, members in proxy.producers.items():
+                found.setdefault(topic, []).extend(members.values())
+        return found
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """The consumer groups with a member that is subscribed to a topic."""
+        """The consumer groups that are subscribed to a topic, by the last report of a member at each proxy."""
         return {
             group
-            for group, members in self._consumers.items()
-            if any(each.topic == topic for client in members.values() for each in client.subscriptions)
+            for proxy in self._proxies.values()
+            for group, members in proxy.consumers.items()
+            if any(each.topic == topic for each in next(reversed(members.values())).subscriptions)
         }
 
     def connections_to(self, group: str, client_id: str) -> list[Connection]:
@@ -172,24 +184,20 @@ class ProxiedClients:
         """
         found = [
             (client.started_ms, connection)
-            for (connection, each_id), client in self._consumers.get(group, {}).items()
-            if each_id == client_id
+            for connection, proxy in self._proxies.items()
+            if (client := proxy.consumers.get(group, {}).get(client_id)) is not None
         ]
         return [connection for _, connection in sorted(found, key=lambda item: item[0], reverse=True)]
 
     def listed(self, group: str | None) -> ProxiedClientsList:
-        """The clients of all proxies, or of one group or topic, in order; the first LISTED_MAX."""
-        found = sorted(
-            self._listed(group), key=lambda item: (item.client.kind, item.client.groups, item.client.client_id)
-        )
-        return ProxiedClientsList(total=len(found), clients=tuple(found[:LISTED_MAX]))
+        """LISTED_MAX clients of all proxies at most, or of one group or topic, and how many there are."""
+        found = [
+            ListedClient(proxy=proxy.name, client=client) for proxy, client in islice(self._each(group), LISTED_MAX)
+        ]
+        found.sort(key=lambda item: (item.client.kind, item.client.groups, item.client.client_id))
+        return ProxiedClientsList(total=sum(1 for _ in self._each(group)), clients=tuple(found))
 
-    def _listed(self, group: str | None) -> Iterator[ListedClient]:
-        if group is None:
-            for proxy in self._proxies.values():
-                for client in proxy.clients.values():
-                    yield ListedClient(proxy=proxy.name, client=client)
-            return
-        for table in (self._consumers, self._producers):
-            for (connection, _), client in table.get(group, {}).items():
-                yield ListedClient(proxy=self._proxies[connection].name, client=client)
+    def _each(self, group: str | None) -> Iterator[tuple[_Proxy, ProxiedClient]]:
+        for proxy in self._proxies.values():
+            for client in proxy.clients.values() if group is None else proxy.members(group):
+                yield proxy, client

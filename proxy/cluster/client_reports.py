@@ -47,7 +47,7 @@ INSTANCE_BYTES = 12
 
 @dataclass(slots=True, kw_only=True)
 class _Broker:
-    """What one broker has to be told."""
+    """What has to be reported to one broker."""
 
     changed: dict[str, None] = field(default_factory=dict)
     """Ids of clients that have changed or are gone since they were reported, in that order."""
@@ -84,7 +84,7 @@ class ClientReports:
         self._connections = RemotingClient(
             handler=handler, credentials=credentials, tls=None if tls is None else ClientTls(tls)
         )
-        self._told: dict[str, _Broker] = {}
+        self._states: dict[str, _Broker] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class ClientReports:
         await self._connections.close()
 
     def _note(self, client: ProxyClient) -> None:
-        for broker in self._told.values():
+        for broker in self._states.values():
             broker.changed[client.client_id] = None
 
     async def _run(self) -> None:
@@ -116,16 +116,16 @@ class ClientReports:
 
     async def _round(self) -> None:
         addresses = await self._brokers()
-        for address in set(self._told) - set(addresses):
-            del self._told[address]
+        for address in set(self._states) - set(addresses):
+            del self._states[address]
             self._connections.disconnect(address)
         for address in addresses:
-            if address not in self._told:
-                self._told[address] = self._begun()
-        await asyncio.gather(*(self._report_to(address, self._told[address]) for address in addresses))
+            if address not in self._states:
+                self._states[address] = self._new_state()
+        await asyncio.gather(*(self._report_to(address, self._states[address]) for address in addresses))
 
-    def _begun(self) -> _Broker:
-        """A broker that has to be told everything."""
+    def _new_state(self) -> _Broker:
+        """The state of a broker to which nothing is reported yet."""
         return _Broker(changed=dict.fromkeys(client.client_id for client in self._clients.clients()))
 
     async def _report_to(self, address: str, broker: _Broker) -> None:
@@ -151,7 +151,7 @@ class ClientReports:
 
     def _begin_anew(self, broker: _Broker) -> None:
         broker.is_first = True
-        broker.changed = self._begun().changed
+        broker.changed = self._new_state().changed
 
     async def _send_changes(self, address: str, broker: _Broker) -> bool:
         """Send what has changed until now; False when the broker does not know the connection."""

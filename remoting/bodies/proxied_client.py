@@ -89,7 +89,7 @@ class ProxiedClientsReport(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 class ProxiedClientsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`is_known` False: nothing was taken, a first report is needed. `refused`: ids of clients beyond a limit."""
+    """`is_known` False: nothing was noted, a first report is needed. `refused`: ids of clients beyond a limit."""
 
     is_known: bool
     refused: tuple[str, ...] = ()

@@ -55,8 +55,8 @@ class ClientCommands:
         finally:
             del self._waiting[key]
 
-    def take(self, client_id: str, command: Any) -> None:
-        """Take a client's command if it is an answer that is waited for."""
+    def receive(self, client_id: str, command: Any) -> None:
+        """Pass a client's command on if it is an answer that is waited for."""
         kind = command.WhichOneof("command")
         if kind not in ANSWERS:
             return

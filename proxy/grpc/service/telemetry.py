@@ -92,7 +92,7 @@ class Telemetry:
                         repeats = self._app.background.start(self._repeat(context, channel))
                 else:
                     self._app.clients.touch(context.client_id)
-                    self._app.commands.take(context.client_id, command)
+                    self._app.commands.receive(context.client_id, command)
         finally:
             if repeats is not None:
                 repeats.cancel()
