@@ -54,6 +54,7 @@ class _Broker:
     is_first: bool = True
     is_failing: bool = False
     paused_until_ms: float = 0.0
+    """0: it takes reports, as far as is known."""
 
 
 class ClientReports:
@@ -104,7 +105,8 @@ class ClientReports:
 
     def _note(self, client: ProxyClient) -> None:
         for broker in self._states.values():
-            broker.changed[client.client_id] = None
+            if not broker.paused_until_ms:
+                broker.changed[client.client_id] = None
 
     async def _run(self) -> None:
         while True:
@@ -112,6 +114,10 @@ class ClientReports:
                 await self._round()
             except MQError as error:
                 logger.info("clients are not reported, the brokers are not known now error=%s", error)
+            except Exception:
+                # A bug with one client must not end the reports of all.
+                logger.exception("clients are not reported")
+                self._states.clear()
             await asyncio.sleep(self._interval_ms / 1000)
 
     async def _round(self) -> None:
@@ -132,13 +138,15 @@ class ClientReports:
         """Bring a broker up to date; after a failure with the next round."""
         if monotonic_ms() < broker.paused_until_ms:
             return
+        if broker.paused_until_ms:
+            self._begin_anew(broker)
         try:
             if not await self._send_changes(address, broker):
                 self._begin_anew(broker)
                 await self._send_changes(address, broker)
         except UnsupportedRequestError:
             logger.info("the broker takes no reports of clients, mqadmin does not see them there address=%s", address)
-            self._begin_anew(broker)
+            broker.changed.clear()
             broker.paused_until_ms = monotonic_ms() + UNSUPPORTED_PAUSE_MS
             self._connections.disconnect(address)
         except MQError as error:
@@ -151,6 +159,7 @@ class ClientReports:
 
     def _begin_anew(self, broker: _Broker) -> None:
         broker.is_first = True
+        broker.paused_until_ms = 0.0
         broker.changed = self._new_state().changed
 
     async def _send_changes(self, address: str, broker: _Broker) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures_tools import have
-from tests.interop.cluster import Daemons, thermocline_daemons, wait_until_registered
+from tests.interop.cluster import Daemons, official_cluster, thermocline_daemons, wait_until_registered
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.grpc_load import PREFIX, TOPIC, running_load
 from tests.interop.grpc_programs import GrpcProgram
@@ -27,6 +27,7 @@ from tests.interop.killable_broker import KillableBroker, name_server
 from tests.interop.proxy_daemons import BROKER_SETTINGS, running_proxy
 from tests.waiting import wait_until
 from thermocline.client import AdminClient
+from tooling.official_rocketmq import OfficialSoftware
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-proxied-clients")]
@@ -62,14 +63,11 @@ class Tools:
         wait_until(are_there, what=f"{count} members of {group}", timeout_s=timeout_s)
         return found
 
-    def shown(self, *words: str) -> list[dict[str, Any]]:
-        """`thermocline proxy clients --json`."""
-        command = [str(Path(sys.executable).parent / "thermocline"), "proxy", "clients", *words, "--json"]
-        printed = subprocess.run(
-            [*command, "--namesrv", self.daemons.namesrv], check=True, capture_output=True, timeout=60
-        ).stdout
-        found: list[dict[str, Any]] = json.loads(printed)
-        return found
+    def shown(self, *words: str) -> str:
+        """What `thermocline proxy clients` prints."""
+        command = [str(Path(sys.executable).parent / "thermocline"), "proxy", "clients", *words]
+        words = ("--namesrv", self.daemons.namesrv)
+        return subprocess.run([*command, *words], check=True, capture_output=True, timeout=60, text=True).stdout
 
 
 @contextlib.contextmanager
@@ -128,11 +126,13 @@ def test_a_groups_members_at_two_proxies_are_known_at_the_broker(
         ]
         assert summary.split()[1:5] == ["2", "V5_1_2", "PUSH", "CLUSTERING"]
         # The same client ids, each at its proxy, by our command; with what they subscribe to.
-        rows = tools.shown("--group", PYTHON_GROUP)
+        rows: list[dict[str, Any]] = json.loads(tools.shown("--group", PYTHON_GROUP, "--json"))
         assert {row["proxy"] for row in rows} == {"proxy-one", "proxy-two"}
         assert {row["client_id"] for row in rows} == members.keys()
         assert {row["address"] for row in rows} == {address for address, _, _ in members.values()}
         assert all(row["settings"]["subscriptions"] == {PYTHON_TOPIC: "*"} for row in rows)
+        printed = tools.shown()
+        assert all(word in printed for word in ("proxy-one", "proxy-two", "push consumer", "producer", PYTHON_TOPIC))
         producer = tools.mqadmin("producerConnection", "-g", PYTHON_TOPIC, "-t", PYTHON_TOPIC).split()
         assert producer[-2:] == ["PYTHON", "V5_1_2"]
         status = tools.mqadmin("consumerStatus", "-g", PYTHON_GROUP)
@@ -189,6 +189,23 @@ def test_a_client_shows_its_stacks_and_consumes_a_message_directly(
         assert result in printed, printed
         if "CR_SUCCESS" in result:
             wait_until(lambda: receipts() == 2, what="the listener has it once more")
+
+
+@pytest.mark.full
+def test_an_official_broker_takes_no_reports_and_serves_on(
+    official_software: OfficialSoftware, java_agent_process: JavaAgent, agent: ForeignAgent, tmp_path: Path
+) -> None:
+    with (
+        official_cluster(official_software, java_agent_process, tmp_path / "official") as cluster,
+        running_proxy(tmp_path / "proxy", namesrv=cluster.namesrv, settings=PROXY_SETTINGS) as (endpoint, process),
+    ):
+        cluster.admin("updateTopic", "-c", "DefaultCluster", "-t", PYTHON_TOPIC, "-a", "+message.type=NORMAL")
+        start_push(agent, "before-official", endpoint)
+        agent.call("start_producer", name="official-producer", endpoint=endpoint, topics=[PYTHON_TOPIC])
+        agent.call("send", name="official-producer", topic=PYTHON_TOPIC, messages=[{"body": "one"}])
+        assert [each["body"] for each in agent.taken("before-official", count=1)] == ["one"]
+        wait_until(lambda: "takes no reports of clients" in process.output(), what="the log says so")
+        assert process.output().count("takes no reports of clients") == 1
 
 
 def test_every_merged_proxy_tells_both_brokers(

@@ -20,7 +20,7 @@ from thermocline.client.received_message import ReceivedMessage
 from thermocline.proxy.clients import ClientKind, ProxyClient
 from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application
-from thermocline.proxy.grpc.service.client_settings import subscriptions_of
+from thermocline.proxy.grpc.service.client_settings import REPORTED_MAX, subscriptions_of
 from thermocline.proxy.grpc.service.conversion import to_message
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
@@ -102,7 +102,7 @@ class BrokerQuestions:
                 "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
                 "PROP_CLIENT_VERSION": client.version,
             },
-            subscription_set=subscriptions_of(client.settings),
+            subscription_set=subscriptions_of(client.settings, count_max=REPORTED_MAX),
             jstack=stacks,
         ).encode()
 

@@ -20,12 +20,20 @@ from thermocline.remoting.bodies import (
     SubscriptionData,
     SubscriptionGroupConfig,
 )
-from thermocline.remoting.bodies.proxied_client import EXPRESSION_CHARACTERS_MAX, ProxiedClient, ProxiedSubscription
+from thermocline.remoting.bodies.proxied_client import (
+    EXPRESSION_CHARACTERS_MAX,
+    NAME_CHARACTERS_MAX,
+    ProxiedClient,
+    ProxiedSubscription,
+)
 
-__all__ = ["attempts_max", "merged_settings", "reported_client", "shown_settings", "subscriptions_of"]
+__all__ = ["REPORTED_MAX", "attempts_max", "merged_settings", "reported_client", "shown_settings", "subscriptions_of"]
 
 SHOWN_MAX = 32
 """Subscriptions of a client that are shown to people."""
+REPORTED_MAX = 128
+"""Subscriptions of a client that brokers are told."""
+REPORTED_MS_MAX = (1 << 31) - 1
 
 
 def attempts_max(group: SubscriptionGroupConfig) -> int:
@@ -43,15 +51,17 @@ def shown_settings(settings: Any) -> dict[str, Any]:
     return shown
 
 
-def subscriptions_of(settings: Any) -> list[SubscriptionData]:
-    """Return what a consumer's settings, which were checked, subscribe to; nothing before they have come."""
+def subscriptions_of(settings: Any, *, count_max: int) -> list[SubscriptionData]:
+    """Return the first subscriptions of a consumer's settings, which were checked; none before they have come."""
     if settings is None or settings.WhichOneof("pub_sub") != "subscription":
         return []
-    return [read_subscription(entry.topic.name, entry.expression) for entry in settings.subscription.subscriptions]
+    entries = settings.subscription.subscriptions[:count_max]
+    return [read_subscription(entry.topic.name, entry.expression) for entry in entries]
 
 
 def reported_client(client: ProxyClient, *, started_ms: int) -> ProxiedClient:
-    """Return what brokers are told of a client; of a long expression its beginning. `started_ms`: since 1970."""
+    """Return what brokers are told of a client; of long texts their beginning. `started_ms`: since 1970."""
+    timeout_ms = 0 if client.settings is None else duration_ms(client.settings.request_timeout)
     return ProxiedClient(
         client_id=client.client_id,
         kind=client.kind,
@@ -60,11 +70,13 @@ def reported_client(client: ProxyClient, *, started_ms: int) -> ProxiedClient:
         version=client.version,
         address=client.remote_address,
         started_ms=started_ms,
-        user=client.username,
-        request_timeout_ms=0 if client.settings is None else duration_ms(client.settings.request_timeout),
+        user=client.username[:NAME_CHARACTERS_MAX],
+        request_timeout_ms=min(timeout_ms, REPORTED_MS_MAX),
         subscriptions=tuple(
-            ProxiedSubscription(each.topic, each.sub_string[:EXPRESSION_CHARACTERS_MAX], each.expression_type)
-            for each in subscriptions_of(client.settings)
+            ProxiedSubscription(
+                each.topic[:NAME_CHARACTERS_MAX], each.sub_string[:EXPRESSION_CHARACTERS_MAX], each.expression_type
+            )
+            for each in subscriptions_of(client.settings, count_max=REPORTED_MAX)
         ),
     )
 

@@ -25,6 +25,7 @@ from tests.proxy.proxy_under_test import (
     proxy_before,
 )
 from tests.waiting import until
+from thermocline.broker.tables import ProxiedClients
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.cluster.client_reports import ClientReports
 from thermocline.proxy.grpc.messages import Code, messages
@@ -32,6 +33,7 @@ from thermocline.proxy.grpc.service.broker_questions import BrokerQuestions
 from thermocline.proxy.grpc.service.client_settings import reported_client
 from thermocline.remoting.bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from thermocline.remoting.bodies.proxied_client import ListedClient
+from thermocline.remoting.errors import UnsupportedRequestError
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.request_signature import Credentials
@@ -159,6 +161,23 @@ async def test_many_clients_come_in_parts_and_refused_ones_are_offered_again(
     await until(lambda: not seen_ids(broker))  # they go with the connection
 
 
+@pytest.mark.usefixtures("reports")
+async def test_no_client_can_spoil_the_reports_of_others(proxy: ProxyUnderTest, broker: ControlBroker) -> None:
+    settings = consumer_settings(topic="T" * 10_000)
+    settings.subscription.subscriptions[0].expression.expression = "tag||" * 10_000
+    for number in range(2_000):
+        settings.subscription.subscriptions.add().topic.name = f"topic-{number}"
+    settings.request_timeout.seconds = (1 << 63) - 1
+    await join(proxy, settings, "c-" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 200)
+    await join(proxy, consumer_settings("other"), "c-2")
+    await until(lambda: len(seen_ids(broker)) == 2)
+    (long,) = seen(broker, GROUP)
+    (first, *more) = long.client.subscriptions
+    assert (first.topic, len(first.expression), len(more)) == ("T" * 255, 1_024, 127)
+    assert long.client.request_timeout_ms == (1 << 31) - 1
+    assert (await broker.ask(203, {"consumerGroup": GROUP})).code == 0
+
+
 async def test_a_broker_without_the_request_is_left_alone(
     cluster: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,6 +189,31 @@ async def test_a_broker_without_the_request_is_left_alone(
                 await proxy.call("Heartbeat", messages.HeartbeatRequest(group=consumer_settings().subscription.group))
     assert len(cluster.requests(REPORT)) == 1
     assert caplog.text.count("takes no reports of clients") == 1
+
+
+async def test_a_broker_that_takes_reports_later_is_told_everything(
+    proxy: ProxyUnderTest, broker: ControlBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thermocline.proxy.cluster.client_reports.UNSUPPORTED_PAUSE_MS", 20)
+    served = broker.parts.tables.proxied
+    taking = [False]
+
+    def take(connection: Any, report: Any) -> Any:
+        if not taking[0]:
+            raise UnsupportedRequestError(" request type not supported")
+        return ProxiedClients.apply_report(served, connection, report)
+
+    monkeypatch.setattr(served, "apply_report", take)
+    await join(proxy, consumer_settings(), "c-1")
+    reports = reports_to(proxy, broker.address)
+    reports.start()
+    try:
+        await join(proxy, consumer_settings(), "c-2")
+        proxy.server.clients.remove("c-1")
+        taking[0] = True
+        await until(lambda: seen_ids(broker) == ["c-2"])
+    finally:
+        await reports.close()
 
 
 async def test_no_reports_are_made_where_none_are_wanted(cluster: FakeBroker) -> None:
