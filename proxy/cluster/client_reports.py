@@ -24,7 +24,12 @@ from dataclasses import dataclass, field
 
 from thermocline.client.answer import check_answer
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
-from thermocline.remoting.bodies.proxied_client import ProxiedClient, ProxiedClientsAnswer, ProxiedClientsReport
+from thermocline.remoting.bodies.proxied_client import (
+    LABEL_CHARACTERS_MAX,
+    ProxiedClient,
+    ProxiedClientsAnswer,
+    ProxiedClientsReport,
+)
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.command import RemotingCommand
@@ -77,7 +82,7 @@ class ClientReports:
         `interval_ms`: between reports; 0: none are made.
         """
         self._clients = clients
-        self._proxy_name = proxy_name
+        self._proxy_name = proxy_name[:LABEL_CHARACTERS_MAX]
         self._brokers = brokers
         self._describe = describe
         self._interval_ms = interval_ms

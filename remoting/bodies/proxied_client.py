@@ -39,6 +39,7 @@ EXPRESSION_CHARACTERS_MAX = 1_024
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS_MAX)]
 ClientId = Annotated[str, msgspec.Meta(max_length=CLIENT_ID_CHARACTERS_MAX)]
 Label = Annotated[str, msgspec.Meta(max_length=LABEL_CHARACTERS_MAX)]
+Ms = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Expression = Annotated[str, msgspec.Meta(max_length=EXPRESSION_CHARACTERS_MAX)]
 
 
@@ -63,9 +64,9 @@ class ProxiedClient(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename=
     language: Label
     version: Label
     address: Label
-    started_ms: int
+    started_ms: Ms
     user: Name = ""
-    request_timeout_ms: int = 0
+    request_timeout_ms: Ms = 0
     subscriptions: tuple[ProxiedSubscription, ...] = ()
 
     @property

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,6 +142,25 @@ def test_a_groups_members_at_two_proxies_are_known_at_the_broker(
         (of_second,) = [row["client_id"] for row in rows if row["proxy"] == "proxy-two"]
         process.kill()
         assert of_second not in tools.wait_for_members(PYTHON_GROUP, 1)
+
+
+@pytest.mark.full
+def test_clients_of_a_proxy_that_hangs_are_forgotten(tools: Tools, agent: ForeignAgent, tmp_path: Path) -> None:
+    namesrv, group = tools.daemons.namesrv, "hanging-group"
+    with (
+        AdminClient(namesrv=namesrv) as admin,
+        running_proxy(tmp_path / "proxy", namesrv=namesrv, settings=PROXY_SETTINGS) as (endpoint, process),
+    ):
+        agent.call("start_push", name="hanging", endpoint=endpoint, group=group, topic=PYTHON_TOPIC)
+        tools.wait_for_members(group, 1)
+        admin.update_broker_config("broker-a", {"proxiedClientExpiryMillis": "1000"})
+        try:
+            os.kill(process.process_id, signal.SIGSTOP)
+            tools.wait_for_members(group, 0)
+        finally:
+            os.kill(process.process_id, signal.SIGCONT)
+            admin.update_broker_config("broker-a", {"proxiedClientExpiryMillis": "30000"})
+        tools.wait_for_members(group, 1)  # the broker says that it does not know the connection
 
 
 REFUSED = "the client answers 50100"

@@ -71,7 +71,7 @@ def reported_client(client: ProxyClient, *, started_ms: int) -> ProxiedClient:
         address=client.remote_address,
         started_ms=started_ms,
         user=client.username[:NAME_CHARACTERS_MAX],
-        request_timeout_ms=min(timeout_ms, REPORTED_MS_MAX),
+        request_timeout_ms=min(max(timeout_ms, 0), REPORTED_MS_MAX),
         subscriptions=tuple(
             ProxiedSubscription(
                 each.topic[:NAME_CHARACTERS_MAX], each.sub_string[:EXPRESSION_CHARACTERS_MAX], each.expression_type

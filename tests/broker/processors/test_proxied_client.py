@@ -252,6 +252,9 @@ async def test_entries_are_bounded_by_connection_and_in_all(broker: ControlBroke
         b"[]",
         b'{"proxy": 1}',
         msgspec.json.encode({"proxy": "p", "instance": "i" * 129}),
+        msgspec.json.encode(
+            ProxiedClientsReport(proxy="p", instance="i", clients=(consumer("c", started_ms=1 << 60),))
+        ),
         msgspec.json.encode({"proxy": "p", "instance": "i", "gone": ["c" * 1_025]}),
     ],
 )

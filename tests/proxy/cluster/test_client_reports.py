@@ -38,6 +38,7 @@ from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.request_signature import Credentials
 
+PROXY_NAME = "proxy-" + "a" * 200
 REPORT = PrivateRequestCode.PROXIED_CLIENTS_REPORT
 
 
@@ -69,7 +70,7 @@ def reports_to(proxy: ProxyUnderTest, *addresses: str, credentials: Credentials 
 
     return ClientReports(
         proxy.server.clients,
-        proxy_name="proxy-a",
+        proxy_name=PROXY_NAME,
         brokers=brokers,
         describe=lambda client: reported_client(client, started_ms=1_000),
         handler=BrokerQuestions(proxy.server.app),
@@ -109,7 +110,7 @@ async def test_a_broker_is_told_who_comes_changes_and_goes(proxy: ProxyUnderTest
     await until(lambda: seen_ids(broker) == ["p-1", "c-1"])
     ((consumer,), (producer,)) = seen(broker, GROUP), seen(broker, "Fifo")
     assert (consumer.proxy, consumer.client.kind, consumer.client.language, consumer.client.version) == (
-        "proxy-a",
+        PROXY_NAME[:128],
         "push consumer",
         "PYTHON",
         "5.1.2",
