@@ -120,7 +120,7 @@ def table_processors(parts: BrokerParts) -> tuple[Processor, ...]:
             topics=tables.topics,
             groups=tables.groups,
             proxied=tables.proxied,
-            is_super=parts.access.control.is_super if parts.access is not None else None,
+            check_super=parts.access.control.check_super if parts.access is not None else None,
         ),
         ConsumerOffsetProcessor(
             settings=settings,

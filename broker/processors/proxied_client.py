@@ -17,7 +17,7 @@ from thermocline.broker.tables import GroupTable, ProxiedClients, TopicTable
 from thermocline.remoting.bodies.proxied_client import PRODUCER, ProxiedClientsReport
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Answer, Connection, Handler
-from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, PermissionDeniedError
+from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError
 from thermocline.remoting.json_dialect import dumps
 from thermocline.remoting.private_requests import PrivateRequestCode, ProxiedClientsListHeader
 from thermocline.remoting.topic_validation import retry_topic
@@ -32,13 +32,13 @@ class ProxiedClientProcessor:
         topics: TopicTable,
         groups: GroupTable,
         proxied: ProxiedClients,
-        is_super: Callable[[RemotingCommand], bool] | None,
+        check_super: Callable[[RemotingCommand, str], None] | None,
     ) -> None:
-        """`is_super`: whether a request is a super user's; None: without access control, where proxies sign nothing."""
+        """`check_super`: passes a request of a super user from an address; None: without access control."""
         self._topics = topics
         self._groups = groups
         self._proxied = proxied
-        self._is_super = is_super
+        self._check_super = check_super
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -49,8 +49,8 @@ class ProxiedClientProcessor:
 
     def take_report(self, connection: Connection, command: RemotingCommand) -> Answer:
         """PROXIED_CLIENTS_REPORT; answered when the retry topics are durable."""
-        if self._is_super is not None and not self._is_super(command):
-            raise PermissionDeniedError("a proxy's own user has to be a super user, to report the proxy's clients")
+        if self._check_super is not None:
+            self._check_super(command, connection.remote_host[0])
         try:
             report = msgspec.json.decode(command.body, type=ProxiedClientsReport)
         except msgspec.MsgspecError as error:

@@ -9,7 +9,7 @@ Rules
   - A broker gets all clients first, then what has changed; a report without changes says that the proxy is there.
   - After a failure, or when the broker does not know the connection, it gets all clients again.
   - What a broker refuses, by its limits, is offered again with the next report.
-  - A broker that does not take reports, as RocketMQ's, is asked again after UNSUPPORTED_PAUSE_MS.
+  - A broker that does not take reports, as RocketMQ's, or refuses them, gets the next one after PAUSE_MS.
 Bounds: ids of clients for each broker, as many as the registry has, and those that are gone since the last report; a
 part has ENTRIES_PER_PART entries and what its last client has beyond. Owner: the proxy's event loop.
 """
@@ -34,7 +34,7 @@ from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import RequestHandler
-from thermocline.remoting.errors import MQError, UnsupportedRequestError
+from thermocline.remoting.errors import MQError, PermissionDeniedError, UnsupportedRequestError
 from thermocline.remoting.json_dialect import dumps, loads_as
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_signature import Credentials
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 ENTRIES_PER_PART = 1_000
 REPORT_TIMEOUT_MS = 3_000
-UNSUPPORTED_PAUSE_MS = 60_000
+PAUSE_MS = 60_000
 INSTANCE_BYTES = 12
 
 
@@ -151,9 +151,10 @@ class ClientReports:
                 await self._send_changes(address, broker)
         except UnsupportedRequestError:
             logger.info("the broker takes no reports of clients, mqadmin does not see them there address=%s", address)
-            broker.changed.clear()
-            broker.paused_until_ms = monotonic_ms() + UNSUPPORTED_PAUSE_MS
-            self._connections.disconnect(address)
+            self._pause(address, broker)
+        except PermissionDeniedError as error:
+            logger.warning("clients are not reported, the broker refuses it address=%s error=%s", address, error)
+            self._pause(address, broker)
         except MQError as error:
             if not broker.is_failing:
                 logger.warning("clients are not reported, will try again address=%s error=%s", address, error)
@@ -161,6 +162,11 @@ class ClientReports:
             broker.is_failing = True
         else:
             broker.is_failing = False
+
+    def _pause(self, address: str, broker: _Broker) -> None:
+        broker.changed.clear()
+        broker.paused_until_ms = monotonic_ms() + PAUSE_MS
+        self._connections.disconnect(address)
 
     def _begin_anew(self, broker: _Broker) -> None:
         broker.is_first = True

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -85,7 +86,14 @@ async def test_another_users_report_is_refused(
             answer = await connections.call(daemons.broker_address, command, timeout_ms=5_000)
             assert answer.code == ResponseCode.NO_PERMISSION
             if credentials is not None:
-                assert "has to be a super user" in (answer.remark or "")
+                assert answer.remark == "Only a super user may do that."
+    audit = Path(admin.broker_config("broker-a")["storePathRootDir"]) / "thermocline" / "audit.log"
+
+    def denied_requests() -> list[str]:
+        denials = [json.loads(line) for line in audit.read_text().splitlines()]
+        return [each["request"] for each in denials if each.get("user") == username]
+
+    await until(lambda: denied_requests() == ["PROXIED_CLIENTS_REPORT"])
     # A proxy with such a user serves its clients on, and its log says why brokers do not know them.
     inner = json.dumps({"accessKey": username, "secretKey": secret_of(username)})
     with caplog.at_level(logging.WARNING):

@@ -195,7 +195,7 @@ async def test_a_broker_without_the_request_is_left_alone(
 async def test_a_broker_that_takes_reports_later_is_told_everything(
     proxy: ProxyUnderTest, broker: ControlBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thermocline.proxy.cluster.client_reports.UNSUPPORTED_PAUSE_MS", 20)
+    monkeypatch.setattr("thermocline.proxy.cluster.client_reports.PAUSE_MS", 20)
     served = broker.parts.tables.proxied
     taking = [False]
 
