@@ -58,6 +58,7 @@ REMEMBERED_CHARACTERS_MAX = 1_000
 NO_USER = "username cannot be null."
 BAD_SIGNATURE = "check signature failed."
 UNCLEAR = "Authorization failed. Please verify your access rights and try again."
+NO_SUPER_USER = "Only a super user may do that."
 
 CHANGES = frozenset(
     {
@@ -226,6 +227,21 @@ class AccessControl:
     def proven_user(self, command: RemotingCommand) -> User | None:
         """The user whose signature the request has; None without a valid one."""
         return self._find_signer(command.ext_fields or {}, command.body, command.version)[0]
+
+    def is_super(self, command: RemotingCommand) -> bool:
+        """Whether a request has the valid signature of a super user."""
+        user = self.proven_user(command)
+        return user is not None and user.is_super
+
+    def check_super(self, command: RemotingCommand, address: str) -> None:
+        """Pass if a request is a super user's, whatever rights another user has.
+
+        Raises:
+            PermissionDeniedError: It is not.
+        """
+        user = self.proven_user(command)
+        if user is None or not user.is_super:
+            raise self._denial(command, user, address, NO_SUPER_USER, NO_SUPER_USER)
 
     def is_still_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
         """Whether what was allowed to a user with this key is allowed now."""

@@ -99,7 +99,7 @@ class Administration:
             return _blank_username(command)
         info = UserInfo.decode(command.body)
         kind = parse_user_type(info.user_type)
-        if kind is UserType.SUPER and not self._is_super(command):
+        if kind is UserType.SUPER and not self._access.is_super(command):
             return _refused(command, "The super user can only be create by super user")
         await self._store.create_user(username, info.password, kind, parse_user_status(info.user_status))
         return RemotingCommand.response(command)
@@ -111,7 +111,7 @@ class Administration:
             return _blank_username(command)
         info = UserInfo.decode(command.body)
         kind = parse_user_type(info.user_type)
-        if kind is UserType.SUPER and not self._is_super(command):
+        if kind is UserType.SUPER and not self._access.is_super(command):
             return _refused(command, "The super user can only be update by super user")
         self._check_may_change(command, self._store.now.users.get(username))
         await self._store.update_user(username, info.password, kind, parse_user_status(info.user_status))
@@ -147,14 +147,10 @@ class Administration:
         return RemotingCommand.response(command, body=dumps(found) if found else b"")
 
     def _shown(self, command: RemotingCommand, user: User) -> UserInfo:
-        return user_to_info(user, with_password=self._is_super(command))
-
-    def _is_super(self, command: RemotingCommand) -> bool:
-        user = self._access.proven_user(command)
-        return user is not None and user.is_super
+        return user_to_info(user, with_password=self._access.is_super(command))
 
     def _check_may_change(self, command: RemotingCommand, user: User | None) -> None:
-        if user is not None and user.is_super and not self._is_super(command):
+        if user is not None and user.is_super and not self._access.is_super(command):
             raise PermissionDeniedError("The super user can only be update by super user")
 
     # -- policies --------------------------------------------------------------------------------------------------

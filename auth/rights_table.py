@@ -287,6 +287,11 @@ USERS_AND_POLICIES: Mapping[int, Rule] = {
     PrivateRequestCode.ACL_VERSION: _cluster(GET),
 }
 
+PROXIES: Mapping[int, Rule] = {
+    PrivateRequestCode.PROXIED_CLIENTS_REPORT: _cluster(UPDATE),
+    PrivateRequestCode.PROXIED_CLIENTS_LIST: _cluster(GET),
+}
+
 COLD_TIER: Mapping[int, Rule] = {
     PrivateRequestCode.TIER_STATUS: _rule(_topic(GET, missing=Missing.CLUSTER)),
     PrivateRequestCode.TIER_SEAL: _rule(_topic(UPDATE, missing=Missing.CLUSTER)),
@@ -340,6 +345,7 @@ FAMILIES: Mapping[str, Mapping[int, Rule]] = {
     "topics and groups": TOPICS_AND_GROUPS,
     "brokers": BROKERS,
     "users and policies": USERS_AND_POLICIES,
+    "clients of proxies": PROXIES,
     "cold tier": COLD_TIER,
     "NameServers": NAME_SERVERS,
 }

@@ -18,7 +18,7 @@ from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.proxy.access import ClusterUsers, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
-from thermocline.proxy.cluster import ClusterMessaging, ClusterOptions, OwnBroker
+from thermocline.proxy.cluster import ClientReports, ClusterMessaging, ClusterOptions, OwnBroker
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, Traces, retry_delay_ms
 from thermocline.proxy.grpc.calls import (
     GrpcStatus,
@@ -29,7 +29,15 @@ from thermocline.proxy.grpc.calls import (
     refusal_block,
 )
 from thermocline.proxy.grpc.messages import SERVICE
-from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
+from thermocline.proxy.grpc.service import (
+    Application,
+    Background,
+    BrokerQuestions,
+    ClientCommands,
+    Transactions,
+    reported_client,
+    service_methods,
+)
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
 from thermocline.proxy.metrics import ProxyFigures
@@ -105,10 +113,12 @@ class ProxyServer:
             counts=self.counts,
             clock_ms=wall_clock_ms,
             access=self.access.check,
+            commands=ClientCommands(timeout_ms=config.relay_timeout_s * 1000),
             quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
             traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
         )
         self._transactions = Transactions(self.app)
+        self._reports = self._client_reports(options)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
         methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
         self.health = ProxyHealth(
@@ -129,6 +139,18 @@ class ProxyServer:
             gate=self._gate,
         )
         self.remoting = None if config.remoting_port < 0 else self._remoting_port(options.tls)
+
+    def _client_reports(self, options: ClusterOptions) -> ClientReports:
+        return ClientReports(
+            self.clients,
+            proxy_name=self._name,
+            brokers=self._messaging.master_addresses,
+            describe=lambda client: reported_client(client, started_ms=wall_clock_ms() - self.clients.age_ms(client)),
+            handler=BrokerQuestions(self.app),
+            interval_ms=self.config.report_interval_ms,
+            credentials=options.credentials,
+            tls=options.tls,
+        )
 
     def _remoting_port(self, tls: TlsOptions | None) -> RemotingPort:
         config = self.config
@@ -195,6 +217,7 @@ class ProxyServer:
             ports.append(self.remoting_port)
         self._gate.open()
         self.clients.start()
+        self._reports.start()
         self.handles.start()
         addresses = [format_address(config.bind_address, each) for each in ports]
         self.health.is_serving = True
@@ -224,6 +247,7 @@ class ProxyServer:
         await self._server.close()
         self._gate.close()
         self.clients.close()
+        await self._reports.close()
         await self.handles.close()
         await self.app.production.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.

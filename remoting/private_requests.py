@@ -23,8 +23,10 @@ A number is never given a second meaning.
 | FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
 | ACL_CHECK | username, resource, actions, sourceIp? | whether a user may, and the entry that decides |
 | ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
+| PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
+| PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
 
-The order and the bodies of a hand-off: remoting/bodies/hand_off.py.
+The order and the bodies of a hand-off: remoting/bodies/hand_off.py; of reports: remoting/bodies/proxied_client.py.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ __all__ = [
     "HandOffHeader",
     "HandOffLookHeader",
     "PrivateRequestCode",
+    "ProxiedClientsListHeader",
     "ScrubHeader",
     "TierCostHeader",
     "TierHeader",
@@ -75,6 +78,8 @@ class PrivateRequestCode(enum.IntEnum):
     FLUSHED_RANGES = 90160
     ACL_CHECK = 90170
     ACL_VERSION = 90171
+    PROXIED_CLIENTS_REPORT = 90180
+    PROXIED_CLIENTS_LIST = 90181
 
 
 class TierHeader(Header, kw_only=True):
@@ -165,6 +170,12 @@ class AclVersionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """The JSON body of the answer to ACL_VERSION."""
 
     version: str
+
+
+class ProxiedClientsListHeader(Header, kw_only=True):
+    """PROXIED_CLIENTS_LIST. `group`: a consumer group, or the topic of producers; without it all."""
+
+    group: str | None = None
 
 
 class FlushedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -334,13 +334,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     # -- the proxy: protocols above, the seam (`proxy.messaging`) below them, what is behind it beside them
     "proxy.http2": edges(CODEC, "remoting.connections"),
     "proxy.settings": edges(CODEC, "auth remoting.connections", "proxy.http2"),
-    "proxy.clients": edges(CODEC),
+    "proxy.clients": edges(CODEC, "remoting.bodies"),
     "proxy.messaging": edges(CODEC, "remoting.bodies remoting.headers", "client client.consumer"),
     "proxy.cluster": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
         "client client.consumer client.producer",
-        "proxy.messaging",
+        "proxy.clients proxy.messaging",
     ),
     "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client client.trace", "proxy.messaging"),
@@ -350,7 +350,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.grpc.messages": edges(CODEC),
     "proxy.grpc.service": edges(
         CODEC,
-        "auth remoting.bodies remoting.connections",
+        "auth remoting.bodies remoting.headers remoting.connections",
         "client client.trace",
         "proxy.access proxy.clients proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.messaging proxy.settings",
     ),
@@ -384,7 +384,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.groups": edges(CODEC, "remoting.bodies", "cli.common client client.admin"),
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
-    "cli.brokers": edges(CODEC, "broker.main broker.process cli.common namesrv.main proxy.main", "remoting.tls"),
+    "cli.brokers": edges(
+        CODEC, "broker.main broker.process cli.common namesrv.main proxy.main", "remoting.bodies remoting.tls"
+    ),
     "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(

@@ -2,7 +2,8 @@
 
     every second       statistics take their samples; old check points of POP are put anew where that is due
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
-    every 10 s         silent clients are removed; expired queue locks are dropped; filters that changed are written
+    every 10 s         silent clients and proxies are removed; expired queue locks are dropped; filters that changed are
+                       written
     every 10 s         open files are counted
     every 30 s         huge pages are requested for the heap's growth
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
@@ -32,6 +33,7 @@ from thermocline.broker.static_topics import MappingCleaner
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import (
     ClientRegistry,
+    ProxiedClients,
     QueueLocks,
     consumer_filter_table,
     consumer_offsets,
@@ -57,6 +59,7 @@ class Housekeeping:
         settings: CurrentConfig,
         persister: ConfigPersister,
         clients: ClientRegistry,
+        proxied: ProxiedClients,
         locks: QueueLocks,
         delays: DelayService,
         timers: TimerService | None,
@@ -70,6 +73,7 @@ class Housekeeping:
         self._settings = settings
         self._persister = persister
         self._clients = clients
+        self._proxied = proxied
         self._locks = locks
         self._delays = delays
         self._timers = timers
@@ -135,6 +139,7 @@ class Housekeeping:
         if now >= self._scan_due_ms:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             self._clients.expire(self._settings.broker.client_expiry_ms)
+            self._proxied.expire()
             self._locks.expire()
             await asyncio.to_thread(self._descriptors.check)
             await self._try_to_save(consumer_filter_table.FILE_NAME)

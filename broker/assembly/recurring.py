@@ -29,6 +29,7 @@ def make_housekeeping(parts: BrokerParts) -> Housekeeping:
         settings=base.settings,
         persister=tables.persister,
         clients=tables.clients,
+        proxied=tables.proxied,
         locks=tables.locks,
         delays=due.delays,
         timers=make_timer_service(parts),

@@ -25,6 +25,7 @@ from thermocline.broker.tables import (
     GroupTable,
     KeptClock,
     MessageFilters,
+    ProxiedClients,
     QueueLocks,
     RequestModeTable,
     StaticTopicTable,
@@ -95,6 +96,7 @@ class Tables:
             config=lambda: settings.broker,
             limits=base.limits,
         )
+        self.proxied = ProxiedClients(clock=clock, config=lambda: settings.broker, limits=base.limits)
         self.quotas = QuotaTable(text=lambda: settings.broker.quotas, clock=asyncio.get_running_loop().time)
         self._register_files()
 

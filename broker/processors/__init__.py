@@ -8,6 +8,7 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.proxied_client import ProxiedClientProcessor
 from thermocline.broker.processors.replica import ReplicaProcessor
 from thermocline.broker.processors.runtime_info import RuntimeInfo
 from thermocline.broker.processors.stats import StatsProcessor
@@ -23,6 +24,7 @@ __all__ = [
     "GroupProcessor",
     "HandOffProcessor",
     "LockProcessor",
+    "ProxiedClientProcessor",
     "ReplicaProcessor",
     "RuntimeInfo",
     "StatsProcessor",

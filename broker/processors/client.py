@@ -8,19 +8,23 @@ they are missing; only a heartbeat that has a topic made waits for the disk. A g
 over. One that is held (tables/group_holds.py) is not joined: all else in the heartbeat is noted, and it is answered
 SYSTEM_BUSY, upon which clients send it again. The same holds for groups and subscriptions beyond a client's limits
 (tables/client_usage.py).
+
+Clients behind proxies (tables/proxied_clients.py) are shown by 203, 204 and 328. 38 leaves them out: they share no
+queues.
 Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
 """
 
 from collections.abc import Callable, Mapping
 
+from thermocline.broker.processors.client_lists import consumer_connection, producer_connections, producer_infos
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.tables import (
-    Client,
     ClientRegistry,
     CompileNeeded,
     GroupHolds,
     GroupTable,
     MessageFilters,
+    ProxiedClients,
     TopicTable,
     check_names,
     is_tag_type,
@@ -29,13 +33,10 @@ from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
     TOPIC_SYS_FLAG_UNIT_SUB,
     CheckClientRequestBody,
-    ClientConnection,
-    ConsumerConnection,
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     ProducerConnection,
-    ProducerInfo,
     ProducerTableInfo,
     SubscriptionGroupConfig,
 )
@@ -70,6 +71,7 @@ class ClientProcessor:
         groups: GroupTable,
         holds: GroupHolds,
         clients: ClientRegistry,
+        proxied: ProxiedClients,
         filters: MessageFilters,
         clock: Callable[[], int],
     ) -> None:
@@ -78,6 +80,7 @@ class ClientProcessor:
         self._groups = groups
         self._holds = holds
         self._clients = clients
+        self._proxied = proxied
         self._filters = filters
         self._clock = clock
 
@@ -249,51 +252,27 @@ class ClientProcessor:
     def get_consumer_connections(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """203: a group's members, subscriptions and manner of consuming."""
         name = command.header(GetConsumerConnectionListRequestHeader).consumer_group
-        group = self._clients.consumer_group(name)
-        if group is None:
+        group, proxied = self._clients.consumer_group(name), self._proxied.consumers(name)
+        if group is None and not proxied:
             raise ConsumerOfflineError(f"the consumer group[{name}] not online")
-        body = ConsumerConnection(
-            connection_set=[_shown(client) for client in group.members.values()],
-            consume_from_where=group.consume_from_where,
-            consume_type=group.consume_type,
-            message_model=group.message_model,
-            subscription_table=group.subscriptions,
-        )
-        return RemotingCommand.response(command, body=body.encode())
+        return RemotingCommand.response(command, body=consumer_connection(group, proxied).encode())
 
     def get_producer_connections(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """204: the producers of a group."""
         name = command.header(GetProducerConnectionListRequestHeader).producer_group
-        clients = self._clients.producers(name)
-        if not clients:
+        found = producer_connections(self._clients.producers(name), self._proxied.producers(name))
+        if not found:
             raise InvalidRequestError(f"the producer group[{name}] not exist")
-        body = ProducerConnection(connection_set=[_shown(client) for client in clients])
+        body = ProducerConnection(connection_set=found)
         return RemotingCommand.response(command, body=body.encode())
 
     def get_all_producers(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """328: all producers by group; addresses in Java's form, with a slash before them."""
+        """328: all producers by group."""
+        here, proxied, now_ms = self._clients.producer_groups(), self._proxied.producer_groups(), self._clock()
         body = ProducerTableInfo(
             data={
-                group: [
-                    ProducerInfo(
-                        client_id=client.client_id,
-                        language=client.language.name,
-                        last_update_timestamp=client.seen_ms,
-                        remote_ip=f"/{client.connection.remote_address}",
-                        version=client.version,
-                    )
-                    for client in clients
-                ]
-                for group, clients in self._clients.producer_groups().items()
+                group: producer_infos(here.get(group, ()), proxied.get(group, ()), now_ms=now_ms)
+                for group in (*here, *(group for group in proxied if group not in here))
             }
         )
         return RemotingCommand.response(command, body=body.encode())
-
-
-def _shown(client: Client) -> ClientConnection:
-    return ClientConnection(
-        client_addr=client.connection.remote_address,
-        client_id=client.client_id,
-        language=client.language.name,
-        version=client.version,
-    )

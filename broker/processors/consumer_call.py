@@ -3,7 +3,8 @@
     307 GET_CONSUMER_RUNNING_INFO    309 CONSUME_MESSAGE_DIRECTLY    223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
 307 and 309 go to one client and come back unread. 223 asks each member of a group (code 221) and puts the answers
-together. A client that does not answer in time is reported as such (CONSUME_MSG_TIMEOUT).
+together. A client that does not answer in time is reported as such (CONSUME_MSG_TIMEOUT). 307 and 309 reach a client
+behind a proxy through that proxy; 223 asks none of these, which hold no offsets.
 Source: broker/processor/AdminBrokerProcessor.java (callConsumer), client/net/Broker2Client.java, Apache RocketMQ 5.3.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.settings import CurrentConfig
-from thermocline.broker.tables import Client, ClientRegistry, GroupTable, TopicTable
+from thermocline.broker.tables import Client, ClientRegistry, GroupTable, ProxiedClients, TopicTable
 from thermocline.remoting.bodies import GetConsumerStatusBody, MessageQueue
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
@@ -55,6 +56,7 @@ class ConsumerCallProcessor:
         topics: TopicTable,
         groups: GroupTable,
         clients: ClientRegistry,
+        proxied: ProxiedClients,
         cold: ColdReads,
     ) -> None:
         self._settings = settings
@@ -62,6 +64,7 @@ class ConsumerCallProcessor:
         self._topics = topics
         self._groups = groups
         self._clients = clients
+        self._proxied = proxied
         self._cold = cold
 
     def routes(self) -> Mapping[int, Handler]:
@@ -126,15 +129,36 @@ class ConsumerCallProcessor:
         """Pass a request on; the answer is the client's, with its code and remark."""
         client = self._clients.find_consumer(group, client_id)
         if client is None:
-            raise InvalidRequestError(f"The Consumer <{group}> <{client_id}> not online")
+            return await self._call_proxied(command, group, client_id, fields, body)
         if client.version < CALL_VERSION:
             raise InvalidRequestError(
                 f"The Consumer <{client_id}> Version <{client.version}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT"
             )
+        return await self._pass_on(client.connection, command, group, client_id, fields, body)
+
+    async def _call_proxied(
+        self, command: RemotingCommand, group: str, client_id: str, fields: Mapping[str, str], body: bytes
+    ) -> RemotingCommand:
+        """The same for a client behind a proxy, which asks it; one that went to another proxy is asked there."""
+        for connection in self._proxied.connections_to(group, client_id):
+            answer = await self._pass_on(connection, command, group, client_id, fields, body)
+            if answer.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                return answer
+        raise InvalidRequestError(f"The Consumer <{group}> <{client_id}> not online")
+
+    async def _pass_on(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        group: str,
+        client_id: str,
+        fields: Mapping[str, str],
+        body: bytes,
+    ) -> RemotingCommand:
         request = RemotingCommand.request(command.code, ext_fields=fields, body=body)
         try:
-            answer = await client.connection.call(request, timeout_ms=self._settings.broker.client_call_timeout_ms)
+            answer = await connection.call(request, timeout_ms=self._settings.broker.client_call_timeout_ms)
         except RequestTimeoutError as error:
             remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
             return RemotingCommand.response(command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)

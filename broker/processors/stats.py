@@ -32,6 +32,7 @@ from thermocline.broker.tables import (
     ConsumerFilterTable,
     ConsumerOffsets,
     GroupTable,
+    ProxiedClients,
     TopicTable,
 )
 from thermocline.remoting.bodies import (
@@ -91,6 +92,7 @@ class StatsProcessor:
         groups: GroupTable,
         offsets: ConsumerOffsets,
         clients: ClientRegistry,
+        proxied: ProxiedClients,
         consumer_filters: ConsumerFilterTable,
         stats: BrokerStats,
         lookup: QueueLookup,
@@ -103,6 +105,7 @@ class StatsProcessor:
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
+        self._proxied = proxied
         self._consumer_filters = consumer_filters
         self._stats = stats
         self._lookup = lookup
@@ -241,9 +244,11 @@ class StatsProcessor:
         return RemotingCommand.response(command, body=body.encode())
 
     def get_groups_of_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """300: groups that are subscribed to a topic now, or have an offset of it."""
+        """300: groups that are subscribed to a topic now, behind proxies too, or have an offset of it."""
         topic = command.header(QueryTopicConsumeByWhoRequestHeader).topic
-        groups = self._clients.groups_of_topic(topic) | self._offsets.groups_of(topic)
+        groups = (
+            self._clients.groups_of_topic(topic) | self._proxied.groups_of_topic(topic) | self._offsets.groups_of(topic)
+        )
         return RemotingCommand.response(command, body=GroupList(group_list=sorted(groups)).encode())
 
     def get_topics_of_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -116,6 +116,8 @@ class BrokerConfig(LimitSettings):
 
     # -- clients -------------------------------------------------------------------------------------------------------
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", least=1_000, live=True)
+    proxied_client_expiry_ms: int = setting(30_000, "proxiedClientExpiryMillis", least=1_000, live=True)
+    """Silence of a proxy after which the clients that it reported are forgotten."""
     notify_group_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", live=True)
     reject_pull_consumers: bool = setting(False, "rejectPullConsumerEnable", live=True)
     lite_pull: bool = setting(True, "litePullMessageEnable", live=True)

@@ -38,6 +38,11 @@ class LimitSettings:
     address_subscriptions_max: int = _limit(100_000, "clientSubscriptionsPerAddressMax", least=1)
     subscriptions_max: int = _limit(500_000, "clientSubscriptionsMax", least=1)
 
+    # -- clients that proxies report ---------------------------------------------------------------------------------
+    connection_proxied_entries_max: int = _limit(200_000, "proxiedClientEntriesPerConnectionMax", least=1)
+    """Clients of one proxy, their groups and subscriptions: an entry each."""
+    proxied_entries_max: int = _limit(500_000, "proxiedClientEntriesMax", least=1)
+
     # -- what first use makes ------------------------------------------------------------------------------------------
     address_auto_topics_max: int = _limit(1_000, "autoCreateTopicsPerAddressMinuteMax")
     minute_auto_topics_max: int = _limit(5_000, "autoCreateTopicsPerMinuteMax")

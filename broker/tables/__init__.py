@@ -10,7 +10,7 @@ from thermocline.broker.tables import (
     topic_journal,
     topic_table,
 )
-from thermocline.broker.tables.client_registry import Client, ClientRegistry
+from thermocline.broker.tables.client_registry import Client, ClientRegistry, ConsumerGroup
 from thermocline.broker.tables.client_usage import check_names
 from thermocline.broker.tables.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
@@ -19,6 +19,7 @@ from thermocline.broker.tables.group_table import GroupTable
 from thermocline.broker.tables.kept_clock import KeptClock
 from thermocline.broker.tables.message_filters import CompileNeeded, MessageFilters, is_tag_type
 from thermocline.broker.tables.message_request_modes import RequestModeTable
+from thermocline.broker.tables.proxied_clients import ProxiedClients
 from thermocline.broker.tables.queue_assignment import STRATEGIES, assign_for_pop, assign_for_pull
 from thermocline.broker.tables.queue_locks import QueueLocks
 from thermocline.broker.tables.static_topic_table import LedQueue, StaticTopicTable
@@ -46,12 +47,14 @@ __all__ = [
     "CompileNeeded",
     "ConsumerFilterData",
     "ConsumerFilterTable",
+    "ConsumerGroup",
     "ConsumerOffsets",
     "GroupHolds",
     "GroupTable",
     "KeptClock",
     "LedQueue",
     "MessageFilters",
+    "ProxiedClients",
     "QueueLocks",
     "RequestModeTable",
     "StaticTopicTable",

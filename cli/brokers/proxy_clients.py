@@ -1,6 +1,7 @@
-"""`thermocline proxy clients`: the clients that are connected to a proxy, as its HTTP port shows them.
+"""`thermocline proxy clients`: the clients that are connected to a proxy, as its HTTP port shows them, or to any.
 
-The request is HTTP/1.1 with Basic authentication, as Prometheus sends it; TLS and keys are those of every command.
+The request to a proxy is HTTP/1.1 with Basic authentication, as Prometheus sends it; TLS and keys are those of every
+command. Those of all proxies are asked of brokers.
 """
 
 from __future__ import annotations
@@ -11,39 +12,76 @@ import json
 import socket
 import ssl
 import urllib.parse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from thermocline.cli.common.application import Application, uses_one_server
+from thermocline.cli.common.application import Application, uses_cluster
 from thermocline.remoting.errors import PermissionDeniedError, UnavailableError
 from thermocline.remoting.socket_address import format_address, parse_address
+
+if TYPE_CHECKING:
+    from thermocline.remoting.bodies.proxied_client import ListedClient
 
 __all__ = ["clients"]
 
 COLUMNS = ("kind", "group", "client_id", "language", "version", "address", "user", "has_stream", "long_polls")
+ALL_COLUMNS = ("proxy", "kind", "group", "client_id", "language", "version", "address", "user")
 ANSWER_BYTES_MAX = 64 << 20
 
 
-@click.command(short_help="Show the clients of a proxy.")
-@click.option("--proxy", required=True, metavar="HOST:PORT", help="The proxy's HTTP port, its setting healthPort.")
+@click.command(short_help="Show the clients of one proxy, or of all.")
+@click.option("--proxy", metavar="HOST:PORT", help="A proxy's HTTP port, its setting healthPort [all proxies].")
 @click.option("--group", default="", metavar="NAME", help="Those of one consumer group, or producers of one topic.")
-@uses_one_server
-def clients(app: Application, proxy: str, group: str) -> None:
-    """Show the clients that are connected to a proxy, by what they are and by group; the topics of a producer are its
-    groups. With --json settings are there, too.
+@uses_cluster
+def clients(app: Application, proxy: str | None, group: str) -> None:
+    """Show the gRPC clients of all proxies, as these report them to brokers, or of one, by what they are and by group;
+    the topics of a producer are its groups. With --json settings are there, too.
 
     With access control the keys are those of a user that has the right Get on the cluster.
 
     \b
     Example:
+      thermocline proxy clients --group billing
       thermocline proxy clients --proxy 127.0.0.1:8082
     """
+    if proxy is None:
+        _show_all(app, group)
+        return
     path = "/clients" + (f"?{urllib.parse.urlencode({'group': group})}" if group else "")
     found = json.loads(_get(app, proxy, path))
     app.output.rows([_row(client) for client in found["clients"]], columns=COLUMNS)
-    if found["total"] > len(found["clients"]):
-        app.output.note(f"{found['total']} clients in all, {len(found['clients'])} are shown: name a --group")
+    _note_total(app, found["total"], len(found["clients"]))
+
+
+def _show_all(app: Application, group: str) -> None:
+    with app.open_admin() as admin:
+        found = admin.proxied_clients(group=group or None)
+    app.output.rows([_reported_row(each) for each in found.clients], columns=ALL_COLUMNS)
+    _note_total(app, found.total, len(found.clients))
+
+
+def _note_total(app: Application, total: int, shown: int) -> None:
+    if total > shown:
+        app.output.note(f"{total} clients in all, {shown} are shown: name a --group")
+
+
+def _reported_row(listed: ListedClient) -> dict[str, object]:
+    client = listed.client
+    return {
+        "proxy": listed.proxy,
+        "kind": client.kind,
+        "group": ",".join(client.groups),
+        "client_id": client.client_id,
+        "language": client.language,
+        "version": client.version,
+        "address": client.address,
+        "user": client.user,
+        "settings": {
+            "requestTimeoutMs": client.request_timeout_ms,
+            "subscriptions": {each.topic: each.expression for each in client.subscriptions},
+        },
+    }
 
 
 def _row(client: dict[str, Any]) -> dict[str, object]:

@@ -52,6 +52,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     consumer_connections = blocking(AsyncAdminClient.consumer_connections)
     producer_connections = blocking(AsyncAdminClient.producer_connections)
     list_producers = blocking(AsyncAdminClient.list_producers)
+    proxied_clients = blocking(AsyncAdminClient.proxied_clients)
     consumer_running_info = blocking(AsyncAdminClient.consumer_running_info)
     consume_message_directly = blocking(AsyncAdminClient.consume_message_directly)
 

@@ -14,6 +14,7 @@ from thermocline.remoting.bodies import (
     ProducerInfo,
     ProducerTableInfo,
 )
+from thermocline.remoting.bodies.proxied_client import ListedClient, ProxiedClientsList
 from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundError, ResponseError, UnavailableError
 from thermocline.remoting.headers import (
     ConsumeMessageDirectlyRequestHeader,
@@ -21,6 +22,8 @@ from thermocline.remoting.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
+from thermocline.remoting.json_dialect import loads_as
+from thermocline.remoting.private_requests import PrivateRequestCode, ProxiedClientsListHeader
 from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import format_address
@@ -133,6 +136,31 @@ class MemberAdministration(AdminBase):
         if not found:
             raise ObjectNotFoundError("no producer of this group is connected", group=group)
         return found
+
+    async def proxied_clients(self, *, group: str | None = None, cluster: str | None = None) -> ProxiedClientsList:
+        """Return the gRPC clients of all proxies, of all groups or of one (of producers a topic).
+
+        Every proxy reports its clients to every broker of its cluster, so each client is returned once for each proxy.
+        `clients` may hold fewer than `total`, which is that of the broker that knows most: it answers with 2000.
+
+        Raises:
+            UnsupportedRequestError: The brokers are not Thermocline's.
+            PartialResultError: Some brokers failed; `result` has the clients that the others know.
+        """
+        header = ProxiedClientsListHeader(group=group)
+
+        async def ask(master: BrokerAddress) -> ProxiedClientsList:
+            answer = await self._running().call(master.address, PrivateRequestCode.PROXIED_CLIENTS_LIST, header)
+            return loads_as(answer.body, ProxiedClientsList)
+
+        answers = await self._ask_each(await self._masters(cluster=cluster), ask)
+        found: dict[tuple[str, str], ListedClient] = {}
+        total = 0
+        for each in answers.values():
+            total = max(total, each.total)
+            found |= {(one.proxy, one.client.client_id): one for one in each.clients}
+        clients = sorted(found.values(), key=lambda one: (one.client.kind, one.client.groups, one.client.client_id))
+        return answers.whole(ProxiedClientsList(total=max(total, len(clients)), clients=tuple(clients)))
 
     async def list_producers(self, *, broker: str | None = None) -> dict[str, list[ProducerInfo]]:
         """Return the producers that are connected to any broker, or to one (name or address), by their groups.

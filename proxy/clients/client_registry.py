@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from thermocline.remoting.bodies.proxied_client import PRODUCER, PUSH_CONSUMER, SIMPLE_CONSUMER
 from thermocline.remoting.errors import BrokerBusyError
 
 __all__ = ["ClientChannel", "ClientKind", "ClientRegistry", "ProxyClient"]
@@ -40,9 +41,9 @@ class ClientChannel(Protocol):
 class ClientKind:
     """What a client is."""
 
-    PRODUCER = "producer"
-    PUSH_CONSUMER = "push consumer"
-    SIMPLE_CONSUMER = "simple consumer"
+    PRODUCER = PRODUCER
+    PUSH_CONSUMER = PUSH_CONSUMER
+    SIMPLE_CONSUMER = SIMPLE_CONSUMER
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,6 +63,7 @@ class ProxyClient:
     """What access control allowed when it registered."""
     settings: Any = None
     channel: ClientChannel | None = None
+    registered_ms: float = 0.0
     last_seen_ms: float = 0.0
     polls: int = 0
     """Long polls under way."""
@@ -80,10 +82,14 @@ class ClientRegistry:
         on_removed: Sequence[Callable[[ProxyClient], None]] = (),
         on_group_gone: Callable[[str], None] = lambda group: None,
     ) -> None:
-        """`on_removed` is called with each client that goes; `on_group_gone` with a producer group without clients."""
+        """`on_removed` is called with each client that goes; `on_group_gone` with a producer group without clients.
+
+        `on_registered`, empty at first, is called with each client that comes, or registers again.
+        """
         self._clients_max, self._names_max, self._expiry_ms = clients_max, names_max, expiry_ms
         self._clock_ms = clock_ms
         self.on_removed = list(on_removed)
+        self.on_registered: list[Callable[[ProxyClient], None]] = []
         self.on_group_gone = on_group_gone
         self._clients: dict[str, ProxyClient] = {}
         self._producers: dict[str, dict[str, ProxyClient]] = {}
@@ -119,11 +125,15 @@ class ClientRegistry:
             before.remote_address, before.channel = client.remote_address, client.channel
             before.username, before.permit = client.username, client.permit
             client = before
+        else:
+            client.registered_ms = self._clock_ms()
         client.last_seen_ms = self._clock_ms()
         self._clients[client.client_id] = client
         table = self._table(client)
         for name in client.names:
             table.setdefault(name, {})[client.client_id] = client
+        for callback in self.on_registered:
+            callback(client)
         return client
 
     def touch(self, client_id: str) -> ProxyClient | None:
@@ -146,6 +156,10 @@ class ClientRegistry:
         """Whether a client was heard of lately."""
         client = self._clients.get(client_id)
         return client is not None and self._clock_ms() - client.last_seen_ms < LISTENING_MS
+
+    def age_ms(self, client: ProxyClient) -> int:
+        """How long ago a client came."""
+        return int(self._clock_ms() - client.registered_ms)
 
     def producer_of(self, group: str, *, turn: int) -> list[ProxyClient]:
         """Return the producers of a group that can be sent commands; another one comes first in each turn."""

@@ -8,6 +8,7 @@ Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
@@ -244,6 +245,20 @@ class ClusterMessaging:
             self._cluster.drop(WHOLE_CLUSTER)
             raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
         return masters
+
+    async def master_addresses(self) -> list[str]:
+        """Where the cluster's masters serve requests, in the order of their names; the own broker's is its socket.
+
+        Raises:
+            UnavailableError: No NameServer answers.
+        """
+        own, cluster = self._options.own_broker, await self._cluster.get(WHOLE_CLUSTER)
+        names = {*cluster.cluster_addr_table.get(self._options.cluster_name, []), *([] if own is None else [own.name])}
+        found: list[str] = []
+        for name in sorted(names):
+            with contextlib.suppress(BrokerNotFoundError):  # it has no master
+                found.append(await self.broker_address(name))
+        return found
 
     async def broker_address(self, broker_name: str) -> str:
         """See `Messaging`: the own broker's socket; others by a route, or by the cluster's list."""

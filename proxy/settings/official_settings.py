@@ -65,6 +65,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
             "renewMaxTimeMillis": "10800000",
             "renewSchedulePeriodMillis": "5000",
             "channelExpiredTimeout": "120000",
+            "grpcProxyRelayRequestTimeoutInSeconds": "5",
             "userCacheMaxNum": "20000",
         }
     ),
@@ -144,7 +145,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         },
     ),
     *without_effect(
-        "proxies tell each other nothing",
+        "proxies tell brokers about their clients, and each other nothing",
         {
             "heartbeatSyncerTopicClusterName": "",
             "heartbeatSyncerThreadPoolNums": "4",
@@ -153,9 +154,6 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
             "localServeAddr": "",
             "proxyClusterName": "DefaultCluster",
         },
-    ),
-    *without_effect(
-        "no request of an administrator is passed on to clients", {"grpcProxyRelayRequestTimeoutInSeconds": "5"}
     ),
     *without_effect(
         "RocketMQ does not read it",

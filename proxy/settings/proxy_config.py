@@ -93,6 +93,10 @@ class ProxyConfig:
     client_expiry_ms: int = _setting(120_000, "channelExpiredTimeout", least=1_000)
     """Silence after which a client is forgotten."""
     inbound_bytes_max: int = _setting(130 << 20, "grpcMaxInboundMessageSize", least=1 << 20, most=1 << 30)
+    relay_timeout_s: int = _setting(5, "grpcProxyRelayRequestTimeoutInSeconds", least=1)
+    """How long a client has for a question that an administrator asks it through a broker."""
+    report_interval_ms: int = _setting(3_000, "clientReportIntervalMillis", least=0)
+    """Between reports of the clients to brokers; 0: none are made."""
     shutdown_s: int = _setting(30, "grpcShutdownTimeSeconds", least=0)
 
     # -- what is kept of the cluster

@@ -175,7 +175,7 @@ async def control_broker(
             *due_processors(parts),
             *state_processors(parts, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
         ],
-        on_closed=[parts.tables.clients.connection_closed],
+        on_closed=[parts.tables.clients.connection_closed, parts.tables.proxied.connection_closed],
     )
     server = RemotingServer(dispatcher)
     port = await server.start("127.0.0.1", 0)

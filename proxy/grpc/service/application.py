@@ -19,6 +19,7 @@ from thermocline.proxy.flow import Consumption, HeldHandles, Production, Traces
 from thermocline.proxy.grpc.calls import GrpcStatus, Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service.background import Background
+from thermocline.proxy.grpc.service.client_commands import ClientCommands
 from thermocline.proxy.grpc.service.context import RequestContext, read_context
 from thermocline.proxy.grpc.service.grpc_proof import read_proof
 from thermocline.proxy.grpc.service.grpc_rights import REQUEST_NAMES, rights_of
@@ -49,6 +50,7 @@ class Application:
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
     quotas: QuotaCheck
+    commands: ClientCommands
     traces: Traces | None = None
     """None: none are written."""
     access: AccessCheck | None = None

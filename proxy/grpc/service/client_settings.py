@@ -1,4 +1,4 @@
-"""Client settings: what a proxy answers to a client's settings.
+"""Client settings: what a proxy answers to a client's settings, and what it tells others of them.
 
 A producer gets the rules for retries of a send and the largest body, a consumer its group's configuration. What the
 client sent besides is sent back as it was: C++ clients take their namespace from it.
@@ -9,15 +9,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.messages import messages
 from thermocline.proxy.grpc.service.conversion import duration, duration_ms
+from thermocline.proxy.grpc.service.validation import read_subscription
 from thermocline.proxy.settings import ProxyConfig
-from thermocline.remoting.bodies import CustomizedRetryPolicy, ExponentialRetryPolicy, SubscriptionGroupConfig
+from thermocline.remoting.bodies import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from thermocline.remoting.bodies.proxied_client import (
+    EXPRESSION_CHARACTERS_MAX,
+    NAME_CHARACTERS_MAX,
+    ProxiedClient,
+    ProxiedSubscription,
+)
 
-__all__ = ["attempts_max", "merged_settings", "shown_settings"]
+__all__ = ["REPORTED_MAX", "attempts_max", "merged_settings", "reported_client", "shown_settings", "subscriptions_of"]
 
 SHOWN_MAX = 32
 """Subscriptions of a client that are shown to people."""
+REPORTED_MAX = 128
+"""Subscriptions of a client that brokers are told."""
+REPORTED_MS_MAX = (1 << 31) - 1
 
 
 def attempts_max(group: SubscriptionGroupConfig) -> int:
@@ -33,6 +49,36 @@ def shown_settings(settings: Any) -> dict[str, Any]:
         shown["subscriptions"] = {entry.topic.name: entry.expression.expression for entry in entries[:SHOWN_MAX]}
         shown["subscriptionCount"] = len(entries)
     return shown
+
+
+def subscriptions_of(settings: Any, *, count_max: int) -> list[SubscriptionData]:
+    """Return the first subscriptions of a consumer's settings, which were checked; none before they have come."""
+    if settings is None or settings.WhichOneof("pub_sub") != "subscription":
+        return []
+    entries = settings.subscription.subscriptions[:count_max]
+    return [read_subscription(entry.topic.name, entry.expression) for entry in entries]
+
+
+def reported_client(client: ProxyClient, *, started_ms: int) -> ProxiedClient:
+    """Return what brokers are told of a client; of long texts their beginning. `started_ms`: since 1970."""
+    timeout_ms = 0 if client.settings is None else duration_ms(client.settings.request_timeout)
+    return ProxiedClient(
+        client_id=client.client_id,
+        kind=client.kind,
+        groups=client.names,
+        language=client.language,
+        version=client.version,
+        address=client.remote_address,
+        started_ms=started_ms,
+        user=client.username[:NAME_CHARACTERS_MAX],
+        request_timeout_ms=min(max(timeout_ms, 0), REPORTED_MS_MAX),
+        subscriptions=tuple(
+            ProxiedSubscription(
+                each.topic[:NAME_CHARACTERS_MAX], each.sub_string[:EXPRESSION_CHARACTERS_MAX], each.expression_type
+            )
+            for each in subscriptions_of(client.settings, count_max=REPORTED_MAX)
+        ),
+    )
 
 
 def merged_settings(settings: Any, config: ProxyConfig, group: SubscriptionGroupConfig | None) -> Any:

@@ -1,7 +1,7 @@
 """Telemetry, Heartbeat and NotifyClientTermination: the life of a client.
 
     client -> proxy   settings: checked, merged with the proxy's, sent back; results of commands
-    proxy -> client   settings, transactions to check
+    proxy -> client   settings, transactions to check, commands (client_commands.py)
 
 A client may open the stream again at any time; the newest one is its channel. It sends settings every five minutes
 too, and gets the group's configuration of that moment. With access control every command is checked; the answer to one
@@ -92,6 +92,7 @@ class Telemetry:
                         repeats = self._app.background.start(self._repeat(context, channel))
                 else:
                     self._app.clients.touch(context.client_id)
+                    self._app.commands.receive(context.client_id, command)
         finally:
             if repeats is not None:
                 repeats.cancel()

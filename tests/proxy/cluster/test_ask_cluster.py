@@ -55,6 +55,12 @@ def asked(brokers: FakeBroker) -> dict[str, int]:
     return {name: len(brokers.requests(CODE, broker_name=name)) for name in BROKERS}
 
 
+async def test_all_brokers_are_named(brokers: FakeBroker, messaging: ClusterMessaging) -> None:
+    found = await messaging.master_addresses()
+    assert found == [await messaging.broker_address(name) for name in BROKERS]
+    assert len(set(found)) == len(BROKERS)
+
+
 async def test_one_broker_is_asked_while_it_answers(brokers: FakeBroker, messaging: ClusterMessaging) -> None:
     for _ in range(3):
         await ask(messaging)
