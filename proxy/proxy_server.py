@@ -33,6 +33,7 @@ from thermocline.proxy.grpc.service import Application, Background, Transactions
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
 from thermocline.proxy.metrics import ProxyFigures
+from thermocline.proxy.more_listeners import MoreListeners
 from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
 from thermocline.proxy.proxy_health import ProxyHealth
 from thermocline.proxy.remoting import PopLimits, PopOptions, RemotingOptions, RemotingPort, SessionLimits
@@ -107,6 +108,7 @@ class ProxyServer:
             access=self.access.check,
             quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
             traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
+            listeners=config.listeners(),
         )
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
@@ -121,6 +123,7 @@ class ProxyServer:
         )
         self.service = RpcService(methods, received, on_done=self.health.rpc_done)
         self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
+        self._more = MoreListeners(self.app.listeners, self._gate, tls=config.tls, counts=self.counts)
         self._server = Http2Server(
             self.service.open,
             limits=config.http2_limits,
@@ -137,6 +140,7 @@ class ProxyServer:
                 host=config.bind_address,
                 port=config.remoting_port,
                 access_address=config.remoting_access_address,
+                access_of=self._more.access_of,
                 namesrv=tuple(split_addresses(config.namesrv)),
                 connections_max=config.remoting_connections_max,
                 address_connections_max=config.address_connections_max,
@@ -197,6 +201,7 @@ class ProxyServer:
         self.clients.start()
         self.handles.start()
         addresses = [format_address(config.bind_address, each) for each in ports]
+        addresses += await self._more.start(self._server, self.remoting)
         self.health.is_serving = True
         health_port = await self.health.start()
         if health_port is not None:
@@ -223,6 +228,7 @@ class ProxyServer:
         await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.close()
         self._gate.close()
+        self._more.close()
         self.clients.close()
         await self.handles.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -38,7 +39,7 @@ from thermocline.remoting.connections import (
     ServerLimits,
 )
 from thermocline.remoting.errors import ConnectionLostError, ServiceUnavailableError
-from thermocline.remoting.socket_address import format_address, parse_address
+from thermocline.remoting.socket_address import Host, format_address, parse_address
 from thermocline.remoting.tls import ClientTls
 
 __all__ = ["RemotingOptions", "RemotingPort"]
@@ -57,6 +58,8 @@ class RemotingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """0 takes a free one."""
     access_address: str = ""
     """The host that routes name; empty: the one that the client is connected to."""
+    access_of: Callable[[Host], Host | None] = lambda local_host: None
+    """The address that routes name for clients that are connected to this one; None: as `access_address` says."""
     namesrv: tuple[str, ...]
     connections_max: int = 20_000
     address_connections_max: int = 20_000
@@ -145,6 +148,14 @@ class RemotingPort:
         self._port = await self._server.start(self._options.host, self._options.port)
         return self._port
 
+    async def listen(self, host: str, port: int, *, gate: Gate) -> None:
+        """Listen on another address, too.
+
+        Raises:
+            OSError: It is taken.
+        """
+        await self._server.start(host, port, gate=gate)
+
     async def close(self, *, timeout_ms: int) -> None:
         """See the module. Idempotent."""
         self._is_closing = True
@@ -184,5 +195,8 @@ class RemotingPort:
             task.add_done_callback(self._closing.discard)
 
     def _address_for(self, connection: Connection) -> str:
-        host = self._options.access_address or parse_address(connection.local_address)[0]
-        return format_address(host, self._port)
+        local_host = parse_address(connection.local_address)
+        access = self._options.access_of(local_host)
+        if access is None:
+            access = self._options.access_address or local_host[0], self._port
+        return format_address(*access)

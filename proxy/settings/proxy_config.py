@@ -12,9 +12,11 @@ from typing import Any
 
 from thermocline.auth.quota_texts import USER, parse_quotas
 from thermocline.proxy.http2 import Http2Limits
+from thermocline.proxy.settings.listener_texts import REMOTING, Listeners, parse_access_address, parse_listeners
 from thermocline.remoting.connections import LOOPBACK
 from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.settings import TlsConfig
+from thermocline.remoting.socket_address import Host
 
 __all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "ProxyConfig"]
 
@@ -43,6 +45,11 @@ class ProxyConfig:
     """0 takes a free one; -1: no port for remoting clients."""
     remoting_access_address: str = _setting("", "remotingAccessAddr")
     """The host that routes of remoting clients name; empty: the one that each client is connected to."""
+    grpc_access_address: str = _setting("", "grpcAccessAddr")
+    """The address, HOST:PORT, that routes of gRPC clients name; empty: the host that the client names, at
+    `grpcServerPort`."""
+    more_listeners: str = _setting("", "moreListeners")
+    """Further addresses to listen on (listener_texts.py)."""
     cluster_name: str = _setting("DefaultCluster", "rocketMQClusterName")
     """The cluster whose brokers configure the groups."""
     proxy_name: str = _setting("", "proxyName")
@@ -179,6 +186,7 @@ class ProxyConfig:
             text = "authorizationEnabled needs authenticationEnabled: without signatures it is not known who asks"
             raise SettingError(text)
         self._check_quotas()
+        self._check_listeners()
 
     def _check_quotas(self) -> None:
         try:
@@ -189,6 +197,25 @@ class ProxyConfig:
             raise SettingError(
                 "a quota of a user needs authenticationEnabled: without signatures it is not known who sends"
             )
+
+    def _check_listeners(self) -> None:
+        for name, parse in (("moreListeners", self.listeners), ("grpcAccessAddr", self.grpc_access)):
+            try:
+                parse()
+            except InvalidParameterError as error:
+                raise SettingError(f"{name}: {error.message}", **error.context) from error
+
+    def listeners(self) -> Listeners:
+        """The listeners beside the main ones."""
+        main = [(self.bind_address, port) for port in (self.grpc_port, self.remoting_port) if port > 0]
+        found = parse_listeners(self.more_listeners, main=main)
+        if self.remoting_port < 0 and any(listener.protocol == REMOTING for listener in found):
+            raise InvalidParameterError("remotingListenPort=-1 leaves no listener for remoting clients")
+        return Listeners(found)
+
+    def grpc_access(self) -> Host | None:
+        """What routes name for gRPC clients of the main listener; None: nothing is set."""
+        return parse_access_address(self.grpc_access_address) if self.grpc_access_address else None
 
     @property
     def http2_limits(self) -> Http2Limits:
