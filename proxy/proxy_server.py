@@ -121,7 +121,7 @@ class ProxyServer:
             access=self.access.check,
             counts=self.counts,
         )
-        self.service = RpcService(methods, received, on_done=self.health.rpc_done)
+        self.service = RpcService(methods, received, on_done=self.health.rpc_done, balancers=config.balancers())
         self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
         self._more = MoreListeners(self.app.listeners, self._gate, tls=config.tls, counts=self.counts)
         self._server = Http2Server(

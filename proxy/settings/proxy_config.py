@@ -7,11 +7,12 @@ Source: ProxyConfig.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thermocline.auth.quota_texts import USER, parse_quotas
-from thermocline.proxy.http2 import Http2Limits
+from thermocline.proxy.http2 import Balancers, Http2Limits
 from thermocline.proxy.settings.listener_texts import REMOTING, Listeners, parse_access_address, parse_listeners
 from thermocline.remoting.connections import LOOPBACK
 from thermocline.remoting.errors import InvalidParameterError, SettingError
@@ -50,6 +51,8 @@ class ProxyConfig:
     `grpcServerPort`."""
     more_listeners: str = _setting("", "moreListeners")
     """Further addresses to listen on (listener_texts.py)."""
+    trusted_balancers: str = _setting("", "trustedBalancers")
+    """Addresses and networks of balancers whose x-forwarded-for says who a client is."""
     cluster_name: str = _setting("DefaultCluster", "rocketMQClusterName")
     """The cluster whose brokers configure the groups."""
     proxy_name: str = _setting("", "proxyName")
@@ -199,7 +202,12 @@ class ProxyConfig:
             )
 
     def _check_listeners(self) -> None:
-        for name, parse in (("moreListeners", self.listeners), ("grpcAccessAddr", self.grpc_access)):
+        parsed: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("moreListeners", self.listeners),
+            ("grpcAccessAddr", self.grpc_access),
+            ("trustedBalancers", self.balancers),
+        )
+        for name, parse in parsed:
             try:
                 parse()
             except InvalidParameterError as error:
@@ -212,6 +220,10 @@ class ProxyConfig:
         if self.remoting_port < 0 and any(listener.protocol == REMOTING for listener in found):
             raise InvalidParameterError("remotingListenPort=-1 leaves no listener for remoting clients")
         return Listeners(found)
+
+    def balancers(self) -> Balancers:
+        """The balancers whose word about a client's address is taken."""
+        return Balancers.parse(self.trusted_balancers)
 
     def grpc_access(self) -> Host | None:
         """What routes name for gRPC clients of the main listener; None: nothing is set."""
