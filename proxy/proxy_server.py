@@ -32,7 +32,7 @@ from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
 from thermocline.proxy.messaging import TransactionCheck
-from thermocline.proxy.metrics import ProxyFigures
+from thermocline.proxy.metrics import ProxyFigures, Traffic
 from thermocline.proxy.more_listeners import MoreListeners
 from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
 from thermocline.proxy.proxy_health import ProxyHealth
@@ -71,6 +71,7 @@ class ProxyServer:
         self.counts = LimitCounts()
         self._name = config.proxy_name or socket.gethostname()
         options = _cluster_options(config, self._name, own_credentials(config, credentials), own_broker)
+        self._mode = "cluster" if own_broker is None else "local"
         self._has_credentials = options.credentials is not None
         self._messaging = ClusterMessaging(options, self)
         users = ClusterUsers(
@@ -93,6 +94,7 @@ class ProxyServer:
             clock_ms=wall_clock_ms,
         )
         self._trace_dispatcher = _trace_dispatcher(config, options)
+        traffic = Traffic(topics_max=config.metrics_topics_max, pairs_max=config.metrics_pairs_max)
         self.app = Application(
             config=config,
             messaging=self._messaging,
@@ -107,6 +109,7 @@ class ProxyServer:
             clock_ms=wall_clock_ms,
             access=self.access.check,
             quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
+            traffic=traffic,
             traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
             listeners=config.listeners(),
         )
@@ -120,6 +123,7 @@ class ProxyServer:
             clients=self.clients.clients,
             access=self.access.check,
             counts=self.counts,
+            traffic=traffic,
         )
         self.service = RpcService(methods, received, on_done=self.health.rpc_done, balancers=config.balancers())
         self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
@@ -158,6 +162,8 @@ class ProxyServer:
             gate=self._gate,
             grpc=self._server,
             counts=self.counts,
+            latency=self.health.latency,
+            traffic=self.app.traffic,
         )
 
     def _pop_options(self) -> PopOptions | None:
@@ -248,6 +254,7 @@ class ProxyServer:
         return ProxyFigures(
             cluster_name=self.config.cluster_name,
             proxy_name=self._name,
+            mode=self._mode,
             connections=self._server.connection_count,
             open_rpcs=self.service.call_count,
             clients=Counter(client.kind for client in self.clients.clients()),

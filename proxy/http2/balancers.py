@@ -50,8 +50,8 @@ class Balancers:
         return cls(networks)
 
     def client_host(self, connected: Host, headers: Mapping[str, str]) -> Host:
-        """The address of the client of a request with these header fields that came by a connection from `connected`. Its
-        port is 0 where a balancer says no port."""
+        """The client's address, of a request with these header fields that came from `connected`. Its port is 0 where a
+        balancer says no port."""
         if not self._networks or not self._trusts(connected[0]):
             return connected
         found = connected

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from random import Random
 
@@ -20,9 +21,11 @@ import msgspec
 from thermocline.client.name_servers import NameServers
 from thermocline.proxy.flow import Production
 from thermocline.proxy.messaging import Messaging
+from thermocline.proxy.metrics import RpcLatency, Traffic
 from thermocline.proxy.remoting.client_session import ClientSession, SessionLimits, Shared
 from thermocline.proxy.remoting.push_by_pop import PopOptions, PushByPop
 from thermocline.proxy.remoting.relay import Relay
+from thermocline.proxy.remoting.request_meter import RequestMeter
 from thermocline.proxy.remoting.route_answers import RouteAnswers
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.clocks import wall_clock_ms
@@ -83,9 +86,12 @@ class RemotingPort:
         gate: Gate,
         grpc: OtherProtocol,
         counts: LimitCounts,
+        latency: RpcLatency,
+        traffic: Traffic,
     ) -> None:
         """`production`: checks messages' types; None: they are not checked. `tls`: of connections to NameServers and
-        brokers. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2 connections of the port."""
+        brokers. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2 connections of the port. `latency` and
+        `traffic`: where requests and messages are counted."""
         self._options = options
         self._port = 0
         self._shared = Shared(
@@ -125,7 +131,7 @@ class RemotingPort:
             guard=self._check_open,
         )
         self._server = RemotingServer(
-            self._dispatcher,
+            RequestMeter(self._dispatcher, latency, traffic, clock_s=time.monotonic),
             limits=ConnectionLimits(requests_running_max=options.client_requests_max),
             connections_max=options.connections_max,
             server_limits=ServerLimits(address_connections_max=options.address_connections_max),

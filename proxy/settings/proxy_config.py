@@ -166,6 +166,10 @@ class ProxyConfig:
     health_host: str = _setting(LOOPBACK, "healthBindAddress")
     health_port: int = _setting(-1, "healthPort", least=-1, most=65_535)
     """The HTTP port with health, figures and clients; 0 takes a free one, -1: none."""
+    metrics_topics_max: int = _setting(200, "metricsTopicsMax", least=0, most=10_000)
+    """Topics that have labels of their own in figures of sent messages."""
+    metrics_pairs_max: int = _setting(1_000, "metricsTopicGroupPairsMax", least=0, most=100_000)
+    """Pairs of topic and group that have labels of their own in figures of received messages."""
     audit_path: str = _setting("", "auditLogPath")
     """The audit log; empty: none."""
     audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096)

@@ -24,6 +24,7 @@ from thermocline.proxy.grpc.service.grpc_proof import read_proof
 from thermocline.proxy.grpc.service.grpc_rights import REQUEST_NAMES, rights_of
 from thermocline.proxy.grpc.service.statuses import CodeError, status_of
 from thermocline.proxy.messaging import Messaging
+from thermocline.proxy.metrics import Traffic
 from thermocline.proxy.settings import Listeners, ProxyConfig
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import MQError, PermissionDeniedError
@@ -49,6 +50,8 @@ class Application:
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
     quotas: QuotaCheck
+    traffic: Traffic
+    """Counts what passes."""
     traces: Traces | None = None
     """None: none are written."""
     access: AccessCheck | None = None

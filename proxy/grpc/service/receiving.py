@@ -33,6 +33,7 @@ from thermocline.proxy.grpc.service.validation import (
     read_subscription,
 )
 from thermocline.proxy.messaging import PopStatus
+from thermocline.proxy.metrics import Protocol
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, ConnectionLostError, MQError
 
@@ -240,6 +241,14 @@ class Receiving:
                     reconsume_times=message.reconsume_times,
                 )
             _write(call, message=to_message(message, topic=topic, receipt_handle=message.handle.text()))
+            app.traffic.received(
+                Protocol.GRPC,
+                topic,
+                group,
+                is_retry=bool(message.handle.receipt.retry_flag),
+                count=1,
+                size_bytes=len(message.record.body),
+            )
         if app.traces is not None:
             app.traces.delivered(outcome.messages, group=group)
 
