@@ -31,6 +31,7 @@ from thermocline.proxy.grpc.calls import (
 from thermocline.proxy.grpc.messages import SERVICE
 from thermocline.proxy.grpc.service import Application, Background, Transactions, service_methods
 from thermocline.proxy.http2 import Http2Server
+from thermocline.proxy.live_quotas import LiveQuotas
 from thermocline.proxy.messaging import TransactionCheck
 from thermocline.proxy.metrics import ProxyFigures, Traffic
 from thermocline.proxy.more_listeners import MoreListeners
@@ -113,6 +114,7 @@ class ProxyServer:
             traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
             listeners=config.listeners(),
         )
+        self._live_quotas = LiveQuotas(config, self.app.quotas)
         self._transactions = Transactions(self.app)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
         methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
@@ -204,6 +206,7 @@ class ProxyServer:
             self.remoting_port = await self.remoting.start()
             ports.append(self.remoting_port)
         self._gate.open()
+        self._live_quotas.start()
         self.clients.start()
         self.handles.start()
         addresses = [format_address(config.bind_address, each) for each in ports]
@@ -227,6 +230,7 @@ class ProxyServer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_s
         self.health.is_serving = False
+        self._live_quotas.close()
         if self.remoting is not None:
             await self.remoting.close(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.stop_accepting()

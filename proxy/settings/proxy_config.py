@@ -19,7 +19,9 @@ from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.settings import TlsConfig
 from thermocline.remoting.socket_address import Host
 
-__all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "ProxyConfig"]
+__all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "QUOTAS", "ProxyConfig"]
+
+QUOTAS = "quotas"
 
 
 def _setting(
@@ -161,7 +163,7 @@ class ProxyConfig:
     """Look-ups a second that an address may cause by names that no user has."""
     writes_traces: bool = _setting(False, "traceOn")
     """Whether traces of what gRPC clients do are sent to the trace topic."""
-    quotas: str = _setting("", "quotas")
+    quotas: str = _setting("", QUOTAS)
     """Bytes and requests a second of topics, groups, addresses and users, of what passes this proxy."""
     health_host: str = _setting(LOOPBACK, "healthBindAddress")
     health_port: int = _setting(-1, "healthPort", least=-1, most=65_535)
@@ -176,6 +178,8 @@ class ProxyConfig:
     audit_file_count: int = _setting(8, "auditLogFileCount", least=1)
     audit_accesses: bool = _setting(False, "auditLogAccesses")
 
+    quotas_file: str = ""
+    """The configuration file whose quotas are followed, no setting itself; empty: none."""
     tls: TlsConfig = field(default_factory=TlsConfig)
     """Of the port, and of connections to NameServers and brokers."""
 
@@ -247,7 +251,7 @@ class ProxyConfig:
         )
 
 
-OWN_FIELDS = tuple(item for item in fields(ProxyConfig) if item.name != "tls")
+OWN_FIELDS = tuple(item for item in fields(ProxyConfig) if item.metadata)
 """The settings that are no TLS settings."""
 FIELDS_BY_NAME = {item.metadata["name"]: item for item in (*OWN_FIELDS, *fields(TlsConfig))}
 """The settings by property name."""
