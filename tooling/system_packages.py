@@ -18,6 +18,7 @@ from thermocline.localstack import ToolMissingError
 
 JAVA_VERSION_MIN = 17
 JAVA_DIRECTORY = Path("/usr/lib/jvm")
+SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin"
 
 
 def find_java_home(*, with_compiler: bool) -> Path:
@@ -84,7 +85,7 @@ def find_haproxy() -> Path:
     Raises:
         ToolMissingError: There is none.
     """
-    found = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
+    found = shutil.which("haproxy") or shutil.which("haproxy", path=SYSTEM_PROGRAMS)
     if found is None:
         raise ToolMissingError("HAProxy is needed as a load balancer: install haproxy.")
     return Path(found)

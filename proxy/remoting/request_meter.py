@@ -9,7 +9,7 @@ Owner: the proxy's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.proxy.metrics import Protocol, RpcLatency, RpcResult, Traffic
 from thermocline.proxy.remoting.message_types import message_type
@@ -35,6 +35,7 @@ STORED = frozenset(
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
 )
+_CODE_NAMES: Mapping[int | None, str] = {None: "", **{int(code): code.name.lower() for code in ResponseCode}}
 GIVES_MESSAGES = LONG_POLLS - {RequestCode.NOTIFICATION}
 
 
@@ -49,6 +50,7 @@ class RequestMeter:
         self._latency = latency
         self._traffic = traffic
         self._clock_s = clock_s
+        self._names = {code: request_name(code).lower() for code in served.codes}
 
     def handle(self, connection: Connection, command: RemotingCommand) -> Answer:
         """Serve one request.
@@ -117,8 +119,8 @@ class RequestMeter:
         if code is not None and connection.is_closed:
             result = RpcResult.UNSENT
         self._latency.add(
-            request_name(command.code).lower() if command.code in self._served.codes else OTHER,
-            _code_name(code),
+            self._names.get(command.code, OTHER),
+            _CODE_NAMES.get(code, OTHER),
             result,
             protocol=Protocol.REMOTING,
             is_long_polling=command.code in LONG_POLLS,
@@ -153,12 +155,3 @@ class RequestMeter:
             count=count,
             size_bytes=size_bytes,
         )
-
-
-def _code_name(code: int | None) -> str:
-    if code is None:
-        return ""
-    try:
-        return ResponseCode(code).name.lower()
-    except ValueError:
-        return OTHER

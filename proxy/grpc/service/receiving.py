@@ -36,6 +36,7 @@ from thermocline.proxy.messaging import PopStatus
 from thermocline.proxy.metrics import Protocol
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, ConnectionLostError, MQError
+from thermocline.remoting.socket_address import format_address
 
 __all__ = ["Receiving"]
 
@@ -187,7 +188,7 @@ class Receiving:
 
     def _check_polls(self, call: RpcCall, client: ProxyClient | None) -> None:
         app = self._app
-        remote = call.stream.connection.remote_address
+        remote = format_address(*call.remote_host)
         if app.polls >= app.config.polls_max:
             app.counts.refused("grpcLongPollsMax", address=remote, detail=f"{app.polls} long polls are open")
             raise BrokerBusyError("too many long polls are open on this proxy")
