@@ -2,15 +2,19 @@
 
 below everything else      for a proxy in a broker's process group: what the broker's settings say
 NAMESRV_ADDR, rmq-proxy.json, tls.properties, environment, flags      the later one wins
+
+The quotas of rmq-proxy.json are followed while the proxy runs, unless environment or flags set others.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from thermocline.proxy.settings import (
+    QUOTAS,
     ProxyConfig,
     environment_properties,
     file_properties,
@@ -59,7 +63,8 @@ def load_config(
             text = f"the configuration file cannot be read: {error.strerror}"
             raise SettingError(text, path=str(config_path)) from error
         sources.append(source if broker_source is None else _without_mode(source))
-    sources += [environment_properties(environment), PropertySource(place=FLAGS, values=flags)]
+    above = [environment_properties(environment), PropertySource(place=FLAGS, values=flags)]
+    sources += above
     loaded = load_proxy_config(sources)
     tls_path = loaded.config.tls.config_file
     tls_values = read_tls_file(tls_path)
@@ -71,7 +76,9 @@ def load_config(
             warn_of_place(source.place, secret_names(source))
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
-    return loaded.config
+    if config_path is None or any(QUOTAS in source.values for source in above):
+        return loaded.config
+    return replace(loaded.config, quotas_file=str(config_path.absolute()))
 
 
 def _without_mode(source: PropertySource) -> PropertySource:

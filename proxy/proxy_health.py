@@ -25,7 +25,7 @@ from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.calls import MethodKind, RpcCall
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service import REQUEST_NAMES, shown_settings
-from thermocline.proxy.metrics import ProxyFigures, RpcLatency, RpcResult, metrics_text
+from thermocline.proxy.metrics import Protocol, ProxyFigures, RpcLatency, RpcResult, Traffic, metrics_text
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
@@ -58,6 +58,7 @@ class ProxyHealth:
         clients: Callable[[], Iterable[ProxyClient]],
         access: AccessCheck | None,
         counts: LimitCounts,
+        traffic: Traffic,
     ) -> None:
         """`is_reachable`: whether the cluster is. `access`: None: every client may read.
 
@@ -65,6 +66,7 @@ class ProxyHealth:
             SettingError: A TLS file cannot be used.
         """
         self.latency = RpcLatency()
+        self._traffic = traffic
         self.is_serving = False
         """Whether RPCs are taken; set by the proxy."""
         self._config = config
@@ -114,6 +116,7 @@ class ProxyHealth:
             call.name,
             Code(call.code).name.lower(),
             result,
+            protocol=Protocol.GRPC,
             is_long_polling=call.kind is MethodKind.SERVER_STREAM,
             ms=(call.stream.connection.loop.time() - call.stream.opened) * 1000,
         )
@@ -138,7 +141,7 @@ class ProxyHealth:
         return self._was_reachable
 
     async def _metrics(self) -> bytes:
-        return metrics_text(self._figures(), self.latency)
+        return metrics_text(self._figures(), self.latency, self._traffic)
 
     async def _may_read(self, username: str, key: str, address: str, request: str) -> bool:
         assert self._access is not None

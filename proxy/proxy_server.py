@@ -39,8 +39,10 @@ from thermocline.proxy.grpc.service import (
     service_methods,
 )
 from thermocline.proxy.http2 import Http2Server
+from thermocline.proxy.live_quotas import LiveQuotas
 from thermocline.proxy.messaging import TransactionCheck
-from thermocline.proxy.metrics import ProxyFigures
+from thermocline.proxy.metrics import ProxyFigures, Traffic
+from thermocline.proxy.more_listeners import MoreListeners
 from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
 from thermocline.proxy.proxy_health import ProxyHealth
 from thermocline.proxy.remoting import PopLimits, PopOptions, RemotingOptions, RemotingPort, SessionLimits
@@ -78,6 +80,7 @@ class ProxyServer:
         self.counts = LimitCounts()
         self._name = config.proxy_name or socket.gethostname()
         options = _cluster_options(config, self._name, own_credentials(config, credentials), own_broker)
+        self._mode = "cluster" if own_broker is None else "local"
         self._has_credentials = options.credentials is not None
         self._messaging = ClusterMessaging(options, self)
         users = ClusterUsers(
@@ -100,6 +103,7 @@ class ProxyServer:
             clock_ms=wall_clock_ms,
         )
         self._trace_dispatcher = _trace_dispatcher(config, options)
+        traffic = Traffic(topics_max=config.metrics_topics_max, pairs_max=config.metrics_pairs_max)
         self.app = Application(
             config=config,
             messaging=self._messaging,
@@ -115,8 +119,11 @@ class ProxyServer:
             access=self.access.check,
             commands=ClientCommands(timeout_ms=config.relay_timeout_s * 1000),
             quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
+            traffic=traffic,
             traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
+            listeners=config.listeners(),
         )
+        self._live_quotas = LiveQuotas(config, self.app.quotas)
         self._transactions = Transactions(self.app)
         self._reports = self._client_reports(options)
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
@@ -128,9 +135,11 @@ class ProxyServer:
             clients=self.clients.clients,
             access=self.access.check,
             counts=self.counts,
+            traffic=traffic,
         )
-        self.service = RpcService(methods, received, on_done=self.health.rpc_done)
+        self.service = RpcService(methods, received, on_done=self.health.rpc_done, balancers=config.balancers())
         self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
+        self._more = MoreListeners(self.app.listeners, self._gate, tls=config.tls, counts=self.counts)
         self._server = Http2Server(
             self.service.open,
             limits=config.http2_limits,
@@ -159,6 +168,7 @@ class ProxyServer:
                 host=config.bind_address,
                 port=config.remoting_port,
                 access_address=config.remoting_access_address,
+                access_of=self._more.access_of,
                 namesrv=tuple(split_addresses(config.namesrv)),
                 connections_max=config.remoting_connections_max,
                 address_connections_max=config.address_connections_max,
@@ -176,6 +186,8 @@ class ProxyServer:
             gate=self._gate,
             grpc=self._server,
             counts=self.counts,
+            latency=self.health.latency,
+            traffic=self.app.traffic,
         )
 
     def _pop_options(self) -> PopOptions | None:
@@ -216,10 +228,12 @@ class ProxyServer:
             self.remoting_port = await self.remoting.start()
             ports.append(self.remoting_port)
         self._gate.open()
+        self._live_quotas.start()
         self.clients.start()
         self._reports.start()
         self.handles.start()
         addresses = [format_address(config.bind_address, each) for each in ports]
+        addresses += await self._more.start(self._server, self.remoting)
         self.health.is_serving = True
         health_port = await self.health.start()
         if health_port is not None:
@@ -239,6 +253,7 @@ class ProxyServer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_s
         self.health.is_serving = False
+        self._live_quotas.close()
         if self.remoting is not None:
             await self.remoting.close(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.stop_accepting()
@@ -246,6 +261,7 @@ class ProxyServer:
         await self.service.wait_done(timeout_ms=self.config.shutdown_s * 1000)
         await self._server.close()
         self._gate.close()
+        self._more.close()
         self.clients.close()
         await self._reports.close()
         await self.handles.close()
@@ -267,6 +283,7 @@ class ProxyServer:
         return ProxyFigures(
             cluster_name=self.config.cluster_name,
             proxy_name=self._name,
+            mode=self._mode,
             connections=self._server.connection_count,
             open_rpcs=self.service.call_count,
             clients=Counter(client.kind for client in self.clients.clients()),

@@ -27,7 +27,7 @@ from tooling.java_libraries import (
 from tooling.node_packages import ROCKETMQ_GRPC_NODE, ROCKETMQ_NODE
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP, ROCKETMQ_GRPC_PYTHON
 from tooling.rust_client import RUST_CLIENT_NAME, ensure_rust_client
-from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
+from tooling.system_packages import ensure_c_compiler, ensure_haproxy, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
 COLD_WITHOUT_SERVER = "file"
@@ -60,6 +60,7 @@ def _system_parts(goal: str) -> dict[str, Part]:
     parts: dict[str, Part] = {"java": lambda: ensure_java_home(with_compiler=goal != "demo")}
     if goal == "test":
         parts["npm"] = ensure_npm  # the Node client
+        parts["haproxy"] = ensure_haproxy  # the load balancer before proxies
     if goal in ("test", "bench"):
         parts["c compiler"] = ensure_c_compiler
     return parts

@@ -55,7 +55,7 @@ def page_text() -> str:
     lines.append("## Settings of RocketMQ's proxy\n")
     lines += _section(
         "ProxyConfig",
-        "Class `org.apache.rocketmq.proxy.config.ProxyConfig`, as of 2025-09.",
+        "Class `org.apache.rocketmq.proxy.config.ProxyConfig`.",
         PROXY_CONFIG,
     )
     lines += _section(

@@ -1,4 +1,4 @@
-"""Programs that come from the operating system: Java, Maven, a C compiler, Node.
+"""Programs that come from the operating system: Java, Maven, a C compiler, Node, HAProxy.
 
 Rule: look first; install the distribution's package only as root on Debian and its kin; otherwise say in one sentence
 what to install. `find_*` only look, `ensure_*` may install.
@@ -18,6 +18,7 @@ from thermocline.localstack import ToolMissingError
 
 JAVA_VERSION_MIN = 17
 JAVA_DIRECTORY = Path("/usr/lib/jvm")
+SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin"
 
 
 def find_java_home(*, with_compiler: bool) -> Path:
@@ -76,6 +77,23 @@ def find_npm() -> Path:
     """
     find_node()
     return _find_program("npm", "npm is needed to install a client that is written for Node: install npm.")
+
+
+def find_haproxy() -> Path:
+    """The `haproxy` command, which Debian has where users' PATHs do not lead.
+
+    Raises:
+        ToolMissingError: There is none.
+    """
+    found = shutil.which("haproxy") or shutil.which("haproxy", path=SYSTEM_PROGRAMS)
+    if found is None:
+        raise ToolMissingError("HAProxy is needed as a load balancer: install haproxy.")
+    return Path(found)
+
+
+def ensure_haproxy() -> Path:
+    """`find_haproxy`, installing the package where that may be done."""
+    return _ensure(find_haproxy, "haproxy")
 
 
 def ensure_npm() -> Path:

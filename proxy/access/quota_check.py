@@ -22,7 +22,13 @@ class QuotaCheck:
 
     def __init__(self, text: str, *, clock_s: Callable[[], float]) -> None:
         """`text`: the setting, which can be read; empty: no quotas. `clock_s`: seconds, never stepping back."""
-        self._table = QuotaTable(text=lambda: text, clock=clock_s)
+        self._text = text
+        self._table = QuotaTable(text=lambda: self._text, clock=clock_s)
+        self._buckets = self._table.current()
+
+    def change(self, text: str) -> None:
+        """Let other quotas count, which can be read; those that stay as they are keep what was taken from them."""
+        self._text = text
         self._buckets = self._table.current()
 
     @property

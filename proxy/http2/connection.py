@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from thermocline.proxy.http2.balancers import FORWARDED_FOR
 from thermocline.proxy.http2.frames import (
     FRAME_BYTES_DEFAULT,
     FRAME_HEAD,
@@ -579,8 +580,8 @@ def _host_of(name: object) -> tuple[str, int]:
 
 
 def _headers_of(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
-    """The first value of each name; None for a malformed request (RFC 9113, 8.2 and 8.3): a name with a capital letter,
-    a pseudo-header field twice or behind another field."""
+    """The first value of each name, all of `x-forwarded-for`; None for a malformed request (RFC 9113, 8.2 and 8.3): a
+    name with a capital letter, a pseudo-header field twice or behind another field."""
     headers: dict[str, str] = {}
     is_behind = False
     for name, value in fields:
@@ -591,6 +592,8 @@ def _headers_of(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
             return None
         if name != name.lower():
             return None
+        if text == FORWARDED_FOR and text in headers:
+            headers[text] += "," + value.decode("latin-1")
         headers.setdefault(text, value.decode("latin-1"))
     return headers
 

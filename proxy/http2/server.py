@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from thermocline.proxy.http2.connection import RECEIVE_BYTES, Http2Connection
@@ -49,7 +50,7 @@ class Http2Server:
     ) -> None:
         """`too_large_block`: the header block that answers a request whose fields are larger than the limit.
 
-        `gate` decides about each connection by its first byte; None: all are plain.
+        `gate` decides about each connection by its first byte, where its address has no other; None: all are plain.
         """
         self._gate = gate
         self._too_large_block = too_large_block
@@ -57,7 +58,7 @@ class Http2Server:
         self._limits = limits
         self._counts = counts
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._connections: set[Http2Connection] = set()
         self._by_address: dict[str, int] = {}
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -74,23 +75,28 @@ class Http2Server:
         """Open streams."""
         return sum(len(connection.streams) for connection in self._connections)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which is a free one for port 0.
+    async def start(self, host: str, port: int, *, gate: Gate | None = None) -> int:
+        """Listen; returns the port, which is a free one for port 0. May be called for several addresses.
+
+        `gate`: of this address; None: that of all.
 
         Raises:
             OSError: The address cannot be listened on.
         """
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
-        self._watch(loop)
-        return int(self._listener.sockets[0].getsockname()[1])
+        accept = partial(self._accept, gate or self._gate)
+        listener = await loop.create_server(accept, host, port, backlog=BACKLOG)
+        self._listeners.append(listener)
+        if self._idle_timer is None:
+            self._watch(loop)
+        return int(listener.sockets[0].getsockname()[1])
 
     async def stop_accepting(self) -> None:
         """Take no new connection, and no new stream on those that are open. Idempotent."""
         self._is_closing = True
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
@@ -141,9 +147,9 @@ class Http2Server:
         self.close_idle()
         self._watch(loop)
 
-    def _accept(self) -> asyncio.BufferedProtocol:
+    def _accept(self, gate: Gate | None) -> asyncio.BufferedProtocol:
         connection = self._connection()
-        return connection if self._gate is None else FirstByte(connection, self._gate)
+        return connection if gate is None else FirstByte(connection, gate)
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a connection that another listener accepted; `received`: its first bytes."""

@@ -8,6 +8,7 @@ import msgspec
 
 from thermocline.proxy.metrics.families import FAMILIES
 from thermocline.proxy.metrics.rpc_latency import BOUNDS_MS, RpcLatency
+from thermocline.proxy.metrics.traffic import Traffic
 from thermocline.remoting.health import Exposition, show_refusals
 
 __all__ = ["ProxyFigures", "metrics_text"]
@@ -18,6 +19,8 @@ class ProxyFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_name: str
     proxy_name: str
+    mode: str = "cluster"
+    """RocketMQ's proxyMode: "local" beside a broker."""
     connections: int
     open_rpcs: int
     clients: Mapping[str, int]
@@ -29,7 +32,7 @@ class ProxyFigures(msgspec.Struct, frozen=True, kw_only=True):
     denials: Mapping[str, int]
 
 
-def metrics_text(figures: ProxyFigures, latency: RpcLatency) -> bytes:
+def metrics_text(figures: ProxyFigures, latency: RpcLatency, traffic: Traffic) -> bytes:
     """Return the whole page."""
     page = Exposition(FAMILIES)
     # The labels that RocketMQ puts on every figure of a proxy.
@@ -37,11 +40,15 @@ def metrics_text(figures: ProxyFigures, latency: RpcLatency) -> bytes:
         "node_type": "proxy",
         "cluster": figures.cluster_name,
         "node_id": figures.proxy_name,
-        "proxy_mode": "cluster",
+        "proxy_mode": figures.mode,
     }
     page.add("rocketmq_proxy_up", 1, node)
     for labels, series in latency.series():
         page.add_histogram("rocketmq_rpc_latency", BOUNDS_MS, series.counts, series.total_ms, {**node, **labels})
+    for direction, counts in (("in", traffic.series_in()), ("out", traffic.series_out())):
+        for labels, passed in counts:
+            page.add(f"rocketmq_messages_{direction}_total", passed.messages, {**node, **labels})
+            page.add(f"rocketmq_throughput_{direction}_total", passed.size_bytes, {**node, **labels})
     page.add("thermocline_proxy_connections", figures.connections)
     page.add("thermocline_proxy_open_rpcs", figures.open_rpcs)
     for kind, count in figures.clients.items():

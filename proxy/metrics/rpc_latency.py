@@ -1,4 +1,4 @@
-"""RpcLatency: how long RPCs took, by name, code of the answer and result, in RocketMQ's buckets.
+"""RpcLatency: how long RPCs and requests took, by protocol, name, code of the answer and result, in RocketMQ's buckets.
 
 Bound: names, codes and results are of fixed sets. Belongs to one event loop.
 Source: remoting/metrics/RemotingMetricsManager.java, Apache RocketMQ 5.3.
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
+
+from thermocline.proxy.metrics.traffic import Protocol
 
 __all__ = ["BOUNDS_MS", "RpcLatency", "RpcResult", "RpcSeries"]
 
@@ -26,6 +28,10 @@ class RpcResult(StrEnum):
     """By its client, which cancelled it or is gone."""
     FAILED = "process_request_failed"
     """By a status of gRPC in place of an answer."""
+    UNSENT = "write_channel_failed"
+    """With an answer that a remoting client is not there to take."""
+    ONEWAY = "oneway"
+    """Without an answer, which a one-way request of remoting does not want."""
 
 
 class RpcSeries(msgspec.Struct):
@@ -39,11 +45,13 @@ class RpcLatency:
     """See the module."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, str, RpcResult, bool], RpcSeries] = {}
+        self._series: dict[tuple[Protocol, str, str, RpcResult, bool], RpcSeries] = {}
 
-    def add(self, name: str, code: str, result: RpcResult, *, is_long_polling: bool, ms: float) -> None:
-        """Count an RPC that ended."""
-        key = (name, code, result, is_long_polling)
+    def add(
+        self, name: str, code: str, result: RpcResult, *, protocol: Protocol, is_long_polling: bool, ms: float
+    ) -> None:
+        """Count one that ended. `code`: "" where there was no answer."""
+        key = (protocol, name, code, result, is_long_polling)
         series = self._series.get(key)
         if series is None:
             series = self._series[key] = RpcSeries([0] * (len(BOUNDS_MS) + 1))
@@ -52,9 +60,9 @@ class RpcLatency:
 
     def series(self) -> Iterator[tuple[dict[str, str], RpcSeries]]:
         """Every series, by its labels."""
-        for (name, code, result, is_long_polling), series in self._series.items():
+        for (protocol, name, code, result, is_long_polling), series in self._series.items():
             labels = {
-                "protocol_type": "grpc",
+                "protocol_type": protocol,
                 "request_code": name,
                 "response_code": code,
                 "is_long_polling": str(is_long_polling).lower(),

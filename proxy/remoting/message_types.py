@@ -22,10 +22,13 @@ _DELAYS = (
     PropertyName.TIMER_DELAY_S,
     PropertyName.TIMER_DELAY_MS,
 )
+_DECISIVE = (PropertyName.TRANSACTION_PREPARED, *_DELAYS, PropertyName.SHARDING_KEY)
 
 
 def message_type(properties_text: str) -> TopicType:
     """Return the type of a message with these properties."""
+    if not any(name in properties_text for name in _DECISIVE):
+        return TopicType.NORMAL
     properties = decode_properties(properties_text)
     if properties.get(PropertyName.TRANSACTION_PREPARED) == "true":
         return TopicType.TRANSACTION

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -19,9 +21,11 @@ import msgspec
 from thermocline.client.name_servers import NameServers
 from thermocline.proxy.flow import Production
 from thermocline.proxy.messaging import Messaging
+from thermocline.proxy.metrics import RpcLatency, Traffic
 from thermocline.proxy.remoting.client_session import ClientSession, SessionLimits, Shared
 from thermocline.proxy.remoting.push_by_pop import PopOptions, PushByPop
 from thermocline.proxy.remoting.relay import Relay
+from thermocline.proxy.remoting.request_meter import RequestMeter
 from thermocline.proxy.remoting.route_answers import RouteAnswers
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.clocks import wall_clock_ms
@@ -38,7 +42,7 @@ from thermocline.remoting.connections import (
     ServerLimits,
 )
 from thermocline.remoting.errors import ConnectionLostError, ServiceUnavailableError
-from thermocline.remoting.socket_address import format_address, parse_address
+from thermocline.remoting.socket_address import Host, format_address, parse_address
 from thermocline.remoting.tls import ClientTls
 
 __all__ = ["RemotingOptions", "RemotingPort"]
@@ -57,6 +61,8 @@ class RemotingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """0 takes a free one."""
     access_address: str = ""
     """The host that routes name; empty: the one that the client is connected to."""
+    access_of: Callable[[Host], Host | None] = lambda local_host: None
+    """The address that routes name for clients that are connected to this one; None: as `access_address` says."""
     namesrv: tuple[str, ...]
     connections_max: int = 20_000
     address_connections_max: int = 20_000
@@ -80,9 +86,12 @@ class RemotingPort:
         gate: Gate,
         grpc: OtherProtocol,
         counts: LimitCounts,
+        latency: RpcLatency,
+        traffic: Traffic,
     ) -> None:
         """`production`: checks messages' types; None: they are not checked. `tls`: of connections to NameServers and
-        brokers. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2 connections of the port."""
+        brokers. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2 connections of the port. `latency` and
+        `traffic`: where requests and messages are counted."""
         self._options = options
         self._port = 0
         self._shared = Shared(
@@ -122,7 +131,7 @@ class RemotingPort:
             guard=self._check_open,
         )
         self._server = RemotingServer(
-            self._dispatcher,
+            RequestMeter(self._dispatcher, latency, traffic, clock_s=time.monotonic),
             limits=ConnectionLimits(requests_running_max=options.client_requests_max),
             connections_max=options.connections_max,
             server_limits=ServerLimits(address_connections_max=options.address_connections_max),
@@ -144,6 +153,14 @@ class RemotingPort:
         """
         self._port = await self._server.start(self._options.host, self._options.port)
         return self._port
+
+    async def listen(self, host: str, port: int, *, gate: Gate) -> None:
+        """Listen on another address, too.
+
+        Raises:
+            OSError: It is taken.
+        """
+        await self._server.start(host, port, gate=gate)
 
     async def close(self, *, timeout_ms: int) -> None:
         """See the module. Idempotent."""
@@ -184,5 +201,8 @@ class RemotingPort:
             task.add_done_callback(self._closing.discard)
 
     def _address_for(self, connection: Connection) -> str:
-        host = self._options.access_address or parse_address(connection.local_address)[0]
-        return format_address(host, self._port)
+        local_host = parse_address(connection.local_address)
+        access = self._options.access_of(local_host)
+        if access is None:
+            access = self._options.access_address or local_host[0], self._port
+        return format_address(*access)

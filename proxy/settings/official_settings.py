@@ -1,6 +1,6 @@
 """RocketMQ's settings of a proxy: what each field of ProxyConfig means here.
 
-The names and defaults are those of ProxyConfig.java of September 2025.
+The names and defaults are those of release 5.5.0; tests/proxy/settings/test_official_proxy_settings.py compares them.
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         {"namesrvDomain": "", "namesrvDomainSubgroup": ""},
         advice="set namesrvAddr, also to an http:// address",
     ),
-    *refused("that acknowledgements of one request travel as one", {"enableBatchAck": "false"}),
+    *without_effect("acknowledgements that come together always travel as one request", {"enableBatchAck": "false"}),
     carried("tlsTestModeEnable", "true", carrier="tls.test.mode.enable"),
+    carried("grpcMaxConcurrentCallsPerConnection", "2147483647", carrier="grpcStreamsPerConnectionMax"),
+    carried("tlsKeyPassword", "", carrier="tls.server.keyPassword"),
     carried("tlsKeyPath", MACHINE, carrier="tls.server.keyPath"),
     carried("tlsCertPath", MACHINE, carrier="tls.server.certPath"),
     *without_effect("changed certificate files count within half a second", {"tlsCertWatchIntervalMs": "3600000"}),
@@ -145,6 +147,10 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
         },
     ),
     *without_effect(
+        "limits of lite topics, of which the proxy serves none",
+        {"maxLiteRenewNumPerChannel": "100", "maxLiteTopicSize": "64", "maxSyncLiteSubscriptionRate": "5000"},
+    ),
+    *without_effect(
         "proxies tell brokers about their clients, and each other nothing",
         {
             "heartbeatSyncerTopicClusterName": "",
@@ -168,7 +174,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
     *without_effect("one connection an address", {"rocketmqMQClientNum": "6"}),
     *without_effect(
         "counts only with useDelayLevel, which is refused",
-        {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"},
+        {"delayLevelTable": "{}", "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"},
     ),
     *without_effect("`thermocline broker` is given its file itself", {"brokerConfigPath": MACHINE}),
     *without_effect(
@@ -221,6 +227,7 @@ PROXY_CONFIG: tuple[OfficialSetting, ...] = (
             "metadataThreadPoolQueueCapacity": "100000",
             "transactionHeartbeatThreadPoolNums": "20",
             "transactionHeartbeatThreadPoolQueueCapacity": "200",
+            "returnHandleGroupThreadPoolNums": "2",
             "renewThreadPoolNums": "2",
             "renewMaxThreadPoolNums": "4",
             "renewThreadPoolQueueCapacity": "300",

@@ -7,16 +7,21 @@ Source: ProxyConfig.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thermocline.auth.quota_texts import USER, parse_quotas
-from thermocline.proxy.http2 import Http2Limits
+from thermocline.proxy.http2 import Balancers, Http2Limits
+from thermocline.proxy.settings.listener_texts import REMOTING, Listeners, parse_access_address, parse_listeners
 from thermocline.remoting.connections import LOOPBACK
 from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.settings import TlsConfig
+from thermocline.remoting.socket_address import Host
 
-__all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "ProxyConfig"]
+__all__ = ["FIELDS_BY_NAME", "OWN_FIELDS", "QUOTAS", "ProxyConfig"]
+
+QUOTAS = "quotas"
 
 
 def _setting(
@@ -43,6 +48,13 @@ class ProxyConfig:
     """0 takes a free one; -1: no port for remoting clients."""
     remoting_access_address: str = _setting("", "remotingAccessAddr")
     """The host that routes of remoting clients name; empty: the one that each client is connected to."""
+    grpc_access_address: str = _setting("", "grpcAccessAddr")
+    """The address, HOST:PORT, that routes of gRPC clients name; empty: the host that the client names, at
+    `grpcServerPort`."""
+    more_listeners: str = _setting("", "moreListeners")
+    """Further addresses to listen on (listener_texts.py)."""
+    trusted_balancers: str = _setting("", "trustedBalancers")
+    """Addresses and networks of balancers whose x-forwarded-for says who a client is."""
     cluster_name: str = _setting("DefaultCluster", "rocketMQClusterName")
     """The cluster whose brokers configure the groups."""
     proxy_name: str = _setting("", "proxyName")
@@ -155,17 +167,23 @@ class ProxyConfig:
     """Look-ups a second that an address may cause by names that no user has."""
     writes_traces: bool = _setting(False, "traceOn")
     """Whether traces of what gRPC clients do are sent to the trace topic."""
-    quotas: str = _setting("", "quotas")
+    quotas: str = _setting("", QUOTAS)
     """Bytes and requests a second of topics, groups, addresses and users, of what passes this proxy."""
     health_host: str = _setting(LOOPBACK, "healthBindAddress")
     health_port: int = _setting(-1, "healthPort", least=-1, most=65_535)
     """The HTTP port with health, figures and clients; 0 takes a free one, -1: none."""
+    metrics_topics_max: int = _setting(200, "metricsTopicsMax", least=0, most=10_000)
+    """Topics that have labels of their own in figures of sent messages."""
+    metrics_pairs_max: int = _setting(1_000, "metricsTopicGroupPairsMax", least=0, most=100_000)
+    """Pairs of topic and group that have labels of their own in figures of received messages."""
     audit_path: str = _setting("", "auditLogPath")
     """The audit log; empty: none."""
     audit_file_bytes: int = _setting(64 << 20, "auditLogFileBytes", least=4096)
     audit_file_count: int = _setting(8, "auditLogFileCount", least=1)
     audit_accesses: bool = _setting(False, "auditLogAccesses")
 
+    quotas_file: str = ""
+    """The configuration file whose quotas are followed, no setting itself; empty: none."""
     tls: TlsConfig = field(default_factory=TlsConfig)
     """Of the port, and of connections to NameServers and brokers."""
 
@@ -183,6 +201,7 @@ class ProxyConfig:
             text = "authorizationEnabled needs authenticationEnabled: without signatures it is not known who asks"
             raise SettingError(text)
         self._check_quotas()
+        self._check_listeners()
 
     def _check_quotas(self) -> None:
         try:
@@ -193,6 +212,34 @@ class ProxyConfig:
             raise SettingError(
                 "a quota of a user needs authenticationEnabled: without signatures it is not known who sends"
             )
+
+    def _check_listeners(self) -> None:
+        parsed: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("moreListeners", self.listeners),
+            ("grpcAccessAddr", self.grpc_access),
+            ("trustedBalancers", self.balancers),
+        )
+        for name, parse in parsed:
+            try:
+                parse()
+            except InvalidParameterError as error:
+                raise SettingError(f"{name}: {error.message}", **error.context) from error
+
+    def listeners(self) -> Listeners:
+        """The listeners beside the main ones."""
+        main = [(self.bind_address, port) for port in (self.grpc_port, self.remoting_port) if port > 0]
+        found = parse_listeners(self.more_listeners, main=main)
+        if self.remoting_port < 0 and any(listener.protocol == REMOTING for listener in found):
+            raise InvalidParameterError("remotingListenPort=-1 leaves no listener for remoting clients")
+        return Listeners(found)
+
+    def balancers(self) -> Balancers:
+        """The balancers whose word about a client's address is taken."""
+        return Balancers.parse(self.trusted_balancers)
+
+    def grpc_access(self) -> Host | None:
+        """What routes name for gRPC clients of the main listener; None: nothing is set."""
+        return parse_access_address(self.grpc_access_address) if self.grpc_access_address else None
 
     @property
     def http2_limits(self) -> Http2Limits:
@@ -208,7 +255,7 @@ class ProxyConfig:
         )
 
 
-OWN_FIELDS = tuple(item for item in fields(ProxyConfig) if item.name != "tls")
+OWN_FIELDS = tuple(item for item in fields(ProxyConfig) if item.metadata)
 """The settings that are no TLS settings."""
 FIELDS_BY_NAME = {item.metadata["name"]: item for item in (*OWN_FIELDS, *fields(TlsConfig))}
 """The settings by property name."""

@@ -75,6 +75,7 @@ def load_proxy_config(sources: Iterable[PropertySource]) -> LoadedProxyConfig:
 def secret_names(source: PropertySource) -> list[str]:
     """Return the settings of a source that have secrets in them."""
     secrets = TLS_SECRETS | {item.metadata["name"] for item in OWN_FIELDS if item.metadata["is_secret"]}
+    secrets |= {each.name for each in PROXY_SETTINGS.values() if each.carrier in secrets}
     return [name for name, text in source.values.items() if name in secrets and text.strip()]
 
 

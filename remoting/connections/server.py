@@ -25,6 +25,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from thermocline.remoting.connections.closing import close_all
 from thermocline.remoting.connections.connection import RECEIVE_BYTES, ChunkHandler, Connection, RequestHandler
@@ -129,14 +130,15 @@ class RemotingServer:
         """How many connections are open."""
         return len(self._connections)
 
-    async def start(self, host: str, port: int) -> int:
-        """Accept connections on a TCP address; the port, which is a free one for port 0.
+    async def start(self, host: str, port: int, *, gate: Gate | None = None) -> int:
+        """Accept connections on a TCP address; the port, which is a free one for port 0. `gate`: of this address; None:
+        that of all.
 
         Raises:
             OSError: The address cannot be listened on.
         """
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        listener = await loop.create_server(partial(self._accept, gate or self._gate), host, port, backlog=BACKLOG)
         self._listeners.append(listener)
         self._watch_idle(loop)
         bound_port = int(listener.sockets[0].getsockname()[1])
@@ -223,10 +225,10 @@ class RemotingServer:
         if not self._closing:
             self._watch_idle(loop)
 
-    def _accept(self) -> asyncio.BufferedProtocol:
+    def _accept(self, gate: Gate | None) -> asyncio.BufferedProtocol:
         connection_type = _ServerConnection if self._other_protocol is None else _EitherConnection
         connection = connection_type(self, self._limits)
-        return connection if self._gate is None else FirstByte(connection, self._gate)
+        return connection if gate is None else FirstByte(connection, gate)
 
     def _accept_local(self) -> asyncio.BufferedProtocol:
         return _ServerConnection(self, self._local_limits)

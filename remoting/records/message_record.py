@@ -361,6 +361,23 @@ def store_timestamp_at(data: bytes | memoryview, position: int = 0) -> int:
     return int(store_timestamp_ms)
 
 
+def count_bodies(data: bytes | memoryview) -> tuple[int, int]:
+    """How many records follow each other, as in a pull's body, and the bytes of their bodies; none is checked."""
+    count, bodies_bytes, position = 0, 0, 0
+    try:
+        while position < len(data):
+            (size_bytes,) = INT.unpack_from(data, position)
+            (sys_flag,) = INT.unpack_from(data, position + POSITION_SYS_FLAG)
+            body_start = position + _HEAD_BY_HOSTS[sys_flag & HOSTS_V6].size
+            (body_bytes,) = INT.unpack_from(data, body_start - INT.size)
+            if size_bytes <= 0 or body_bytes < 0:
+                break
+            count, bodies_bytes, position = count + 1, bodies_bytes + body_bytes, position + size_bytes
+    except struct.error:
+        pass  # cut short: its reader will say so
+    return count, bodies_bytes
+
+
 def iterate_records(
     data: bytes | memoryview, start: int = 0, end: int | None = None, *, check_crc: bool = True
 ) -> Iterator[MessageRecord]:

@@ -5,18 +5,18 @@ Nothing acknowledged is lost, whatever happens to a proxy; a planned change is n
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import FREE_PORT, thermocline_broker
+from tests.interop.cluster import thermocline_broker
 from tests.interop.grpc_load import TOPIC, running_load
 from tests.interop.grpc_programs import GrpcProgram
 from tests.interop.killable_broker import KillableBroker, name_server
-from tests.interop.proxy_daemons import BROKER_SETTINGS, running_proxy
+from tests.interop.proxy_daemons import BROKER_SETTINGS
+from tests.interop.two_proxies import TwoProxies
 from tests.process_groups import processes_of
 from tests.waiting import wait_until
 from thermocline.client import AdminClient
@@ -70,48 +70,10 @@ def programs(
     return [java_grpc, go_grpc, node_grpc, python_grpc_load]
 
 
-class Proxies:
-    """Two proxies, each of which can be ended and started again at its address."""
-
-    def __init__(self, namesrv: str, directory: Path) -> None:
-        self.addresses = [FREE_PORT, FREE_PORT]
-        self._namesrv = namesrv
-        self._directory = directory
-        self._running: list[contextlib.ExitStack | None] = [None, None]
-
-    def __enter__(self) -> Proxies:
-        for index in range(2):
-            self.start(index, is_killed=False)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for index in range(2):
-            self.end(index)
-
-    def start(self, index: int, *, is_killed: bool) -> None:
-        """Start it, and return when it serves. `is_killed`: how it is to end."""
-        stack = contextlib.ExitStack()
-        self.addresses[index], _ = stack.enter_context(
-            running_proxy(
-                self._directory / f"proxy-{index}",
-                namesrv=self._namesrv,
-                settings=SETTINGS,
-                listen=self.addresses[index],
-                is_killed=is_killed,
-            )
-        )
-        self._running[index] = stack
-
-    def end(self, index: int) -> None:
-        stack, self._running[index] = self._running[index], None
-        if stack is not None:
-            stack.close()
-
-
 def test_no_message_is_lost_while_one_of_two_proxies_is_killed_every_ten_seconds(
     namesrv: str, broker: KillableBroker, programs: Sequence[GrpcProgram], tmp_path: Path
 ) -> None:
-    with Proxies(namesrv, tmp_path) as proxies:
+    with TwoProxies(namesrv, tmp_path, SETTINGS) as proxies:
         for index in range(2):
             proxies.end(index)
             proxies.start(index, is_killed=True)
@@ -131,7 +93,7 @@ def test_a_rolling_restart_of_the_proxies_leaves_the_broker_alone_and_loses_noth
 ) -> None:
     before = processes_of(broker.process_id)
     with (
-        Proxies(namesrv, tmp_path) as proxies,
+        TwoProxies(namesrv, tmp_path, SETTINGS) as proxies,
         running_load(programs, proxies.addresses, tmp_path / "clients") as load,
     ):
         for index in (0, 1):
@@ -149,7 +111,7 @@ def test_queues_and_a_broker_that_are_added_make_no_pause_and_no_burst(
 ) -> None:
     with (
         AdminClient(namesrv=namesrv) as admin,
-        Proxies(namesrv, tmp_path) as proxies,
+        TwoProxies(namesrv, tmp_path, SETTINGS) as proxies,
         running_load(programs, proxies.addresses, tmp_path / "clients") as load,
     ):
 

@@ -61,6 +61,16 @@ def test_missing_packages_are_named(empty_machine: pytest.MonkeyPatch) -> None:
         system_packages.ensure_java_home(with_compiler=False)
 
 
+def test_a_balancer_is_found_where_users_paths_do_not_lead(empty_machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    empty_machine.setattr(system_packages, "SYSTEM_PROGRAMS", str(tmp_path / "sbin"))
+    with pytest.raises(ToolMissingError, match="HAProxy is needed"):
+        system_packages.ensure_haproxy()
+    (tmp_path / "sbin").mkdir()
+    program = tmp_path / "sbin" / "haproxy"
+    program.touch(mode=0o755)
+    assert system_packages.ensure_haproxy() == program
+
+
 def test_a_missing_tool_skips_here_and_fails_in_ci(empty_machine: pytest.MonkeyPatch) -> None:
     empty_machine.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="Maven is needed"):

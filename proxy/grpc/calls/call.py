@@ -30,8 +30,9 @@ from thermocline.proxy.grpc.calls.status import (
     refusal_block,
     trailers_block,
 )
-from thermocline.proxy.http2 import ErrorCode, Stream
+from thermocline.proxy.http2 import Balancers, ErrorCode, Stream
 from thermocline.remoting.errors import ConnectionLostError
+from thermocline.remoting.socket_address import Host
 
 __all__ = ["Method", "MethodKind", "ReceivedBytes", "RpcCall", "RpcService"]
 
@@ -98,13 +99,22 @@ class RpcCall:
         "deadline",
         "is_canceled",
         "metadata",
+        "remote_host",
         "stream",
     )
 
     def __init__(
-        self, stream: Stream, method: Method, received: ReceivedBytes, on_done: Callable[[RpcCall], None]
+        self,
+        stream: Stream,
+        method: Method,
+        received: ReceivedBytes,
+        on_done: Callable[[RpcCall], None],
+        *,
+        remote_host: Host,
     ) -> None:
         self.stream = stream
+        self.remote_host = remote_host
+        """The client's address and port."""
         self.metadata = stream.headers
         """Metadata of the request, names in lower case."""
         self.deadline: float | None = None
@@ -140,11 +150,6 @@ class RpcCall:
     def kind(self) -> MethodKind:
         """What the RPC's two directions carry."""
         return self._method.kind
-
-    @property
-    def remote_host(self) -> tuple[str, int]:
-        """The client's address and port."""
-        return self.stream.connection.remote_host
 
     @property
     def local_host(self) -> tuple[str, int]:
@@ -340,8 +345,11 @@ class RpcService:
         received: ReceivedBytes,
         *,
         on_done: Callable[[RpcCall], None] = lambda call: None,
+        balancers: Balancers | None = None,
     ) -> None:
-        """`methods`: by `/package.Service/Method`. `on_done` is called with each RPC that has ended."""
+        """`methods`: by `/package.Service/Method`. `on_done` is called with each RPC that has ended. `balancers`: those
+        that tell a client's address; None: a client is what is connected."""
+        self._balancers = balancers or Balancers()
         self._on_done = on_done
         self._methods = methods
         self._received = received
@@ -363,7 +371,8 @@ class RpcService:
         if method is None:
             stream.end(refusal_block(GrpcStatus.UNIMPLEMENTED, "there is no such method"))
             return
-        call = RpcCall(stream, method, self._received, self._forget)
+        remote_host = self._balancers.client_host(stream.connection.remote_host, headers)
+        call = RpcCall(stream, method, self._received, self._forget, remote_host=remote_host)
         self._calls.add(call)
         stream.owner = call
         call.start()

@@ -25,7 +25,8 @@ from thermocline.proxy.grpc.service.grpc_proof import read_proof
 from thermocline.proxy.grpc.service.grpc_rights import REQUEST_NAMES, rights_of
 from thermocline.proxy.grpc.service.statuses import CodeError, status_of
 from thermocline.proxy.messaging import Messaging
-from thermocline.proxy.settings import ProxyConfig
+from thermocline.proxy.metrics import Traffic
+from thermocline.proxy.settings import Listeners, ProxyConfig
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import MQError, PermissionDeniedError
 
@@ -51,10 +52,14 @@ class Application:
     """Milliseconds since 1970."""
     quotas: QuotaCheck
     commands: ClientCommands
+    traffic: Traffic
+    """Counts what passes."""
     traces: Traces | None = None
     """None: none are written."""
     access: AccessCheck | None = None
     """None: every client may do everything."""
+    listeners: Listeners = field(default_factory=lambda: Listeners(()))
+    """The addresses that are listened on beside the main ones."""
     grpc_port: int = 0
     """The port that is open."""
     polls: int = field(default=0)

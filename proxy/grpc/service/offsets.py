@@ -18,8 +18,10 @@ from thermocline.proxy.grpc.service.context import RequestContext
 from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp_ms, to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import check_group_name, check_topic_name, read_subscription
+from thermocline.proxy.metrics import Protocol
 from thermocline.remoting.errors import BrokerBusyError, MQError
 from thermocline.remoting.offsets import QueueOffset
+from thermocline.remoting.topic_validation import is_retry_topic
 
 __all__ = ["Offsets"]
 
@@ -69,10 +71,11 @@ class Offsets:
         finally:
             app.polls -= 1
         await app.check_again(context.permit)
+        size_bytes = sum(len(message.record.body) for message in pulled.messages)
         app.quotas.took(
             queue.topic,
             request.group.name,
-            size_bytes=sum(len(message.record.body) for message in pulled.messages),
+            size_bytes=size_bytes,
             host=call.remote_host,
             username=context.username,
         )
@@ -82,6 +85,15 @@ class Offsets:
             await call.drain()
             delivered = to_message(message, topic=queue.topic)
             call.write(messages.PullMessageResponse(message=delivered).SerializeToString())
+        if pulled.messages:
+            app.traffic.received(
+                Protocol.GRPC,
+                queue.topic,
+                request.group.name,
+                is_retry=is_retry_topic(queue.topic),
+                count=len(pulled.messages),
+                size_bytes=size_bytes,
+            )
         call.write(messages.PullMessageResponse(next_offset=pulled.next_offset).SerializeToString())
 
     async def update_offset(self, context: RequestContext, call: RpcCall, request: Any) -> Any:

@@ -33,8 +33,10 @@ from thermocline.proxy.grpc.service.validation import (
     read_subscription,
 )
 from thermocline.proxy.messaging import PopStatus
+from thermocline.proxy.metrics import Protocol
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, ConnectionLostError, MQError
+from thermocline.remoting.socket_address import format_address
 
 __all__ = ["Receiving"]
 
@@ -186,7 +188,7 @@ class Receiving:
 
     def _check_polls(self, call: RpcCall, client: ProxyClient | None) -> None:
         app = self._app
-        remote = call.stream.connection.remote_address
+        remote = format_address(*call.remote_host)
         if app.polls >= app.config.polls_max:
             app.counts.refused("grpcLongPollsMax", address=remote, detail=f"{app.polls} long polls are open")
             raise BrokerBusyError("too many long polls are open on this proxy")
@@ -240,6 +242,14 @@ class Receiving:
                     reconsume_times=message.reconsume_times,
                 )
             _write(call, message=to_message(message, topic=topic, receipt_handle=message.handle.text()))
+            app.traffic.received(
+                Protocol.GRPC,
+                topic,
+                group,
+                is_retry=bool(message.handle.receipt.retry_flag),
+                count=1,
+                size_bytes=len(message.record.body),
+            )
         if app.traces is not None:
             app.traces.delivered(outcome.messages, group=group)
 

@@ -1,7 +1,8 @@
 """QueryRoute and QueryAssignment: where a topic's queues are, as clients of this proxy see it.
 
-Every broker is named with the proxy's address: the one that the client says it was configured with, at the proxy's
-own port; so a client behind a name or a translated address comes back by the way it came.
+Every broker is named with the proxy's address. That is the one that is set for the listener that the client connected
+to; without it the one that the client says it was configured with, at that listener's port, so that a client behind a
+name or a translated address comes back by the way it came.
 
     queues of a route      read-only ones, then write-only ones, then both, numbered through from 0
     assignment             one "any queue" (-1) a broker; for an ordered group, every read queue
@@ -10,6 +11,7 @@ Source: RouteActivity.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +46,7 @@ class Routes:
 
     def __init__(self, app: Application) -> None:
         self._app = app
+        self._access = app.config.grpc_access()
 
     async def query_route(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
         """QueryRoute."""
@@ -86,18 +89,28 @@ class Routes:
         return answer
 
     def _endpoints(self, asked: Any, call: RpcCall) -> Any:
-        """The proxy's addresses for a client; those that it named, if it named any."""
-        endpoints = messages.Endpoints()
-        if asked.addresses:
+        """The proxy's addresses for a client."""
+        listener = self._app.listeners.of(call.local_host)
+        access = self._access if listener is None else listener.access
+        if access is None and asked.addresses:
+            endpoints = messages.Endpoints()
             endpoints.CopyFrom(asked)
             if not self._app.config.use_endpoint_port:
+                port = self._app.grpc_port if listener is None else listener.place[1]
                 for address in endpoints.addresses:
-                    address.port = self._app.grpc_port
+                    address.port = port
             return endpoints
-        host, port = call.local_host
-        endpoints.scheme = enums.AddressScheme.IPv6 if ":" in host else enums.AddressScheme.IPv4
-        endpoints.addresses.add(host=host, port=port)
-        return endpoints
+        host, port = access or call.local_host
+        return messages.Endpoints(scheme=_scheme(host), addresses=[messages.Address(host=host, port=port)])
+
+
+def _scheme(host: str) -> int:
+    scheme = enums.AddressScheme
+    try:
+        found: int = scheme.IPv6 if ipaddress.ip_address(host).version == 6 else scheme.IPv4
+    except ValueError:
+        found = scheme.DOMAIN_NAME
+    return found
 
 
 def queue_permissions(broker: BrokerQueues) -> list[int]:

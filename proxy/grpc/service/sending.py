@@ -18,6 +18,7 @@ from thermocline.proxy.grpc.service.conversion import message_type_of, stored_me
 from thermocline.proxy.grpc.service.statuses import CodeError, status
 from thermocline.proxy.grpc.service.validation import check_topic_name
 from thermocline.proxy.messaging import SendOutcome, TopicType, TransactionHandle
+from thermocline.proxy.metrics import Protocol
 
 __all__ = ["SEND_CODES", "Sending"]
 
@@ -57,15 +58,17 @@ class Sending:
             _check_batch(drafts, message_type)
         if message_type in (TopicType.LITE, TopicType.PRIORITY):
             raise CodeError(Code.UNSUPPORTED, f"messages of the type {message_type.value} are not supported")
+        topic, size_bytes = first.topic.name, sum(len(draft.body) for draft in drafts)
         app.quotas.check_send(
-            first.topic.name,
-            size_bytes=sum(len(draft.body) for draft in drafts),
+            topic,
+            size_bytes=size_bytes,
             host=call.remote_host,
             username=context.username,
         )
         outcome = await app.production.send(
             outgoing, message_type=message_type, message_group=message_group, timeout_ms=app.timeout_ms(call)
         )
+        app.traffic.sent(Protocol.GRPC, topic, message_type.value.lower(), count=len(outgoing), size_bytes=size_bytes)
         if app.traces is not None:
             app.traces.sent(outgoing, outcome, message_type=message_type, started_ms=now_ms)
         return _send_answer(outcome, ",".join([each.unique_key for each in outgoing]), message_type)

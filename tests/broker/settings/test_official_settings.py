@@ -5,8 +5,6 @@ Covers `remoting/settings/official_network_settings.py`.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from tests.broker.settings.official_classes import check_table, official_settings
 from thermocline.broker.settings.broker_settings import SETTINGS
 from thermocline.broker.settings.official_settings import BROKER_CLASSES, BROKER_SETTINGS, FIXED
 from thermocline.broker.settings.setting_sources import (
@@ -31,9 +30,6 @@ from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.settings.official_network_settings import TLS_PROPERTIES
 from thermocline.remoting.settings.official_settings import MACHINE, OfficialSetting, Treatment
-
-_PROGRAM = Path(__file__).parent / "java" / "OfficialSettings.java"
-_ANSWER_TIMEOUT_S = 120.0
 
 CLASSES: Mapping[str, tuple[OfficialSetting, ...]] = {**BROKER_CLASSES, **NAME_SERVER_CLASSES}
 REFUSED = sorted(name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.REFUSED)
@@ -65,33 +61,9 @@ def test_names_and_defaults_are_those_of_the_official_classes(
     jdk_home: Path, official_jars: Path, tmp_path: Path
 ) -> None:
     """A setting that a release adds, takes away or gives another default fails here."""
-    finished = subprocess.run(
-        [
-            str(jdk_home / "bin" / "java"),
-            f"-Duser.home={tmp_path}",
-            "-cp",
-            str(official_jars / "*"),
-            str(_PROGRAM),
-            *CLASSES,
-        ],
-        capture_output=True,
-        timeout=_ANSWER_TIMEOUT_S,
-        encoding="utf-8",
-        check=False,
-        env={name: text for name, text in os.environ.items() if name not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")},
-    )
-    assert finished.returncode == 0, finished.stderr
-    official: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
-    for line in finished.stdout.splitlines():
-        if line.startswith("SETTING\t"):
-            _, class_name, name, default = line.split("\t")
-            official[class_name][name] = default
+    official = official_settings(jdk_home, official_jars, tmp_path, CLASSES)
     for class_name, table in CLASSES.items():
-        ours = {setting.name: setting for setting in table}
-        assert ours.keys() == official[class_name].keys(), class_name
-        for name, default in official[class_name].items():
-            if ours[name].default != MACHINE and default != "-":
-                assert ours[name].default == default, f"{class_name}.{name}"
+        check_table(class_name, table, official[class_name])
 
 
 @pytest.mark.parametrize("class_name", sorted(CLASSES))

@@ -30,6 +30,7 @@ from thermocline.remoting.records.message_record import (
     MAGIC_V2,
     MessageRecord,
     body_checksum,
+    count_bodies,
     decode_host,
     decode_record,
     encode_host,
@@ -113,6 +114,7 @@ def test_round_trip(fields: dict[str, Any], before: bytes, after: bytes) -> None
     assert decode_record(memoryview(data)) == record
     assert read_properties_text(before + data + after, len(before)) == fields["properties_text"]
     assert read_properties_text(memoryview(data)) == fields["properties_text"]
+    assert count_bodies(data + data) == (2, 2 * len(fields["body"]))
     assert encode_again(record) == data
     assert bool(record.sys_flag & sys_flag.BORN_HOST_V6) == (":" in fields["born_host"][0])
     assert bool(record.sys_flag & sys_flag.STORE_HOST_V6) == (":" in fields["store_host"][0])
@@ -222,6 +224,21 @@ def test_damage_at_every_byte_gives_no_other_properties(topic: str) -> None:
             except CorruptDataError:
                 continue
             assert text == bytes(damaged)[-len(whole) :]
+
+
+def test_bodies_are_counted_up_to_damage() -> None:
+    """Whatever a broker answers, the count ends."""
+    data = a_record()
+    count, size_bytes = count_bodies(data)
+    assert count_bodies(b"") == (0, 0)
+    assert count_bodies(data + bytes(200)) == (count, size_bytes)
+    for position in range(len(data)):
+        for value in (0x00, 0x7F, 0x80, 0xFF):
+            damaged = bytearray(data + data)
+            damaged[position] = value
+            assert count_bodies(bytes(damaged))[0] <= len(damaged)
+    for length in range(len(data)):
+        assert count_bodies(data[:length])[0] <= 1
 
 
 def test_torn_record_is_noticed_at_every_length() -> None:
