@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
