@@ -14,6 +14,10 @@ __all__ = ["FAMILIES"]
 FAMILIES: Families = {
     "rocketmq_proxy_up": (MetricType.GAUGE, "Always 1; labels name the proxy and its cluster."),
     "rocketmq_rpc_latency": (MetricType.HISTOGRAM, "Milliseconds from an RPC's beginning to its end."),
+    "thermocline_proxy_cluster_reachable": (
+        MetricType.GAUGE,
+        "1 while a NameServer of this cluster answers that has a broker, else 0.",
+    ),
     "thermocline_proxy_connections": (MetricType.GAUGE, "Open connections."),
     "thermocline_proxy_open_rpcs": (MetricType.GAUGE, "RPCs that are open, Telemetry streams among them."),
     "thermocline_proxy_clients": (MetricType.GAUGE, "Registered clients, by what they are."),

@@ -29,8 +29,8 @@ class ProxyFigures(msgspec.Struct, frozen=True, kw_only=True):
     denials: Mapping[str, int]
 
 
-def metrics_text(figures: ProxyFigures, latency: RpcLatency) -> bytes:
-    """Return the whole page."""
+def metrics_text(figures: ProxyFigures, latency: RpcLatency, *, clusters: Mapping[str, bool]) -> bytes:
+    """Return the whole page. `clusters`: which of them are reachable."""
     page = Exposition(FAMILIES)
     # The labels that RocketMQ puts on every figure of a proxy.
     node = {
@@ -42,6 +42,8 @@ def metrics_text(figures: ProxyFigures, latency: RpcLatency) -> bytes:
     page.add("rocketmq_proxy_up", 1, node)
     for labels, series in latency.series():
         page.add_histogram("rocketmq_rpc_latency", BOUNDS_MS, series.counts, series.total_ms, {**node, **labels})
+    for cluster, is_reachable in clusters.items():
+        page.add("thermocline_proxy_cluster_reachable", int(is_reachable), {"cluster": cluster})
     page.add("thermocline_proxy_connections", figures.connections)
     page.add("thermocline_proxy_open_rpcs", figures.open_rpcs)
     for kind, count in figures.clients.items():

@@ -30,7 +30,7 @@ def test_a_time_is_counted_in_every_bucket_from_its_own_on() -> None:
     for ms in (0.2, 1.0, 1.1, 99, 5_000):
         latency.add("SendMessage", "ok", RpcResult.SUCCESS, is_long_polling=False, ms=ms)
     latency.add("ReceiveMessage", "ok", RpcResult.CANCELED, is_long_polling=True, ms=2)
-    lines = metrics_text(FIGURES, latency).decode().splitlines()
+    lines = metrics_text(FIGURES, latency, clusters={"default": True, "east": False}).decode().splitlines()
     found = {
         re.search(r'le="([^"]+)"', line)[1]: line.rpartition(" ")[2]  # type: ignore[index]
         for line in lines
@@ -61,7 +61,7 @@ def test_a_time_is_counted_in_every_bucket_from_its_own_on() -> None:
 def test_every_figure_is_shown_once_with_help_and_type() -> None:
     latency = RpcLatency()
     latency.add("SendMessage", "ok", RpcResult.SUCCESS, is_long_polling=False, ms=1)
-    text = metrics_text(FIGURES, latency).decode()
+    text = metrics_text(FIGURES, latency, clusters={"default": True, "east": False}).decode()
     for name, (metric_type, description) in FAMILIES.items():
         assert f"# HELP {name} {description}\n# TYPE {name} {metric_type}\n{name}" in text
         assert name.endswith("_total") == (metric_type is MetricType.COUNTER)
