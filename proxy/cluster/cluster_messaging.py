@@ -168,7 +168,7 @@ class ClusterMessaging:
         """See `Messaging`."""
         return await self._queues.get(topic)
 
-    async def topic_type(self, topic: str, *, group: str | None = "") -> TopicType:
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         """See `Messaging`."""
         return await self._types.get(topic)
 

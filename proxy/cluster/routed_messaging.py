@@ -98,8 +98,10 @@ class RoutedMessaging:
         """See `Messaging`."""
         return await self._first_found(topic, group, lambda clusters: self._queues(topic, clusters))
 
-    async def topic_type(self, topic: str, *, group: str | None = "") -> TopicType:
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         """See `Messaging`."""
+        if broker_name:
+            return await self._of(broker_name)[0].topic_type(topic)
         return await self._first_found(topic, group, lambda clusters: self._type(topic, clusters))
 
     async def group_config(

@@ -151,8 +151,9 @@ class Messaging(Protocol):
     async def broker_address(self, broker_name: str) -> str:
         """Return where a broker's master serves requests of the remoting protocol."""
 
-    async def topic_type(self, topic: str, *, group: str | None = "") -> TopicType:
-        """Return a topic's type; NORMAL where it has none. `group`: see `topic_queues`."""
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
+        """Return a topic's type; NORMAL where it has none. Of several clusters: in that of the broker, if one is named,
+        else as `topic_queues`."""
 
     async def group_config(
         self, group: str, *, topic: str = "", broker_name: str = ""

@@ -107,7 +107,7 @@ def test_an_entry_is_true(name: str) -> None:
         assert usage + "`" in PAGE.read_text()
 
 
-OF_ONE_SERVER = frozenset({"thermocline proxy clients"})
+OF_ONE_SERVER = frozenset({"thermocline proxy clients", "thermocline proxy rules"})
 """Commands that ask one server, no NameServer, and take the other common options."""
 
 
@@ -124,6 +124,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "namesrv",
         "proxy",
         "proxy clients",
+        "proxy rules",
         "spark catch-up",
         "spark compare",
         "spark counts",

@@ -1,7 +1,6 @@
 """Two real clusters behind one proxy: routing rules, for the official Python gRPC client, Java 5.5 and this SDK.
 
-Each cluster has a NameServer and a broker, and the brokers have one name. Covers `proxy/routing/` and
-`proxy/cluster/routed_messaging.py` as a whole.
+Each cluster has a NameServer and a broker, and the brokers have one name.
 """
 
 from __future__ import annotations

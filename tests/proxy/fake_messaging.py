@@ -82,7 +82,7 @@ class FakeMessaging:
     async def topic_queues(self, topic: str, *, group: str | None = "") -> TopicQueues:
         return self.queues
 
-    async def topic_type(self, topic: str, *, group: str | None = "") -> TopicType:
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         return self.type
 
     async def group_config(

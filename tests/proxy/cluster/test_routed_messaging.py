@@ -1,7 +1,8 @@
 """Two clusters behind one proxy, by gRPC: each RPC reaches the cluster that a rule or a handle says.
 
-The brokers of both have one name. Covers `proxy/cluster/routed_messaging.py`, `proxy/messaging/caller.py` and
-`proxy/messaging/cluster_parts.py`.
+The brokers of both have one name.
+
+Covers `proxy/messaging/caller.py`, `proxy/messaging/cluster_parts.py`.
 """
 
 from __future__ import annotations
@@ -270,16 +271,17 @@ async def test_every_cluster_asks_about_transactions(default: FakeBroker, east: 
 async def test_a_recall_reaches_the_cluster_of_its_handle(
     default: FakeBroker, east: FakeBroker, tmp_path: Path
 ) -> None:
-    rule = {"topic": "Delay", "cluster": "east"}
+    make_topic(east, "OnlyEast", "DELAY")
+    rule = {"topic": "OnlyEast", "cluster": "east"}
     async with two_clusters(default, east, tmp_path, rule) as both:
-        draft = message("Delay", body=b"late", message_type=enums.MessageType.DELAY)
+        draft = message("OnlyEast", body=b"late", message_type=enums.MessageType.DELAY)
         draft.system_properties.delivery_timestamp.seconds = int(time.time()) + 3_600
         answer = await both.proxy.call("SendMessage", send_request(draft))
         assert answer.status.code == Code.OK, answer.status
         handle = answer.entries[0].recall_handle
         assert decode_recall_handle(handle).broker_name == "broker-a@east"
         await both.rule()
-        request = messages.RecallMessageRequest(topic=resource("Delay"), recall_handle=handle)
+        request = messages.RecallMessageRequest(topic=resource("OnlyEast"), recall_handle=handle)
         await both.proxy.call("RecallMessage", request)
         assert len(east.requests(RequestCode.RECALL_MESSAGE)) == 1
         assert default.requests(RequestCode.RECALL_MESSAGE) == []

@@ -1,4 +1,7 @@
-"""The file of routing rules: read, followed, and kept to where a change cannot be used."""
+"""The file of routing rules: read, followed, and kept to where a change cannot be used.
+
+Covers `proxy/routing/routing.py`.
+"""
 
 from __future__ import annotations
 
