@@ -24,6 +24,7 @@ from tests.interop.grpc_access import BROKER_ACCESS, INNER_TEXT, secret_of
 from tests.interop.grpc_driver import GrpcDriver, bodies
 from tests.interop.grpc_python_agent import grpc_python_agent
 from tests.interop.java_agent import JavaAgent
+from tests.interop.merged_broker import merged_endpoint, merged_words
 from tests.interop.proxy_daemons import BROKER_SETTINGS, remoting_address, running_proxy
 from tests.interop.secured import ROOT
 from tests.proxy.two_clusters import write_rules
@@ -349,6 +350,36 @@ def test_what_was_delivered_before_a_change_is_acknowledged_where_it_is(routed: 
     assert (bodies(again), again[0]["attempt"]) == ([first["body"]], 2)
     assert driver.call("receive", name=consumer) == []
     assert routed.stored(topic) == {HERE: 1, THERE: 8}
+
+
+def test_a_proxy_beside_its_broker_routes_too(
+    routed: Routed, east: Daemons, agent: ForeignAgent, tmp_path: Path
+) -> None:
+    """Its own broker is the default cluster; the rules change while it runs."""
+    rules_path = tmp_path / "rules.json"
+    write_rules(rules_path)
+    clusters = json.dumps([{"name": THERE, "namesrvAddr": east.namesrv}])
+    words = merged_words(settings={"routingClusters": clusters, "routingRulesPath": str(rules_path)})
+    with (
+        thermocline_daemons(tmp_path / "merged", settings=BROKER_SETTINGS, words=words) as here,
+        AdminClient(namesrv=here.namesrv) as admin,
+    ):
+        driver = GrpcDriver(agent, admin, merged_endpoint(here.process))
+        driver.make_topic("NORMAL")
+        routed.admins[THERE].create_topic(driver.topic, queue_nums=4, attributes={"message.type": "NORMAL"})
+        driver.send({"body": "here"})
+        consumer = driver.start("simple")
+        assert bodies(driver.receive(consumer, count=1)) == ["here"]
+        write_rules(rules_path, {"topic": driver.topic, "cluster": THERE})
+        place = {"name": driver.start("producer"), "topic": driver.topic, "messages": [{"body": "there"}]}
+
+        def is_there() -> bool:
+            driver.call("send", **place)
+            return stored_in(routed.admins[THERE], driver.topic) > 0
+
+        wait_until(is_there, what="the rules are in force")
+        assert bodies(driver.receive(consumer, count=1)) == ["there"]
+        driver.stop_all()
 
 
 # -- a cluster that is gone --------------------------------------------------------------------------------------------
