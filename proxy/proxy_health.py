@@ -1,7 +1,9 @@
 """ProxyHealth: the HTTP port of a proxy, for load balancers, Prometheus and operators.
 
-    GET /health    200 while RPCs are taken and a NameServer answers that has a broker, else 503
+    GET /health    200 while RPCs are taken and a NameServer of a cluster answers that has a broker, else 503; which
+                   clusters do
     GET /metrics   figures (proxy/metrics/)
+    GET /rules     the clusters beside the default one, and the routing rules in force: see `Routing.shown`
     GET /clients   the clients that are connected here: {"total": number, "clients": [...]}, see `client_row`; with
                    `?group=NAME` those of a group, or producers of a topic. At most CLIENTS_SHOWN_MAX
 
@@ -11,6 +13,7 @@ authentication, as at a broker (remoting/health/health_server.py).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import urllib.parse
@@ -41,6 +44,7 @@ logger = logging.getLogger(__name__)
 REQUEST_CHARACTERS_MAX = 64
 """Of a request, in the audit log."""
 PROBE_AGE_S = 1.0
+PROBE_TIMEOUT_S = 3.0
 CLIENTS_SHOWN_MAX = 2_000
 NAMES_SHOWN_MAX = 32
 """Topics of a producer that are shown."""
@@ -53,14 +57,16 @@ class ProxyHealth:
         self,
         config: ProxyConfig,
         *,
-        is_reachable: Callable[[], Awaitable[bool]],
+        clusters: Mapping[str, Callable[[], Awaitable[bool]]],
+        routing: Callable[[], dict[str, Any]],
         figures: Callable[[], ProxyFigures],
         clients: Callable[[], Iterable[ProxyClient]],
         access: AccessCheck | None,
         counts: LimitCounts,
         traffic: Traffic,
     ) -> None:
-        """`is_reachable`: whether the cluster is. `access`: None: every client may read.
+        """`clusters`: by name, whether each is reachable. `routing`: the rules in force, for people. `access`: None:
+        every client may read.
 
         Raises:
             SettingError: A TLS file cannot be used.
@@ -70,8 +76,9 @@ class ProxyHealth:
         self.is_serving = False
         """Whether RPCs are taken; set by the proxy."""
         self._config = config
-        self._is_reachable = is_reachable
-        self._probed_ms, self._was_reachable = float("-inf"), False
+        self._clusters = clusters
+        self._probed_ms = float("-inf")
+        self._were_reachable: dict[str, bool] = dict.fromkeys(clusters, False)
         self._figures = figures
         self._access = access
         self._right = Right(cluster_resource(config.cluster_name), (Action.GET,))
@@ -80,7 +87,10 @@ class ProxyHealth:
         self._server = HealthServer(
             self._probe,
             self._metrics,
-            documents={"/clients": lambda query: _clients_text(clients(), query)},
+            documents={
+                "/clients": lambda query: _clients_text(clients(), query),
+                "/rules": lambda _query: json.dumps(routing()).encode(),
+            },
             may_read=None if access is None else self._may_read,
             gate=self._gate,
         )
@@ -122,26 +132,29 @@ class ProxyHealth:
         )
 
     async def _probe(self) -> tuple[bool, Mapping[str, object]]:
-        is_reachable = await self._reachable()
+        reachable = await self._reachable()
+        is_reachable = any(reachable.values())
         figures = self._figures()
         details = {
             "isServing": self.is_serving,
             "isClusterReachable": is_reachable,
+            "clusters": reachable,
             "connections": figures.connections,
             "clients": sum(figures.clients.values()),
         }
         return self.is_serving and is_reachable, details
 
-    async def _reachable(self) -> bool:
-        """Whether the cluster was reachable at most PROBE_AGE_S ago: every client may ask for health."""
+    async def _reachable(self) -> dict[str, bool]:
+        """Which clusters were reachable at most PROBE_AGE_S ago: every client may ask for health."""
         asked_ms = monotonic_ms()
         if asked_ms - self._probed_ms >= PROBE_AGE_S * 1000:
-            self._was_reachable = await self._is_reachable()
+            found = await asyncio.gather(*map(_answers, self._clusters.values()))
+            self._were_reachable = dict(zip(self._clusters, found, strict=True))
             self._probed_ms = asked_ms
-        return self._was_reachable
+        return self._were_reachable
 
     async def _metrics(self) -> bytes:
-        return metrics_text(self._figures(), self.latency, self._traffic)
+        return metrics_text(self._figures(), self.latency, self._traffic, clusters=await self._reachable())
 
     async def _may_read(self, username: str, key: str, address: str, request: str) -> bool:
         assert self._access is not None
@@ -153,6 +166,14 @@ class ProxyHealth:
         except (PermissionDeniedError, UnavailableError):
             return False
         return True
+
+
+async def _answers(is_reachable: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            return await is_reachable()
+    except TimeoutError:
+        return False
 
 
 def client_row(client: ProxyClient) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.proxy.access import ClusterUsers, QuotaCheck
 from thermocline.proxy.clients import ClientRegistry, ProxyClient
-from thermocline.proxy.cluster import ClientReports, ClusterMessaging, ClusterOptions, OwnBroker
+from thermocline.proxy.cluster import ClientReports, ClusterMessaging, ClusterOptions, OwnBroker, RoutedMessaging
 from thermocline.proxy.flow import Consumption, HeldHandles, Production, RenewalRules, Traces, retry_delay_ms
 from thermocline.proxy.grpc.calls import (
     GrpcStatus,
@@ -46,6 +46,7 @@ from thermocline.proxy.more_listeners import MoreListeners
 from thermocline.proxy.proxy_access import ProxyAccess, own_credentials
 from thermocline.proxy.proxy_health import ProxyHealth
 from thermocline.proxy.remoting import PopLimits, PopOptions, RemotingOptions, RemotingPort, SessionLimits
+from thermocline.proxy.routing import DEFAULT_CLUSTER, Routing
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients import split_addresses
@@ -72,7 +73,8 @@ class ProxyServer:
         """Put it together. `own_broker`: in whose process group it runs, and `credentials` that one's own.
 
         Raises:
-            SettingError: A TLS file cannot be used, the audit log not opened, or the proxy's own keys are missing.
+            SettingError: A TLS file cannot be used, the audit log not opened, the proxy's own keys are missing, or
+                clusters or routing rules cannot be used.
         """
         self.config = config
         self.remoting_port = -1
@@ -81,8 +83,19 @@ class ProxyServer:
         self._name = config.proxy_name or socket.gethostname()
         options = _cluster_options(config, self._name, own_credentials(config, credentials), own_broker)
         self._mode = "cluster" if own_broker is None else "local"
-        self._has_credentials = options.credentials is not None
-        self._messaging = ClusterMessaging(options, self)
+        self.routing = Routing(
+            clusters=config.routing_clusters,
+            rules_path=config.routing_rules_path,
+            has_users=config.authentication_enabled,
+        )
+        self._has_credentials = any((options.credentials, *(each.credentials for each in self.routing.clusters)))
+        self._messaging: ClusterMessaging | RoutedMessaging
+        if self.routing.has_clusters:
+            self._messaging = RoutedMessaging(options, self.routing, self)
+            clusters = self._messaging.clusters
+        else:
+            self._messaging = ClusterMessaging(options, self)
+            clusters = {DEFAULT_CLUSTER: self._messaging}
         users = ClusterUsers(
             self._messaging.ask_cluster, stale_ms_max=config.access_stale_ms_max, clock_ms=monotonic_ms
         )
@@ -130,7 +143,8 @@ class ProxyServer:
         methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
         self.health = ProxyHealth(
             config,
-            is_reachable=self._messaging.is_reachable,
+            clusters={name: cluster.is_reachable for name, cluster in clusters.items()},
+            routing=self.routing.shown,
             figures=lambda: self._figures(received),
             clients=self.clients.clients,
             access=self.access.check,
@@ -182,6 +196,7 @@ class ProxyServer:
             ),
             self._messaging,
             production=self.app.production if config.checks_message_type else None,
+            routing=self.routing,
             tls=None if tls is None else ClientTls(tls),
             gate=self._gate,
             grpc=self._server,
@@ -298,8 +313,8 @@ class ProxyServer:
     def _client_removed(self, client: ProxyClient) -> None:
         self.handles.release_client(client.client_id)
 
-    async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
-        config = await self._messaging.group_config(group) or SubscriptionGroupConfig()
+    async def _retry_delay_ms(self, group: str, broker_name: str, reconsume_times: int) -> int:
+        config = await self._messaging.group_config(group, broker_name=broker_name) or SubscriptionGroupConfig()
         return retry_delay_ms(config, reconsume_times)
 
 

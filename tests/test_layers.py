@@ -336,11 +336,12 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.settings": edges(CODEC, "auth remoting.connections", "proxy.http2"),
     "proxy.clients": edges(CODEC, "remoting.bodies"),
     "proxy.messaging": edges(CODEC, "remoting.bodies remoting.headers", "client client.consumer"),
+    "proxy.routing": edges(CODEC, "remoting.clients remoting.tls", "proxy.messaging"),
     "proxy.cluster": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
         "client client.consumer client.producer",
-        "proxy.clients proxy.messaging",
+        "proxy.clients proxy.messaging proxy.routing",
     ),
     "proxy.access": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "proxy.cluster"),
     "proxy.flow": edges(CODEC, "remoting.bodies", "client client.trace", "proxy.messaging"),
@@ -358,14 +359,14 @@ ALLOWED: dict[str, frozenset[str]] = {
     "proxy.remoting": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls",
-        "client proxy.flow proxy.messaging proxy.metrics",
+        "client proxy.flow proxy.messaging proxy.metrics proxy.routing",
     ),
     "proxy": edges(
         CODEC,
         "auth remoting.bodies remoting.connections remoting.clients remoting.health remoting.tls",
         "client client.producer client.trace",
         "proxy.access proxy.clients proxy.cluster proxy.flow proxy.grpc.calls proxy.grpc.messages proxy.grpc.service",
-        "proxy.http2 proxy.messaging proxy.metrics proxy.remoting proxy.settings",
+        "proxy.http2 proxy.messaging proxy.metrics proxy.remoting proxy.routing proxy.settings",
     ),
     # -- commands: what asks a broker goes through the SDK. The rest is named: the daemons' entry points with their log
     #    format, Spark's jobs, and what asks no broker: the store doctor, what looks at a bucket, the price table

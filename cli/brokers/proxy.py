@@ -1,4 +1,4 @@
-"""`thermocline proxy`: run a proxy; `clients` is for one that runs."""
+"""`thermocline proxy`: run a proxy; `clients` and `rules` are for one that runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from thermocline.cli.brokers.proxy_clients import clients
+from thermocline.cli.brokers.proxy_rules import rules
 from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings
 
 __all__ = ["proxy"]
@@ -67,3 +68,4 @@ def proxy(
 
 
 proxy.add_command(clients)
+proxy.add_command(rules)

@@ -1,24 +1,18 @@
 """`thermocline proxy clients`: the clients that are connected to a proxy, as its HTTP port shows them, or to any.
 
-The request to a proxy is HTTP/1.1 with Basic authentication, as Prometheus sends it; TLS and keys are those of every
-command. Those of all proxies are asked of brokers.
+Those of all proxies are asked of brokers.
 """
 
 from __future__ import annotations
 
-import base64
-import http.client
 import json
-import socket
-import ssl
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from thermocline.cli.brokers.proxy_port import ask_proxy
 from thermocline.cli.common.application import Application, uses_cluster
-from thermocline.remoting.errors import PermissionDeniedError, UnavailableError
-from thermocline.remoting.socket_address import format_address, parse_address
 
 if TYPE_CHECKING:
     from thermocline.remoting.bodies.proxied_client import ListedClient
@@ -27,7 +21,6 @@ __all__ = ["clients"]
 
 COLUMNS = ("kind", "group", "client_id", "language", "version", "address", "user", "has_stream", "long_polls")
 ALL_COLUMNS = ("proxy", "kind", "group", "client_id", "language", "version", "address", "user")
-ANSWER_BYTES_MAX = 64 << 20
 
 
 @click.command(short_help="Show the clients of one proxy, or of all.")
@@ -49,7 +42,7 @@ def clients(app: Application, proxy: str | None, group: str) -> None:
         _show_all(app, group)
         return
     path = "/clients" + (f"?{urllib.parse.urlencode({'group': group})}" if group else "")
-    found = json.loads(_get(app, proxy, path))
+    found = json.loads(ask_proxy(app, proxy, path))
     app.output.rows([_row(client) for client in found["clients"]], columns=COLUMNS)
     _note_total(app, found["total"], len(found["clients"]))
 
@@ -98,50 +91,3 @@ def _row(client: dict[str, Any]) -> dict[str, object]:
         "long_polls": client["longPolls"],
         "settings": client["settings"],
     }
-
-
-def _get(app: Application, address: str, path: str) -> bytes:
-    """The answer of a proxy's HTTP port.
-
-    Raises:
-        InvalidParameterError: The address is none.
-        PermissionDeniedError: The keys are not those of a user that may read it.
-        UnavailableError: There is no such port.
-    """
-    host, port = parse_address(address)
-    connection = http.client.HTTPConnection(host, port)
-    headers = {}
-    if app.credentials is not None:
-        keys = f"{app.credentials.access_key}:{app.credentials.secret_key}"
-        headers["Authorization"] = f"Basic {base64.b64encode(keys.encode()).decode()}"
-    try:
-        connection.sock = _connected(app, host, port)
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_BYTES_MAX)
-    except (OSError, http.client.HTTPException) as error:
-        reason = "it is no HTTP port" if isinstance(error, http.client.HTTPException) else str(error)
-        raise UnavailableError(
-            "the proxy does not answer", address=format_address(host, port), reason=reason
-        ) from error
-    finally:
-        connection.close()
-    if answer.status == http.HTTPStatus.UNAUTHORIZED:
-        raise PermissionDeniedError("the keys are not those of a user with Get on the cluster", address=address)
-    if answer.status != http.HTTPStatus.OK:
-        raise UnavailableError("the port is none of a proxy", address=address, status=answer.status)
-    return body
-
-
-def _connected(app: Application, host: str, port: int) -> socket.socket:
-    from thermocline.remoting.tls import ClientTls
-
-    plain = socket.create_connection((host, port), timeout=app.timeout_ms / 1000)
-    if app.tls is None:
-        return plain
-    tls = ClientTls(app.tls)
-    try:
-        return tls.context().wrap_socket(plain, server_hostname=tls.server_name(host))
-    except (OSError, ssl.SSLError):
-        plain.close()
-        raise

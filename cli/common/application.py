@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from thermocline.client.producer.producer import Producer
     from thermocline.remoting.tls import TlsOptions
 
-__all__ = ["Application", "uses_cluster"]
+__all__ = ["Application", "uses_cluster", "uses_one_server"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,8 +137,7 @@ class _GoesOn:
 
 def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[P, R | int]:
     """Add the options that name the cluster and the form of the output; the command gets an `Application`."""
-
-    @click.option(
+    return click.option(
         "-n",
         "--namesrv",
         envvar="NAMESRV_ADDR",
@@ -147,7 +146,12 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
         show_envvar=True,
         metavar="HOST:PORT[;...]",
         help="NameServers to ask for the cluster.",
-    )
+    )(uses_one_server(command))
+
+
+def uses_one_server(command: Callable[Concatenate[Application, P], R]) -> Callable[P, R | int]:
+    """The same for a command that asks one server by its address, and no NameServer."""
+
     @click.option(
         "--timeout-ms", type=click.IntRange(min=1), default=5_000, show_default=True, help="Bound on each request."
     )
@@ -164,7 +168,7 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
     @functools.wraps(command)
     def with_application(*args: P.args, **kwargs: P.kwargs) -> R | int:
         options = dict(kwargs)
-        namesrv, timeout_ms, as_json = options.pop("namesrv"), options.pop("timeout_ms"), options.pop("as_json")
+        namesrv, timeout_ms, as_json = options.pop("namesrv", ""), options.pop("timeout_ms"), options.pop("as_json")
         keys = [options.pop(name) for name in ("credentials_path", "access_key", "secret_key")]
         output = Output(as_json=bool(as_json))
         try:
@@ -172,7 +176,7 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
         except MQError as error:
             raise click.UsageError(str(error)) from error
         app = Application(
-            namesrv=_name_servers(str(namesrv)),
+            namesrv=_name_servers(str(namesrv)) if namesrv else "",
             timeout_ms=int(str(timeout_ms)),
             output=output,
             tls=take_tls(options),

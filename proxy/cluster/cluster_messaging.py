@@ -36,9 +36,11 @@ from thermocline.proxy.messaging import (
     TopicType,
     TransactionCheck,
     TransactionHandle,
+    info_of_cluster,
     pop_outcome,
     pop_request,
     read_topic_queues,
+    route_in_cluster,
 )
 from thermocline.remoting.bodies import (
     BatchAckMessageRequestBody,
@@ -58,6 +60,7 @@ from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
     QueryNotFoundError,
+    TopicNotFoundError,
     UnavailableError,
     UnsupportedRequestError,
 )
@@ -162,32 +165,40 @@ class ClusterMessaging:
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    async def topic_queues(self, topic: str) -> TopicQueues:
+    async def topic_queues(self, topic: str, *, group: str | None = "") -> TopicQueues:
         """See `Messaging`."""
         return await self._queues.get(topic)
 
-    async def topic_type(self, topic: str) -> TopicType:
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         """See `Messaging`."""
         return await self._types.get(topic)
 
-    async def group_config(self, group: str) -> SubscriptionGroupConfig | None:
+    async def group_config(
+        self, group: str, *, topic: str = "", broker_name: str = ""
+    ) -> SubscriptionGroupConfig | None:
         """See `Messaging`."""
         return await self._groups.get(group)
 
     async def is_reachable(self) -> bool:
         """Whether a NameServer answers now, with at least one broker."""
         try:
-            return bool((await self._name_servers.cluster_info()).broker_addr_table)
+            return bool((await self._load_cluster(WHOLE_CLUSTER)).broker_addr_table)
         except UnavailableError:
             return False
 
     async def _load_queues(self, topic: str) -> TopicQueues:
-        queues = read_topic_queues(topic, await self._name_servers.topic_route(topic))
+        route = await self._name_servers.topic_route(topic)
+        if self._options.is_one_of_several:
+            route = route_in_cluster(route, self._options.cluster_name)
+            if not route.broker_datas:
+                raise TopicNotFoundError(topic=topic, cluster=self._options.cluster_name)
+        queues = read_topic_queues(topic, route)
         own = self._options.own_broker
         return queues if own is None else own.in_queues(queues)
 
     async def _load_cluster(self, _name: str) -> ClusterInfo:
-        return await self._name_servers.cluster_info()
+        found, name = await self._name_servers.cluster_info(), self._options.cluster_name
+        return info_of_cluster(found, name) if self._options.is_one_of_several else found
 
     async def _load_type(self, topic: str) -> TopicType:
         queues = await self.topic_queues(topic)

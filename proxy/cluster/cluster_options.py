@@ -17,6 +17,8 @@ class ClusterOptions:
 
     namesrv: tuple[str, ...]
     cluster_name: str
+    is_one_of_several: bool = False
+    """Whether the NameServers may have brokers of other clusters, which are no part of this one."""
     client_id: str
     """By which brokers know this proxy."""
     credentials: Credentials | None = None

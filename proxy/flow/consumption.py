@@ -72,9 +72,8 @@ class Consumption:
             NoQueueError: No queue can be read.
             MQError: See `Messaging`.
         """
-        brokers = [
-            broker.broker_name for broker in (await self._messaging.topic_queues(subscription.topic)).readable_brokers
-        ]
+        queues = await self._messaging.topic_queues(subscription.topic, group=group)
+        brokers = [broker.broker_name for broker in queues.readable_brokers]
         if not brokers:
             raise NoQueueError("no readable queue")
         if broker_name not in brokers:

@@ -89,10 +89,10 @@ class HeldHandles:
         rules: RenewalRules,
         *,
         is_listening: Callable[[str], bool],
-        retry_delay_ms: Callable[[str, int], Awaitable[int]],
+        retry_delay_ms: Callable[[str, str, int], Awaitable[int]],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`retry_delay_ms(group, reconsume times)`: how long a message waits that is given up."""
+        """`retry_delay_ms(group, broker name, reconsume times)`: how long a message waits that is given up."""
         self._messaging = messaging
         self._rules = rules
         self._is_listening = is_listening
@@ -249,7 +249,8 @@ class HeldHandles:
         try:
             async with self._slots:
                 if self._clock_ms() - held.since_ms >= self._rules.ms_max:
-                    delay_ms = await self._retry_delay_ms(held.group, held.reconsume_times)
+                    broker_name = held.handle.receipt.broker_name
+                    delay_ms = await self._retry_delay_ms(held.group, broker_name, held.reconsume_times)
                     await self._change(held, delay_ms)
                     self._drop(held)
                     return

@@ -76,13 +76,13 @@ class Production:
         """End what runs beside sends. Idempotent."""
         await self._traffic.close()
 
-    async def check_type(self, topic: str, message_type: TopicType) -> None:
-        """Pass a message type that the topic takes.
+    async def check_type(self, topic: str, message_type: TopicType, *, broker_name: str = "") -> None:
+        """Pass a message type that the topic takes; of several clusters in that of the broker, if one is named.
 
         Raises:
             TypeConflictError: It does not.
         """
-        topic_type = await self._messaging.topic_type(topic)
+        topic_type = await self._messaging.topic_type(topic, broker_name=broker_name)
         if topic_type not in (message_type, TopicType.MIXED):
             raise TypeConflictError(
                 "TopicMessageType validate failed, the expected type is "

@@ -1,5 +1,7 @@
 """The seam between protocols and brokers: see messaging.py."""
 
+from thermocline.proxy.messaging.caller import CALLER, Caller
+from thermocline.proxy.messaging.cluster_parts import info_of_cluster, route_in_cluster
 from thermocline.proxy.messaging.handles import HandleExpiredError, ProxyHandle, TransactionHandle
 from thermocline.proxy.messaging.messaging import (
     BrokerNotFoundError,
@@ -17,8 +19,10 @@ from thermocline.proxy.messaging.pop_requests import pop_outcome, pop_request
 from thermocline.proxy.messaging.topics import BrokerQueues, TopicQueues, TopicType, choose_by_group, read_topic_queues
 
 __all__ = [
+    "CALLER",
     "BrokerNotFoundError",
     "BrokerQueues",
+    "Caller",
     "CheckReceiver",
     "HandleExpiredError",
     "HeldMessage",
@@ -34,7 +38,9 @@ __all__ = [
     "TransactionCheck",
     "TransactionHandle",
     "choose_by_group",
+    "info_of_cluster",
     "pop_outcome",
     "pop_request",
     "read_topic_queues",
+    "route_in_cluster",
 ]

@@ -144,17 +144,22 @@ class Messaging(Protocol):
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    async def topic_queues(self, topic: str) -> TopicQueues:
-        """Return a topic's queues; as they were some seconds ago."""
+    async def topic_queues(self, topic: str, *, group: str | None = "") -> TopicQueues:
+        """Return a topic's queues, as they were some seconds ago; of several clusters those that are for the caller and
+        this consumer group. `group`: empty: of a producer; None: the client has not said it yet."""
 
     async def broker_address(self, broker_name: str) -> str:
         """Return where a broker's master serves requests of the remoting protocol."""
 
-    async def topic_type(self, topic: str) -> TopicType:
-        """Return a topic's type; NORMAL where it has none."""
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
+        """Return a topic's type; NORMAL where it has none. Of several clusters: in that of the broker, if one is named,
+        else as `topic_queues`."""
 
-    async def group_config(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group's configuration; None where there is no such group."""
+    async def group_config(
+        self, group: str, *, topic: str = "", broker_name: str = ""
+    ) -> SubscriptionGroupConfig | None:
+        """Return a group's configuration; None where there is no such group. Of several clusters: in that of the
+        broker, if one is named, else where the group consumes the topic."""
 
     # -- producing ---------------------------------------------------------------------------------------------------
 

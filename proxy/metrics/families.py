@@ -23,6 +23,10 @@ FAMILIES: Families = {
     "rocketmq_messages_out_total": (MetricType.COUNTER, "Messages given to clients, by topic, group and protocol."),
     "rocketmq_throughput_in_total": (MetricType.COUNTER, "Bytes of the bodies of messages stored for clients."),
     "rocketmq_throughput_out_total": (MetricType.COUNTER, "Bytes of the bodies of messages given to clients."),
+    "thermocline_proxy_cluster_reachable": (
+        MetricType.GAUGE,
+        "1 while a NameServer of this cluster answers that has a broker, else 0.",
+    ),
     "thermocline_proxy_connections": (MetricType.GAUGE, "Open connections."),
     "thermocline_proxy_open_rpcs": (MetricType.GAUGE, "RPCs that are open, Telemetry streams among them."),
     "thermocline_proxy_clients": (MetricType.GAUGE, "Registered clients, by what they are."),

@@ -32,8 +32,10 @@ class ProxyFigures(msgspec.Struct, frozen=True, kw_only=True):
     denials: Mapping[str, int]
 
 
-def metrics_text(figures: ProxyFigures, latency: RpcLatency, traffic: Traffic) -> bytes:
-    """Return the whole page."""
+def metrics_text(
+    figures: ProxyFigures, latency: RpcLatency, traffic: Traffic, *, clusters: Mapping[str, bool]
+) -> bytes:
+    """Return the whole page. `clusters`: which of them are reachable."""
     page = Exposition(FAMILIES)
     # The labels that RocketMQ puts on every figure of a proxy.
     node = {
@@ -49,6 +51,8 @@ def metrics_text(figures: ProxyFigures, latency: RpcLatency, traffic: Traffic) -
         for labels, passed in counts:
             page.add(f"rocketmq_messages_{direction}_total", passed.messages, {**node, **labels})
             page.add(f"rocketmq_throughput_{direction}_total", passed.size_bytes, {**node, **labels})
+    for cluster, is_reachable in clusters.items():
+        page.add("thermocline_proxy_cluster_reachable", int(is_reachable), {"cluster": cluster})
     page.add("thermocline_proxy_connections", figures.connections)
     page.add("thermocline_proxy_open_rpcs", figures.open_rpcs)
     for kind, count in figures.clients.items():

@@ -7,6 +7,9 @@ client's. A broker's request (the check of a transaction, a changed group, a rep
 way. So a broker sees each client by itself, as if it were connected directly: its registry, notifications, locks and
 limits count, and clients of one group may be connected through several proxies, or without any.
 
+Of several clusters each has connections of its own, with its TLS; the names of brokers change on the way to those of
+named clusters (cluster_names.py).
+
 The client's last heartbeat is kept: a connection to a broker begins with it, so that the broker registers the client
 before its first request, also after a broker's restart.
 Bounds: see `SessionLimits`. What exceeds one is refused with SYSTEM_BUSY, which clients try again.
@@ -18,12 +21,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
 from thermocline.proxy.messaging import BrokerNotFoundError, Messaging
+from thermocline.proxy.remoting.cluster_names import ClusterSide
 from thermocline.proxy.remoting.request_codes import LONG_POLLS
+from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
@@ -59,7 +64,9 @@ class Shared(msgspec.Struct, kw_only=True):
     """What all sessions of a port share: where brokers are, and what the sessions hold together."""
 
     messaging: Messaging
-    tls: ClientTls | None
+    tls: Mapping[str, ClientTls | None]
+    """By cluster."""
+    names: BrokerNames
     limits: SessionLimits
     counts: LimitCounts
     receive_buffer: memoryview
@@ -104,8 +111,56 @@ class Shared(msgspec.Struct, kw_only=True):
             raise BrokerBusyError(text)
 
 
+class _Link:
+    """A session's connections to the brokers of one cluster; also their handler."""
+
+    def __init__(self, session: ClientSession, shared: Shared, cluster: str) -> None:
+        self._session = session
+        self._shared = shared
+        self._plain_names: dict[str, str] = {}
+        self._side = None if cluster == DEFAULT_CLUSTER else ClusterSide(shared.names, cluster)
+        self.connections = RemotingClient(
+            handler=self,
+            tls=shared.tls[cluster],
+            receive_buffer=shared.receive_buffer,
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+        )
+
+    async def ask(
+        self, address: str, plain_name: str, command: RemotingCommand, *, timeout_ms: int
+    ) -> RemotingCommand | None:
+        """Send a client's request to a broker; its answer, None for a one-way request."""
+        side, request = self._side, command.renumbered()
+        if side is not None:
+            self._plain_names[address] = plain_name
+            request = side.to_broker(request, plain_name)
+        if command.is_oneway:
+            await self.connections.send_oneway(address, request)
+            return None
+        answer = await self.connections.call(address, request, timeout_ms=timeout_ms)
+        return answer if side is None else side.to_client(command.code, answer)
+
+    def handle(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """A broker's request to the client."""
+        if self._side is not None:
+            plain_name = self._plain_names.get(connection.remote_address, "")
+            command = self._side.asked_of_client(command, plain_name)
+        return self._session.broker_asks(command)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """A connection to a broker was made: it begins with the heartbeat."""
+        self._shared.broker_connections += 1
+        self._session.greet(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection to a broker is lost; the next request opens another."""
+        self._shared.broker_connections -= 1
+
+
 class ClientSession:
-    """See the module; also the handler of its connections to brokers."""
+    """See the module."""
 
     def __init__(
         self,
@@ -119,13 +174,10 @@ class ClientSession:
         self._before = before
         self.broker_names: dict[str, None] = {}
         """The brokers that this client uses, as far as it has shown: heartbeats go to them."""
+        self.consumer_groups: dict[str, set[str]] = {}
+        """Topic -> the groups that consume it, by the last heartbeat."""
         self._shared = shared
-        self._brokers = RemotingClient(
-            handler=self,
-            tls=shared.tls,
-            receive_buffer=shared.receive_buffer,
-            connect_timeout_ms=CONNECT_TIMEOUT_MS,
-        )
+        self._links: dict[str, _Link] = {}
         self._heartbeat: RemotingCommand | None = None
 
     # -- to brokers --------------------------------------------------------------------------------------------------
@@ -144,16 +196,16 @@ class ClientSession:
         try:
             address = await shared.messaging.broker_address(broker_name)
             self.broker_names[broker_name] = None
-            if self._brokers.connection(address) is None:
+            cluster, plain_name = shared.names.split(broker_name)
+            link = self._link(cluster)
+            if link.connections.connection(address) is None:
                 most = shared.limits.broker_connections_max
                 shared.check_room(shared.broker_connections, most, limit=BROKER_CONNECTIONS_MAX, address=remote)
-            request = command.renumbered()
-            if command.is_oneway:
-                await self._brokers.send_oneway(address, request)
-                return None
-            answer = await self._brokers.call(address, request, timeout_ms=timeout_ms)
+            answer = await link.ask(address, plain_name, command, timeout_ms=timeout_ms)
         finally:
             shared.end(is_poll=is_poll)
+        if answer is None:
+            return None
         return msgspec.structs.replace(answer, opaque=command.opaque)
 
     async def forward_each(
@@ -204,13 +256,17 @@ class ClientSession:
     async def close(self) -> None:
         """Close the connections to brokers, which then know that the client is gone. Idempotent."""
         self.forget_heartbeat()
-        await self._brokers.close()
+        await asyncio.gather(*(link.connections.close() for link in self._links.values()))
 
     # -- from brokers ------------------------------------------------------------------------------------------------
 
-    def handle(
-        self, connection: Connection, command: RemotingCommand
-    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+    def _link(self, cluster: str) -> _Link:
+        link = self._links.get(cluster)
+        if link is None:
+            link = self._links[cluster] = _Link(self, self._shared, cluster)
+        return link
+
+    def broker_asks(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Pass a broker's request on to the client."""
         work = None if self._before is None else self._before(self, command)
         if work is not None:
@@ -243,12 +299,7 @@ class ClientSession:
             raise UnavailableError("the client is gone") from error
         return msgspec.structs.replace(answer, opaque=command.opaque)
 
-    def connection_opened(self, connection: Connection) -> None:
-        """A connection to a broker was made: it begins with the heartbeat."""
-        self._shared.broker_connections += 1
+    def greet(self, connection: Connection) -> None:
+        """Begin a connection to a broker with the heartbeat."""
         if self._heartbeat is not None:
             connection.send(self._heartbeat.renumbered())
-
-    def connection_closed(self, connection: Connection) -> None:
-        """A connection to a broker is lost; the next request opens another."""
-        self._shared.broker_connections -= 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from thermocline.proxy.flow import Production, TypeConflictError
 from thermocline.proxy.messaging import TopicType
+from thermocline.proxy.remoting.cluster_names import broker_field
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MessageIllegalError, PermissionDeniedError, TopicNotFoundError
 from thermocline.remoting.headers import decode_send_header
@@ -49,7 +50,8 @@ async def check_message_type(production: Production, command: RemotingCommand) -
     if header.topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)) or PropertyName.TRANSFER_FLAG in text:
         return
     try:
-        await production.check_type(header.topic, message_type(text))
+        broker_name = (command.ext_fields or {}).get(broker_field(command.code), "")
+        await production.check_type(header.topic, message_type(text), broker_name=broker_name)
     except (TopicNotFoundError, PermissionDeniedError):
         return
     except TypeConflictError as error:

@@ -13,11 +13,11 @@ from thermocline.proxy.messaging import HeldMessage
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.headers import PullMessageResponseHeader
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
-from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.records.message_record import MessageRecord, encode_record
 from thermocline.remoting.records.properties import PropertyName, without_property
 from thermocline.remoting.response_code import ResponseCode
 
-__all__ = ["found", "nothing"]
+__all__ = ["encode_again", "found", "nothing"]
 
 MASTER_ID = 0
 
@@ -58,13 +58,31 @@ def _answer(
 
 def _encode(message: HeldMessage, *, topic: str, queue_id: int, position: int) -> bytes:
     record = message.record
-    return encode_record(
+    return encode_again(
+        record,
         topic=topic if message.handle.receipt.retry_flag else record.topic,
         queue_id=queue_id,
         queue_offset=QueueOffset(position),
+        properties_text=without_property(record.properties_text, PropertyName.POP_CHECKPOINT.encode()),
+    )
+
+
+def encode_again(
+    record: MessageRecord,
+    *,
+    properties_text: bytes,
+    topic: str | None = None,
+    queue_id: int | None = None,
+    queue_offset: QueueOffset | None = None,
+) -> bytes:
+    """A record with other properties; what is None stays as it is."""
+    return encode_record(
+        topic=record.topic if topic is None else topic,
+        queue_id=record.queue_id if queue_id is None else queue_id,
+        queue_offset=record.queue_offset if queue_offset is None else queue_offset,
         physical_offset=record.physical_offset,
         body=record.body,
-        properties_text=without_property(record.properties_text, PropertyName.POP_CHECKPOINT.encode()),
+        properties_text=properties_text,
         born_timestamp_ms=record.born_timestamp_ms,
         born_host=record.born_host,
         store_timestamp_ms=record.store_timestamp_ms,

@@ -232,6 +232,7 @@ class PushByPop:
         header = command.header(PullMessageRequestHeader)
         client, group = self._client(connection), header.consumer_group
         queue = await self._queue(connection, command, header.topic, header.queue_id)
+        self._relay.check_reader(queue.broker_name, command)
         pulled = self._popped(client, group, queue)
         if pulled is None and client.pushes(group) and not self._is_ordered(group):
             if await self._messaging.is_queue_locked(queue, group=group, timeout_ms=BROKER_TIMEOUT_MS):

@@ -2,7 +2,8 @@
 
 Which request goes where: request_codes.py. A request that names no broker (clients before 5.0 cannot) goes to the one
 broker of its topic, or to the one broker that this client uses; where that leaves a choice, it gets RocketMQ's refusal,
-VERSION_NOT_SUPPORTED. A broker that is gone is a service that is not available: producers go to another one.
+VERSION_NOT_SUPPORTED; of several clusters each request has to name its broker, for a rule that changes would move the
+others to another cluster. A broker that is gone is a service that is not available: producers go to another one.
 Owner: the proxy's event loop.
 Source: proxy/remoting/activity/*.java, Apache RocketMQ 5.3.
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from thermocline.proxy.flow import Production
-from thermocline.proxy.messaging import BrokerNotFoundError, Messaging
+from thermocline.proxy.messaging import CALLER, BrokerNotFoundError, Messaging
 from thermocline.proxy.remoting.client_session import ClientSession
+from thermocline.proxy.remoting.cluster_names import broker_field
 from thermocline.proxy.remoting.message_types import check_message_type
 from thermocline.proxy.remoting.request_codes import (
     ANY_BROKER,
@@ -26,6 +28,7 @@ from thermocline.proxy.remoting.request_codes import (
     SENDS_WITH_LETTERS,
 )
 from thermocline.proxy.remoting.route_answers import RouteAnswers
+from thermocline.proxy.routing import Routing
 from thermocline.remoting.bodies import GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
@@ -36,6 +39,7 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ResponseError,
     ServiceUnavailableError,
+    UnavailableError,
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -64,6 +68,7 @@ class Relay:
         session_of: Callable[[Connection], ClientSession],
         address_for: Callable[[Connection], str],
         production: Production | None,
+        routing: Routing,
     ) -> None:
         """`address_for`: the proxy's address as a client is to know it. `production`: checks the types of messages;
         None: they are not checked."""
@@ -72,6 +77,7 @@ class Relay:
         self._session_of = session_of
         self._address_for = address_for
         self._production = production
+        self._routing = routing
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -104,7 +110,30 @@ class Relay:
         """Ask the broker that the request names."""
         session = self._session_of(connection)
         name = await self.broker_name(session, command)
+        if command.code in LONG_POLLS:
+            self.check_reader(name, command)
         return await self._forward(session, name, command, timeout_ms=_timeout_ms(command))
+
+    def check_reader(self, broker_name: str, command: RemotingCommand) -> None:
+        """Pass what reads where the rule of its group says; also by a route from before a rule changed.
+
+        Raises:
+            ResponseError: It reads elsewhere, because the client's route was given before it named its group. The
+                client tries again until it has a new one.
+        """
+        rules = self._routing.rules
+        if not rules.has_groups:
+            return
+        fields, caller = command.ext_fields or {}, CALLER.get()
+        topic, group = fields.get("topic", ""), fields.get("consumerGroup", "")
+        cluster = self._routing.names.split(broker_name)[0]
+        if cluster in self._routing.decide(topic, group, caller).clusters:
+            return
+        if cluster in self._routing.decide(topic, "", caller).clusters:
+            raise ResponseError(
+                code=ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                remark="the group consumes this topic in another cluster: the client's next route says where",
+            )
 
     async def ask_broker_of_queues(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """41, 42: lock or unlock queues, which are of one broker."""
@@ -123,9 +152,14 @@ class Relay:
         """34: tell every broker that this client uses."""
         session = self._session_of(connection)
         session.keep_heartbeat(command)
+        groups: dict[str, set[str]] = {}
         for consumer in HeartbeatData.decode(command.body).consumer_data_set:
             for subscription in consumer.subscription_data_set:
-                session.broker_names.update(dict.fromkeys(await self._brokers_of(subscription.topic)))
+                groups.setdefault(subscription.topic, set()).add(consumer.group_name)
+        session.consumer_groups = groups
+        for topic, names in groups.items():
+            for group in names:
+                session.broker_names.update(dict.fromkeys(await self._brokers_of(topic, group)))
         answers = await self._ask_each(session, command, timeout_ms=HEARTBEAT_TIMEOUT_MS)
         return _worst(command, answers)
 
@@ -158,9 +192,11 @@ class Relay:
         """
         fields = command.ext_fields or {}
         has_letters = command.code in SENDS_WITH_LETTERS
-        name = fields.get("n" if has_letters else "bname")
+        name = fields.get(broker_field(command.code))
         if name:
             return name
+        if self._routing.has_clusters:
+            raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
         for field in ("b", "c") if has_letters else TOPIC_FIELDS:
             names = await self._brokers_of(fields[field]) if fields.get(field) else []
             if names:
@@ -173,12 +209,17 @@ class Relay:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    async def _brokers_of(self, topic: str) -> list[str]:
-        """The brokers that have a topic, if there is one."""
+    async def _brokers_of(self, topic: str, group: str = "") -> list[str]:
+        """The brokers that have a topic, if there is one; of several clusters those that the group is to use."""
         try:
-            return [broker.broker_name for broker in (await self._messaging.topic_queues(topic)).brokers]
+            queues = await self._messaging.topic_queues(topic, group=group)
         except ObjectNotFoundError:
             return []
+        except UnavailableError:
+            if not self._routing.has_clusters:
+                raise
+            return []  # one cluster that is away does not keep the client from the others
+        return [broker.broker_name for broker in queues.brokers]
 
     async def _forward(
         self, session: ClientSession, broker_name: str, command: RemotingCommand, *, timeout_ms: int

@@ -20,13 +20,14 @@ import msgspec
 
 from thermocline.client.name_servers import NameServers
 from thermocline.proxy.flow import Production
-from thermocline.proxy.messaging import Messaging
+from thermocline.proxy.messaging import CALLER, Caller, Messaging
 from thermocline.proxy.metrics import RpcLatency, Traffic
 from thermocline.proxy.remoting.client_session import ClientSession, SessionLimits, Shared
 from thermocline.proxy.remoting.push_by_pop import PopOptions, PushByPop
 from thermocline.proxy.remoting.relay import Relay
 from thermocline.proxy.remoting.request_meter import RequestMeter
 from thermocline.proxy.remoting.route_answers import RouteAnswers
+from thermocline.proxy.routing import DEFAULT_CLUSTER, Routing
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
@@ -42,6 +43,7 @@ from thermocline.remoting.connections import (
     ServerLimits,
 )
 from thermocline.remoting.errors import ConnectionLostError, ServiceUnavailableError
+from thermocline.remoting.request_signature import ACCESS_KEY
 from thermocline.remoting.socket_address import Host, format_address, parse_address
 from thermocline.remoting.tls import ClientTls
 
@@ -64,6 +66,7 @@ class RemotingOptions(msgspec.Struct, frozen=True, kw_only=True):
     access_of: Callable[[Host], Host | None] = lambda local_host: None
     """The address that routes name for clients that are connected to this one; None: as `access_address` says."""
     namesrv: tuple[str, ...]
+    """Of the default cluster."""
     connections_max: int = 20_000
     address_connections_max: int = 20_000
     client_requests_max: int = 4_096
@@ -82,6 +85,7 @@ class RemotingPort:
         messaging: Messaging,
         *,
         production: Production | None,
+        routing: Routing,
         tls: ClientTls | None,
         gate: Gate,
         grpc: OtherProtocol,
@@ -90,32 +94,43 @@ class RemotingPort:
         traffic: Traffic,
     ) -> None:
         """`production`: checks messages' types; None: they are not checked. `tls`: of connections to NameServers and
-        brokers. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2 connections of the port. `latency` and
-        `traffic`: where requests and messages are counted."""
+        brokers, where a cluster has none of its own. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2
+        connections of the port. `latency` and `traffic`: where requests and messages are counted."""
         self._options = options
         self._port = 0
+        self._routing = routing
+        tls_by_cluster = _tls_by_cluster(routing, tls)
         self._shared = Shared(
             messaging=messaging,
-            tls=tls,
+            tls=tls_by_cluster,
+            names=routing.names,
             limits=options.session_limits,
             counts=counts,
             receive_buffer=memoryview(bytearray(RECEIVE_BYTES)),
         )
-        self._name_server_connections = RemotingClient(tls=tls, receive_buffer=self._shared.receive_buffer)
-        name_servers = NameServers(
-            NameServerSource.parse(list(options.namesrv)),
-            connections=self._name_server_connections,
-            timeout_ms=LOOK_UP_TIMEOUT_MS,
-            random=Random(),
-        )
+        self._name_server_connections = {
+            cluster: RemotingClient(tls=found, receive_buffer=self._shared.receive_buffer)
+            for cluster, found in tls_by_cluster.items()
+        }
+        addresses = {cluster.name: cluster.namesrv for cluster in routing.clusters}
+        name_servers = {
+            cluster: NameServers(
+                NameServerSource.parse(list(addresses.get(cluster, options.namesrv))),
+                connections=connections,
+                timeout_ms=LOOK_UP_TIMEOUT_MS,
+                random=Random(),
+            )
+            for cluster, connections in self._name_server_connections.items()
+        }
         self._sessions: dict[Connection, ClientSession] = {}
         self._closing: set[asyncio.Task[None]] = set()
         relay = Relay(
             messaging,
-            RouteAnswers(name_servers),
+            RouteAnswers(name_servers, routing),
             session_of=self._session_of,
             address_for=self._address_for,
             production=production,
+            routing=routing,
         )
         self.pops: PushByPop | None = None
         """What serves push consumers; None: their requests pass as they are."""
@@ -128,7 +143,7 @@ class RemotingPort:
             [relay],
             before=[] if self.pops is None else [self.pops],
             on_closed=[self._client_gone],
-            guard=self._check_open,
+            guard=self._begin,
         )
         self._server = RemotingServer(
             RequestMeter(self._dispatcher, latency, traffic, clock_s=time.monotonic),
@@ -173,13 +188,16 @@ class RemotingPort:
             await asyncio.wait(self._closing)
         if self.pops is not None:
             await self.pops.close(timeout_ms=CLOSE_TIMEOUT_MS)
-        await self._name_server_connections.close()
+        await asyncio.gather(*(each.close() for each in self._name_server_connections.values()))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _check_open(self, connection: Connection, command: RemotingCommand) -> None:
+    def _begin(self, connection: Connection, command: RemotingCommand) -> None:
         if self._is_closing:
             raise ServiceUnavailableError("the proxy stops")
+        if self._routing.has_clusters:
+            user = (command.ext_fields or {}).get(ACCESS_KEY, "")
+            CALLER.set(Caller(user=user, address=connection.remote_host[0]))
 
     def _session_of(self, connection: Connection) -> ClientSession:
         if connection.is_closed:  # after its request had been read
@@ -206,3 +224,12 @@ class RemotingPort:
         if access is None:
             access = self._options.access_address or local_host[0], self._port
         return format_address(*access)
+
+
+def _tls_by_cluster(routing: Routing, tls: ClientTls | None) -> dict[str, ClientTls | None]:
+    found: dict[str, ClientTls | None] = {DEFAULT_CLUSTER: tls}
+    for cluster in routing.clusters:
+        found[cluster.name] = tls
+        if cluster.has_own_tls:
+            found[cluster.name] = None if cluster.tls is None else ClientTls(cluster.tls)
+    return found

@@ -60,6 +60,10 @@ class ProxyConfig:
     proxy_name: str = _setting("", "proxyName")
     """Part of the client id by which brokers know this proxy; empty: the host's name."""
     namesrv: str = _setting("127.0.0.1:9876", "namesrvAddr")
+    routing_clusters: str = _setting("", "routingClusters", is_secret=True)
+    """JSON: the clusters behind this proxy beside that of `namesrvAddr`; empty: none."""
+    routing_rules_path: str = _setting("", "routingRulesPath")
+    """File of the rules by which requests go to clusters; empty: all go to the one of `namesrvAddr`."""
     use_endpoint_port: bool = _setting(False, "useEndpointPortFromRequest")
     """Routes name the port that a client was configured with, instead of `grpcServerPort`."""
 

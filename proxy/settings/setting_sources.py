@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_PROXY_"
+LIST_SETTING, KEY_IN_LIST = "routingClusters", "secretKey"
+"""The one setting that is a list in the file, elsewhere its JSON; it is secret where it has keys."""
 
 _NAMES = SettingNames(ENVIRONMENT_PREFIX, official=PROXY_SETTINGS, fields_by_name=FIELDS_BY_NAME)
 environment_variable, environment_properties = _NAMES.environment_variable, _NAMES.environment_properties
@@ -76,7 +78,11 @@ def secret_names(source: PropertySource) -> list[str]:
     """Return the settings of a source that have secrets in them."""
     secrets = TLS_SECRETS | {item.metadata["name"] for item in OWN_FIELDS if item.metadata["is_secret"]}
     secrets |= {each.name for each in PROXY_SETTINGS.values() if each.carrier in secrets}
-    return [name for name, text in source.values.items() if name in secrets and text.strip()]
+    return [
+        name
+        for name, text in source.values.items()
+        if name in secrets and text.strip() and (name != LIST_SETTING or KEY_IN_LIST in text)
+    ]
 
 
 def _text(name: str, value: object, path: str) -> str:
@@ -84,4 +90,6 @@ def _text(name: str, value: object, path: str) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
+    if name == LIST_SETTING and isinstance(value, list):
+        return json.dumps(value)
     raise SettingError(f"{name}: a text, a number, true or false is needed", path=path)

@@ -79,13 +79,15 @@ class FakeMessaging:
 
     async def close(self) -> None: ...
 
-    async def topic_queues(self, topic: str) -> TopicQueues:
+    async def topic_queues(self, topic: str, *, group: str | None = "") -> TopicQueues:
         return self.queues
 
-    async def topic_type(self, topic: str) -> TopicType:
+    async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         return self.type
 
-    async def group_config(self, group: str) -> SubscriptionGroupConfig | None:
+    async def group_config(
+        self, group: str, *, topic: str = "", broker_name: str = ""
+    ) -> SubscriptionGroupConfig | None:
         return self.config
 
     async def send(

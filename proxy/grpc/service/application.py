@@ -24,7 +24,7 @@ from thermocline.proxy.grpc.service.context import RequestContext, read_context
 from thermocline.proxy.grpc.service.grpc_proof import read_proof
 from thermocline.proxy.grpc.service.grpc_rights import REQUEST_NAMES, rights_of
 from thermocline.proxy.grpc.service.statuses import CodeError, status_of
-from thermocline.proxy.messaging import Messaging
+from thermocline.proxy.messaging import CALLER, Caller, Messaging
 from thermocline.proxy.metrics import Traffic
 from thermocline.proxy.settings import Listeners, ProxyConfig
 from thermocline.remoting.connections import LimitCounts
@@ -78,6 +78,7 @@ class Application:
             UnavailableError: No broker could be asked what is allowed.
         """
         if self.access is None:
+            CALLER.set(Caller(address=call.remote_host[0]))
             return read_context(call)
         name = call.name
         try:
@@ -90,6 +91,7 @@ class Application:
         client = self.clients.find(context.client_id)
         if client is not None and client.username != permit.username and permit.user is not None:
             raise CodeError(Code.UNAUTHORIZED, "another user's client has this client id")
+        CALLER.set(Caller(user=permit.username, address=call.remote_host[0]))
         return context
 
     async def check_again(self, permit: Permit | None) -> None:

@@ -87,7 +87,7 @@ class Receiving:
             client = client or self._register(context, group)
             app.handles.check_room(context.client_id, count_max)
         app.quotas.check_read(topic, group, host=call.remote_host, username=context.username)
-        config = await app.messaging.group_config(group) or SubscriptionGroupConfig()
+        config = await app.messaging.group_config(group, topic=topic) or SubscriptionGroupConfig()
         outcome = await self._poll(
             call,
             client,

@@ -15,6 +15,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
+from thermocline.proxy.clients import ClientKind
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import Application
@@ -52,8 +53,9 @@ class Routes:
         """QueryRoute."""
         topic = request.topic.name
         check_topic_name(topic)
-        queues = await self._app.messaging.topic_queues(topic)
-        topic_type = await self._app.messaging.topic_type(topic)
+        group = self._group_of(context)
+        queues = await self._app.messaging.topic_queues(topic, group=group)
+        topic_type = await self._app.messaging.topic_type(topic, group=group)
         endpoints = self._endpoints(request.endpoints, call)
         types = [enums.MessageType[name] for name in ACCEPTED_TYPES[topic_type]]
         answer = messages.QueryRouteResponse(status=status(Code.OK))
@@ -72,8 +74,8 @@ class Routes:
         topic, group = request.topic.name, request.group.name
         check_topic_name(topic)
         check_group_name(group)
-        queues = await self._app.messaging.topic_queues(topic)
-        config = await self._app.messaging.group_config(group)
+        queues = await self._app.messaging.topic_queues(topic, group=group)
+        config = await self._app.messaging.group_config(group, topic=topic)
         is_ordered = config is not None and config.consume_message_orderly
         endpoints = self._endpoints(request.endpoints, call)
         answer = messages.QueryAssignmentResponse()
@@ -87,6 +89,13 @@ class Routes:
         found = status(Code.OK) if answer.assignments else status(Code.FORBIDDEN, "no readable queue")
         answer.status.CopyFrom(found)
         return answer
+
+    def _group_of(self, context: RequestContext) -> str | None:
+        """The consumer group of a client, "" of a producer; None before it has registered."""
+        client = self._app.clients.find(context.client_id)
+        if client is None:
+            return None
+        return "" if client.kind == ClientKind.PRODUCER else client.names[0]
 
     def _endpoints(self, asked: Any, call: RpcCall) -> Any:
         """The proxy's addresses for a client."""

@@ -19,6 +19,8 @@ from thermocline.proxy.grpc.service.statuses import CodeError, status
 from thermocline.proxy.grpc.service.validation import check_topic_name
 from thermocline.proxy.messaging import SendOutcome, TopicType, TransactionHandle
 from thermocline.proxy.metrics import Protocol
+from thermocline.remoting.errors import IllegalOperationError
+from thermocline.remoting.handles import decode_recall_handle
 
 __all__ = ["SEND_CODES", "Sending"]
 
@@ -78,9 +80,18 @@ class Sending:
         app, topic = self._app, request.topic.name
         check_topic_name(topic)
         if app.config.checks_message_type:
-            await app.production.check_type(topic, TopicType.DELAY)
+            broker_name = _broker_of(request.recall_handle)
+            await app.production.check_type(topic, TopicType.DELAY, broker_name=broker_name)
         message_id = await app.messaging.recall(topic, request.recall_handle, timeout_ms=app.timeout_ms(call))
         return messages.RecallMessageResponse(status=status(Code.OK), message_id=message_id)
+
+
+def _broker_of(recall_handle: str) -> str:
+    """The broker that gave a handle; "" for what is none, which is refused later."""
+    try:
+        return decode_recall_handle(recall_handle).broker_name
+    except IllegalOperationError:
+        return ""
 
 
 def _check_batch(drafts: Any, message_type: TopicType) -> None:

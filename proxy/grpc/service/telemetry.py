@@ -126,7 +126,8 @@ class Telemetry:
     async def _merged(self, client: ProxyClient) -> Any:
         group = None
         if client.kind != ClientKind.PRODUCER:
-            group = await self._app.messaging.group_config(client.names[0])
+            topics = [entry.topic.name for entry in client.settings.subscription.subscriptions[:1]]
+            group = await self._app.messaging.group_config(client.names[0], topic="".join(topics))
         return merged_settings(client.settings, self._app.config, group)
 
     async def _watch(self, client: ProxyClient) -> None:

@@ -31,7 +31,7 @@ class Holding:
             clock_ms=lambda: self.now_ms[0],
         )
 
-    async def _retry_delay_ms(self, group: str, reconsume_times: int) -> int:
+    async def _retry_delay_ms(self, group: str, broker_name: str, reconsume_times: int) -> int:
         return 10_000 + reconsume_times
 
     def hold(self, offset: int = 7, *, client_id: str = "c") -> None:

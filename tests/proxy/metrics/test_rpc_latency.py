@@ -30,7 +30,8 @@ def test_a_time_is_counted_in_every_bucket_from_its_own_on() -> None:
     for ms in (0.2, 1.0, 1.1, 99, 5_000):
         latency.add("SendMessage", "ok", RpcResult.SUCCESS, protocol=Protocol.GRPC, is_long_polling=False, ms=ms)
     latency.add("ReceiveMessage", "ok", RpcResult.CANCELED, protocol=Protocol.GRPC, is_long_polling=True, ms=2)
-    lines = metrics_text(FIGURES, latency, Traffic(topics_max=1, pairs_max=1)).decode().splitlines()
+    traffic = Traffic(topics_max=1, pairs_max=1)
+    lines = metrics_text(FIGURES, latency, traffic, clusters={"default": True}).decode().splitlines()
     found = {
         re.search(r'le="([^"]+)"', line)[1]: line.rpartition(" ")[2]  # type: ignore[index]
         for line in lines
@@ -64,7 +65,7 @@ def test_every_figure_is_shown_once_with_help_and_type() -> None:
     traffic = Traffic(topics_max=1, pairs_max=1)
     traffic.sent(Protocol.GRPC, "Orders", "normal", count=1, size_bytes=2)
     traffic.received(Protocol.REMOTING, "Orders", "billing", is_retry=False, count=3, size_bytes=4)
-    text = metrics_text(FIGURES, latency, traffic).decode()
+    text = metrics_text(FIGURES, latency, traffic, clusters={"default": True, "east": False}).decode()
     for name, (metric_type, description) in FAMILIES.items():
         assert f"# HELP {name} {description}\n# TYPE {name} {metric_type}\n{name}" in text
         assert name.endswith("_total") == (metric_type is MetricType.COUNTER)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from thermocline.proxy.remoting.route_answers import RouteAnswers, route_through
+from thermocline.proxy.routing import Routing
 from thermocline.remoting.bodies import BrokerData, QueueData, TopicQueueMappingInfo, TopicRouteData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError
@@ -35,10 +36,10 @@ class OneNameServer:
 
 async def answered(route: TopicRouteData, *, version: int = 513) -> tuple[RemotingCommand, list[str]]:
     """The answer, and the brokers that the client is known to use from then on."""
-    session = SimpleNamespace(broker_names={})
+    session = SimpleNamespace(broker_names={}, consumer_groups={})
     command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "T"})
     command.version = version
-    answers = RouteAnswers(cast(Any, OneNameServer(route)))
+    answers = RouteAnswers({"default": cast(Any, OneNameServer(route))}, Routing())
     answer = await answers.answer(cast(Any, session), command, address="proxy:8080")
     assert answer.opaque == command.opaque
     return answer, list(session.broker_names)

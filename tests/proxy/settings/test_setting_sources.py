@@ -6,6 +6,7 @@ Covers `proxy/settings/proxy_config.py`, `proxy/settings/official_settings.py` a
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -149,3 +150,22 @@ def test_toml_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot be read"):
         load_config(config_path=tmp_path / "none.json", environment={}, flags={})
     assert environment_variable("grpcServerPort") == "THERMOCLINE_PROXY_GRPC_SERVER_PORT"
+
+
+def test_clusters_are_a_list_in_a_file_and_warned_of_where_they_have_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rmq-proxy.json"
+    clusters: list[dict[str, object]] = [{"name": "east", "namesrvAddr": "127.0.0.1:9876"}]
+    path.write_text(json.dumps({"routingClusters": clusters, "routingRulesPath": "rules.json"}))
+    path.chmod(0o644)
+    config = load_config(config_path=path, environment={}, flags={})
+    assert json.loads(config.routing_clusters) == clusters
+    assert not caplog.records
+    clusters[0]["credentials"] = {"accessKey": "proxy", "secretKey": "hidden"}
+    path.write_text(json.dumps({"routingClusters": clusters, "routingRulesPath": "rules.json"}))
+    config = load_config(config_path=path, environment={}, flags={})
+    assert "settings=routingClusters" in caplog.text
+    assert "hidden" not in caplog.text + repr(config)
+    with pytest.raises(SettingError, match="a text, a number, true or false is needed"):
+        file_properties("rmq-proxy.json", b'{"quotas": []}')

@@ -1,0 +1,20 @@
+"""Routing: which of several clusters a request goes to; the clusters, the rules, and the names of their brokers."""
+
+from thermocline.proxy.routing.broker_names import DEFAULT_CLUSTER, BrokerNames
+from thermocline.proxy.routing.named_clusters import NamedCluster, parse_clusters
+from thermocline.proxy.routing.routing import Routing
+from thermocline.proxy.routing.rules import Decision, RoutingRule, Rules, parse_rules
+from thermocline.proxy.routing.rules_file import RulesFile
+
+__all__ = [
+    "DEFAULT_CLUSTER",
+    "BrokerNames",
+    "Decision",
+    "NamedCluster",
+    "Routing",
+    "RoutingRule",
+    "Rules",
+    "RulesFile",
+    "parse_clusters",
+    "parse_rules",
+]
