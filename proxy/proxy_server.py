@@ -117,28 +117,10 @@ class ProxyServer:
         )
         self._trace_dispatcher = _trace_dispatcher(config, options)
         traffic = Traffic(topics_max=config.metrics_topics_max, pairs_max=config.metrics_pairs_max)
-        self.app = Application(
-            config=config,
-            messaging=self._messaging,
-            clients=self.clients,
-            production=Production(
-                self._messaging, checks_message_type=config.checks_message_type, clock_ms=monotonic_ms
-            ),
-            consumption=Consumption(self._messaging),
-            handles=self.handles,
-            background=Background(),
-            counts=self.counts,
-            clock_ms=wall_clock_ms,
-            access=self.access.check,
-            commands=ClientCommands(timeout_ms=config.relay_timeout_s * 1000),
-            quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
-            traffic=traffic,
-            traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
-            listeners=config.listeners(),
-        )
+        self.app = self._application(traffic)
         self._live_quotas = LiveQuotas(config, self.app.quotas)
         self._transactions = Transactions(self.app)
-        self._reports = self._client_reports(options)
+        self._reports = [self._client_reports(cluster) for cluster in clusters.values()]
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
         methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
         self.health = ProxyHealth(
@@ -163,16 +145,38 @@ class ProxyServer:
         )
         self.remoting = None if config.remoting_port < 0 else self._remoting_port(options.tls)
 
-    def _client_reports(self, options: ClusterOptions) -> ClientReports:
+    def _application(self, traffic: Traffic) -> Application:
+        config = self.config
+        return Application(
+            config=config,
+            messaging=self._messaging,
+            clients=self.clients,
+            production=Production(
+                self._messaging, checks_message_type=config.checks_message_type, clock_ms=monotonic_ms
+            ),
+            consumption=Consumption(self._messaging),
+            handles=self.handles,
+            background=Background(),
+            counts=self.counts,
+            clock_ms=wall_clock_ms,
+            access=self.access.check,
+            commands=ClientCommands(timeout_ms=config.relay_timeout_s * 1000),
+            quotas=QuotaCheck(config.quotas, clock_s=time.monotonic),
+            traffic=traffic,
+            traces=None if self._trace_dispatcher is None else Traces(self._trace_dispatcher, clock_ms=wall_clock_ms),
+            listeners=config.listeners(),
+        )
+
+    def _client_reports(self, cluster: ClusterMessaging) -> ClientReports:
         return ClientReports(
             self.clients,
             proxy_name=self._name,
-            brokers=self._messaging.master_addresses,
+            brokers=cluster.brokers.master_addresses,
             describe=lambda client: reported_client(client, started_ms=wall_clock_ms() - self.clients.age_ms(client)),
             handler=BrokerQuestions(self.app),
             interval_ms=self.config.report_interval_ms,
-            credentials=options.credentials,
-            tls=options.tls,
+            credentials=cluster.options.credentials,
+            tls=cluster.options.tls,
         )
 
     def _remoting_port(self, tls: TlsOptions | None) -> RemotingPort:
@@ -245,7 +249,8 @@ class ProxyServer:
         self._gate.open()
         self._live_quotas.start()
         self.clients.start()
-        self._reports.start()
+        for reports in self._reports:
+            reports.start()
         self.handles.start()
         addresses = [format_address(config.bind_address, each) for each in ports]
         addresses += await self._more.start(self._server, self.remoting)
@@ -278,7 +283,7 @@ class ProxyServer:
         self._gate.close()
         self._more.close()
         self.clients.close()
-        await self._reports.close()
+        await asyncio.gather(*(reports.close() for reports in self._reports))
         await self.handles.close()
         await self.app.production.close()
         # Long polls that clients gave up: brokers still answer them, and what comes is given back.

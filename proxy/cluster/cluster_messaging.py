@@ -8,24 +8,20 @@ Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
 from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.name_servers import NameServers
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
+from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, MASTER_ID, ClusterBrokers, cache_of
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
 from thermocline.proxy.cluster.joined_acks import JoinedAcks
-from thermocline.proxy.cluster.loading_cache import LoadingCache
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
-    BrokerNotFoundError,
     CheckReceiver,
     OutgoingMessage,
     PopOutcome,
@@ -36,15 +32,11 @@ from thermocline.proxy.messaging import (
     TopicType,
     TransactionCheck,
     TransactionHandle,
-    info_of_cluster,
     pop_outcome,
     pop_request,
-    read_topic_queues,
-    route_in_cluster,
 )
 from thermocline.remoting.bodies import (
     BatchAckMessageRequestBody,
-    ClusterInfo,
     LockBatchRequestBody,
     LockBatchResponseBody,
     SubscriptionData,
@@ -52,15 +44,14 @@ from thermocline.remoting.bodies import (
     TopicConfigAndMapping,
 )
 from thermocline.remoting.bodies import MessageQueue as BodyMessageQueue
-from thermocline.remoting.clients import NameServerSource, RemotingClient
-from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
+from thermocline.remoting.clients import RemotingClient
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
     QueryNotFoundError,
-    TopicNotFoundError,
     UnavailableError,
     UnsupportedRequestError,
 )
@@ -105,11 +96,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MASTER_ID = 0
 DEAD_LETTER_LEVEL = -1
 TOPIC_TYPE_ATTRIBUTE = "message.type"
-LOOK_UP_TIMEOUT_MS = 3_000
-WHOLE_CLUSTER = "cluster"
 _PULL_NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 
@@ -117,31 +105,25 @@ class ClusterMessaging:
     """See the module: a `Messaging`. Belongs to one event loop."""
 
     def __init__(self, options: ClusterOptions, checks: CheckReceiver) -> None:
-        self._options = options
+        self.options = options
         self._checks = checks
         self._connections = RemotingClient(
             handler=self,
             credentials=options.credentials,
             tls=None if options.tls is None else ClientTls(options.tls),
         )
-        self._name_servers = NameServers(
-            NameServerSource.parse(list(options.namesrv)),
-            connections=self._connections,
-            timeout_ms=LOOK_UP_TIMEOUT_MS,
-            random=Random(),
-        )
+        self.brokers = ClusterBrokers(options, connections=self._connections)
+        """Where they are."""
         self._acks = JoinedAcks(self.ack_all)
-        self._queues = _cache(self._load_queues, options, entries_max=options.topics_max)
-        self._types = _cache(self._load_type, options, entries_max=options.topics_max)
-        self._groups = _cache(self._load_group, options, entries_max=options.groups_max)
-        self._cluster = _cache(self._load_cluster, options, entries_max=1)
+        self._types = cache_of(self._load_type, options, entries_max=options.topics_max)
+        self._groups = cache_of(self._load_group, options, entries_max=options.groups_max)
         self._asked_master = ""
         """The broker that `ask_cluster` begins with."""
         self._watch = TransactionWatch(
             client_id=options.client_id,
             period_s=options.transaction_period_s,
             groups_per_heartbeat=options.transaction_groups_per_heartbeat,
-            topic_queues=self.topic_queues,
+            topic_queues=self.brokers.queues,
             send_heartbeat=self._send_heartbeat,
         )
 
@@ -151,23 +133,23 @@ class ClusterMessaging:
         Raises:
             UnavailableError: Where the NameServers are to be looked up, none was found.
         """
-        if not self._name_servers.is_fixed:
-            await self._name_servers.refresh()
+        await self.brokers.start()
         self._watch.start()
 
     async def close(self) -> None:
         """End; idempotent."""
         await self._watch.close()
         await self._acks.close()
-        for cache in (self._queues, self._types, self._groups, self._cluster):
+        for cache in (self._types, self._groups):
             await cache.close()
+        await self.brokers.close()
         await self._connections.close()
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
     async def topic_queues(self, topic: str, *, group: str | None = "") -> TopicQueues:
         """See `Messaging`."""
-        return await self._queues.get(topic)
+        return await self.brokers.queues(topic)
 
     async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         """See `Messaging`."""
@@ -181,24 +163,7 @@ class ClusterMessaging:
 
     async def is_reachable(self) -> bool:
         """Whether a NameServer answers now, with at least one broker."""
-        try:
-            return bool((await self._load_cluster(WHOLE_CLUSTER)).broker_addr_table)
-        except UnavailableError:
-            return False
-
-    async def _load_queues(self, topic: str) -> TopicQueues:
-        route = await self._name_servers.topic_route(topic)
-        if self._options.is_one_of_several:
-            route = route_in_cluster(route, self._options.cluster_name)
-            if not route.broker_datas:
-                raise TopicNotFoundError(topic=topic, cluster=self._options.cluster_name)
-        queues = read_topic_queues(topic, route)
-        own = self._options.own_broker
-        return queues if own is None else own.in_queues(queues)
-
-    async def _load_cluster(self, _name: str) -> ClusterInfo:
-        found, name = await self._name_servers.cluster_info(), self._options.cluster_name
-        return info_of_cluster(found, name) if self._options.is_one_of_several else found
+        return await self.brokers.is_reachable()
 
     async def _load_type(self, topic: str) -> TopicType:
         queues = await self.topic_queues(topic)
@@ -210,7 +175,7 @@ class ClusterMessaging:
         return TopicType(text.upper()) if text.upper() in TopicType.__members__ else TopicType.UNSPECIFIED
 
     async def _load_group(self, group: str) -> SubscriptionGroupConfig | None:
-        (address, *_) = await self._cluster_masters()
+        (address, *_) = await self.brokers.masters()
         header = GetSubscriptionGroupConfigRequestHeader(group=group)
         try:
             answer = await self._ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
@@ -225,7 +190,7 @@ class ClusterMessaging:
             MQError: It refused; see `check_answer`.
             UnavailableError: None answered.
         """
-        masters = await self._cluster_masters()
+        masters = await self.brokers.masters()
         first = masters.index(self._asked_master) if self._asked_master in masters else 0
         failure: UnavailableError | None = None
         for address in masters[first:] + masters[:first]:
@@ -237,53 +202,9 @@ class ClusterMessaging:
         assert failure is not None
         raise failure
 
-    async def _cluster_masters(self) -> list[str]:
-        """Addresses of the cluster's masters, in the order of their names; at least one.
-
-        Raises:
-            UnavailableError: There is none.
-        """
-        if self._options.own_broker is not None:
-            return [self._options.own_broker.socket_path]
-        cluster = await self._cluster.get(WHOLE_CLUSTER)
-        names = cluster.cluster_addr_table.get(self._options.cluster_name, [])
-        masters = [
-            cluster.broker_addr_table[name].broker_addrs[MASTER_ID]
-            for name in sorted(names)
-            if name in cluster.broker_addr_table and MASTER_ID in cluster.broker_addr_table[name].broker_addrs
-        ]
-        if not masters:
-            self._cluster.drop(WHOLE_CLUSTER)
-            raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
-        return masters
-
-    async def master_addresses(self) -> list[str]:
-        """Where the cluster's masters serve requests, in the order of their names; the own broker's is its socket.
-
-        Raises:
-            UnavailableError: No NameServer answers.
-        """
-        own, cluster = self._options.own_broker, await self._cluster.get(WHOLE_CLUSTER)
-        names = {*cluster.cluster_addr_table.get(self._options.cluster_name, []), *([] if own is None else [own.name])}
-        found: list[str] = []
-        for name in sorted(names):
-            with contextlib.suppress(BrokerNotFoundError):  # it has no master
-                found.append(await self.broker_address(name))
-        return found
-
     async def broker_address(self, broker_name: str) -> str:
-        """See `Messaging`: the own broker's socket; others by a route, or by the cluster's list."""
-        own = self._options.own_broker
-        if own is not None and broker_name == own.name:
-            return own.socket_path
-        for queues in self._queues.values():
-            for broker in queues.brokers:
-                if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
-                    return broker.addresses[MASTER_ID]
-        data = (await self._cluster.get(WHOLE_CLUSTER)).broker_addr_table.get(broker_name)
-        if data is None or MASTER_ID not in data.broker_addrs:
-            raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
-        return data.broker_addrs[MASTER_ID]
+        """See `Messaging`."""
+        return await self.brokers.address_of(broker_name)
 
     # -- producing ---------------------------------------------------------------------------------------------------
 
@@ -554,7 +475,7 @@ class ClusterMessaging:
     async def is_queue_locked(self, queue: MessageQueue, *, group: str, timeout_ms: int) -> bool:
         """See `Messaging`: tries to lock it under the proxy's own client id."""
         place = BodyMessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
-        body = LockBatchRequestBody(client_id=self._options.client_id, consumer_group=group, mq_set=[place]).encode()
+        body = LockBatchRequestBody(client_id=self.options.client_id, consumer_group=group, mq_set=[place]).encode()
         address = await self.broker_address(queue.broker_name)
         request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
         answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
@@ -598,7 +519,7 @@ class ClusterMessaging:
             logger.warning("a half message of a check cannot be read error=%s", error)
             return None
         group = record.property_text(PropertyName.PRODUCER_GROUP)
-        broker_name = header.broker_name or self._broker_at(connection.remote_address)
+        broker_name = header.broker_name or self.brokers.name_at(connection.remote_address)
         unique_key = record.unique_key or header.transaction_id
         if not group or not broker_name or not unique_key:
             logger.warning("a check names no producer group, broker or message remote=%s", connection.remote_address)
@@ -618,13 +539,6 @@ class ClusterMessaging:
     def connection_closed(self, connection: Connection) -> None:
         """Nothing to do: the next call opens another one."""
 
-    def _broker_at(self, address: str) -> str | None:
-        for queues in self._queues.values():
-            for broker in queues.brokers:
-                if broker.addresses.get(MASTER_ID) == address:
-                    return broker.broker_name
-        return None
-
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _ask(
@@ -637,16 +551,6 @@ class ClusterMessaging:
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
         check_answer(await self._connections.call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
-
-
-def _cache(load: Callable[[str], Awaitable[T]], options: ClusterOptions, *, entries_max: int) -> LoadingCache[T]:
-    return LoadingCache(
-        load,
-        refresh_ms=options.refresh_ms,
-        expiry_ms=options.expiry_ms,
-        entries_max=entries_max,
-        clock_ms=monotonic_ms,
-    )
 
 
 def _first_master(queues: TopicQueues) -> str:

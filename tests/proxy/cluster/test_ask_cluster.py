@@ -56,7 +56,7 @@ def asked(brokers: FakeBroker) -> dict[str, int]:
 
 
 async def test_all_brokers_are_named(brokers: FakeBroker, messaging: ClusterMessaging) -> None:
-    found = await messaging.master_addresses()
+    found = await messaging.brokers.master_addresses()
     assert found == [await messaging.broker_address(name) for name in BROKERS]
     assert len(set(found)) == len(BROKERS)
 

@@ -1,0 +1,169 @@
+"""ClusterBrokers: where the brokers of a cluster are, as its NameServers tell it; both are kept for a while.
+
+Brokers are found by the routes of topics in use, else by the cluster's list. A broker in whose process group the proxy
+runs is asked over its unix socket (own_broker.py).
+Source: ClusterMetadataService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+from thermocline.client.name_servers import NameServers
+from thermocline.proxy.cluster.cluster_options import ClusterOptions
+from thermocline.proxy.cluster.loading_cache import LoadingCache
+from thermocline.proxy.messaging import (
+    BrokerNotFoundError,
+    TopicQueues,
+    info_of_cluster,
+    read_topic_queues,
+    route_in_cluster,
+)
+from thermocline.remoting.bodies import ClusterInfo
+from thermocline.remoting.clients import NameServerSource, RemotingClient
+from thermocline.remoting.clocks import monotonic_ms
+from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+
+__all__ = ["LOOK_UP_TIMEOUT_MS", "MASTER_ID", "ClusterBrokers", "cache_of"]
+
+T = TypeVar("T")
+
+MASTER_ID = 0
+LOOK_UP_TIMEOUT_MS = 3_000
+WHOLE_CLUSTER = "cluster"
+
+
+class ClusterBrokers:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(self, options: ClusterOptions, *, connections: RemotingClient) -> None:
+        self._options = options
+        self._name_servers = NameServers(
+            NameServerSource.parse(list(options.namesrv)),
+            connections=connections,
+            timeout_ms=LOOK_UP_TIMEOUT_MS,
+            random=Random(),
+        )
+        self._queues = cache_of(self._load_queues, options, entries_max=options.topics_max)
+        self._cluster = cache_of(self._load_cluster, options, entries_max=1)
+
+    async def start(self) -> None:
+        """Find the NameServers.
+
+        Raises:
+            UnavailableError: Where they are to be looked up, none was found.
+        """
+        if not self._name_servers.is_fixed:
+            await self._name_servers.refresh()
+
+    async def close(self) -> None:
+        """End; idempotent."""
+        await self._queues.close()
+        await self._cluster.close()
+
+    async def queues(self, topic: str) -> TopicQueues:
+        """The queues of a topic, and the brokers that they are on.
+
+        Raises:
+            TopicNotFoundError: The cluster has no such topic.
+            UnavailableError: No NameServer answers.
+        """
+        return await self._queues.get(topic)
+
+    async def is_reachable(self) -> bool:
+        """Whether a NameServer answers now, with at least one broker."""
+        try:
+            return bool((await self._load_cluster(WHOLE_CLUSTER)).broker_addr_table)
+        except UnavailableError:
+            return False
+
+    async def masters(self) -> list[str]:
+        """Addresses of the cluster's masters, in the order of their names; at least one.
+
+        Raises:
+            UnavailableError: There is none.
+        """
+        if self._options.own_broker is not None:
+            return [self._options.own_broker.socket_path]
+        cluster = await self._cluster.get(WHOLE_CLUSTER)
+        names = cluster.cluster_addr_table.get(self._options.cluster_name, [])
+        masters = [
+            cluster.broker_addr_table[name].broker_addrs[MASTER_ID]
+            for name in sorted(names)
+            if name in cluster.broker_addr_table and MASTER_ID in cluster.broker_addr_table[name].broker_addrs
+        ]
+        if not masters:
+            self._cluster.drop(WHOLE_CLUSTER)
+            raise UnavailableError("no broker of the cluster is there", cluster=self._options.cluster_name)
+        return masters
+
+    async def master_addresses(self) -> list[str]:
+        """Where the cluster's masters serve requests, in the order of their names; the own broker's is its socket.
+
+        Raises:
+            UnavailableError: No NameServer answers.
+        """
+        own, cluster = self._options.own_broker, await self._cluster.get(WHOLE_CLUSTER)
+        names = {*cluster.cluster_addr_table.get(self._options.cluster_name, []), *([] if own is None else [own.name])}
+        found: list[str] = []
+        for name in sorted(names):
+            with contextlib.suppress(BrokerNotFoundError):  # it has no master
+                found.append(await self.address_of(name))
+        return found
+
+    async def address_of(self, broker_name: str) -> str:
+        """Where a broker's master serves requests: the own one's socket; others by a route, or by the cluster's list.
+
+        Raises:
+            BrokerNotFoundError: Neither names a master of it.
+            UnavailableError: No NameServer answers.
+        """
+        own = self._options.own_broker
+        if own is not None and broker_name == own.name:
+            return own.socket_path
+        for queues in self._queues.values():
+            for broker in queues.brokers:
+                if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
+                    return broker.addresses[MASTER_ID]
+        data = (await self._cluster.get(WHOLE_CLUSTER)).broker_addr_table.get(broker_name)
+        if data is None or MASTER_ID not in data.broker_addrs:
+            raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
+        return data.broker_addrs[MASTER_ID]
+
+    def name_at(self, address: str) -> str | None:
+        """The name of the broker whose master has this address, as far as routes tell."""
+        for queues in self._queues.values():
+            for broker in queues.brokers:
+                if broker.addresses.get(MASTER_ID) == address:
+                    return broker.broker_name
+        return None
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _load_queues(self, topic: str) -> TopicQueues:
+        route = await self._name_servers.topic_route(topic)
+        if self._options.is_one_of_several:
+            route = route_in_cluster(route, self._options.cluster_name)
+            if not route.broker_datas:
+                raise TopicNotFoundError(topic=topic, cluster=self._options.cluster_name)
+        queues = read_topic_queues(topic, route)
+        own = self._options.own_broker
+        return queues if own is None else own.in_queues(queues)
+
+    async def _load_cluster(self, _name: str) -> ClusterInfo:
+        found, name = await self._name_servers.cluster_info(), self._options.cluster_name
+        return info_of_cluster(found, name) if self._options.is_one_of_several else found
+
+
+def cache_of(load: Callable[[str], Awaitable[T]], options: ClusterOptions, *, entries_max: int) -> LoadingCache[T]:
+    """A cache whose times are those of the options."""
+    return LoadingCache(
+        load,
+        refresh_ms=options.refresh_ms,
+        expiry_ms=options.expiry_ms,
+        entries_max=entries_max,
+        clock_ms=monotonic_ms,
+    )
