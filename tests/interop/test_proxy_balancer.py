@@ -263,6 +263,14 @@ def test_a_balancer_that_cuts_off_idle_streams_costs_no_message(
         driver.stop_all()
 
 
+@pytest.mark.full
+def test_the_java_client_opens_its_telemetry_stream_again(namesrv: str, java_grpc: GrpcProgram, tmp_path: Path) -> None:
+    """It is cut off before the broker asks about transactions, which it does after a second."""
+    with ExitStack() as stack:
+        found = balanced(stack, namesrv, tmp_path, idle_s=1)
+        run_scenario(java_grpc, found.endpoint, "check", home=tmp_path, security="plain")
+
+
 def test_handles_are_renewed_where_a_client_has_one_proxy(
     namesrv: str, agent: ForeignAgent, admin: AdminClient, tmp_path: Path
 ) -> None:
