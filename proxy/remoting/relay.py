@@ -29,7 +29,12 @@ from thermocline.proxy.remoting.request_codes import (
 )
 from thermocline.proxy.remoting.route_answers import RouteAnswers
 from thermocline.proxy.routing import Routing
-from thermocline.remoting.bodies import GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody
+from thermocline.remoting.bodies import (
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+)
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
@@ -196,7 +201,7 @@ class Relay:
         if name:
             return name
         if self._routing.has_clusters:
-            raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
+            return await self._assigning_broker(command)
         for field in ("b", "c") if has_letters else TOPIC_FIELDS:
             names = await self._brokers_of(fields[field]) if fields.get(field) else []
             if names:
@@ -220,6 +225,20 @@ class Relay:
                 raise
             return []  # one cluster that is away does not keep the client from the others
         return [broker.broker_name for broker in queues.brokers]
+
+    async def _assigning_broker(self, command: RemotingCommand) -> str:
+        """The broker that answers which queues a client is to take: any of the cluster that its group consumes in.
+        Other requests that name no broker have none here.
+
+        Raises:
+            ResponseError: VERSION_NOT_SUPPORTED: it is another request, or there is no such broker.
+        """
+        if command.code == RequestCode.QUERY_ASSIGNMENT:
+            body = QueryAssignmentRequestBody.decode(command.body)
+            names = await self._brokers_of(body.topic, body.consumer_group)
+            if names:
+                return names[0]
+        raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
 
     async def _forward(
         self, session: ClientSession, broker_name: str, command: RemotingCommand, *, timeout_ms: int

@@ -27,6 +27,7 @@ from thermocline.remoting.bodies import (
     MessageQueue,
     MessageQueueAssignment,
     MessageQueueForC,
+    QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
@@ -166,6 +167,22 @@ async def test_topics_are_not_made_by_use_and_requests_name_their_broker(
             ResponseCode.VERSION_NOT_SUPPORTED,
             "Request doesn't have field bname",
         )
+
+
+async def test_a_group_is_assigned_queues_where_its_rule_says(
+    default: FakeBroker, east: FakeBroker, tmp_path: Path
+) -> None:
+    """This request names its group, and no broker."""
+    for broker, code in ((default, 4_711), (east, 4_712)):
+        broker.refuse(RequestCode.QUERY_ASSIGNMENT, response_code=code, times=2)
+    rule = {"group": GROUP, "cluster": "east"}
+    async with two_clusters(default, east, tmp_path, rule) as both, client_of(both.proxy) as client:
+        for group, code in ((GROUP, 4_712), ("other", 4_711)):
+            body = QueryAssignmentRequestBody(client_id="one", consumer_group=group, topic="Normal").encode()
+            assert (await client.ask(RequestCode.QUERY_ASSIGNMENT, body)).code == code
+        absent = QueryAssignmentRequestBody(client_id="one", consumer_group=GROUP, topic="Absent").encode()
+        answer = await client.ask(RequestCode.QUERY_ASSIGNMENT, absent)
+        assert answer.code == ResponseCode.VERSION_NOT_SUPPORTED
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
