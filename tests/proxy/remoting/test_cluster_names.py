@@ -6,6 +6,7 @@ The brokers of both have one name.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -260,6 +261,21 @@ def test_requests_that_are_signed_pass_or_are_refused() -> None:
     assert SIDE.to_broker(send, "broker-a") is send
     with pytest.raises(InvalidRequestError, match="a client that signs its requests cannot pop, lock or recall"):
         SIDE.to_broker(pop, "broker-a")
+
+
+async def test_a_cluster_that_is_away_keeps_no_client_from_the_others(default: FakeBroker, tmp_path: Path) -> None:
+    """What listens there never answers."""
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        gone = f"127.0.0.1:{port.getsockname()[1]}"
+        rule = {"topic": "Normal", "group": GROUP, "cluster": "east"}
+        async with two_clusters(default, gone, tmp_path, rule) as both, client_of(both.proxy) as client:
+            assert names_of(await client.route("Mixed")) == {"broker-a": 6}
+            assert (await client.heartbeat()).code == ResponseCode.SUCCESS
+            assert default.group_members(GROUP) == ["one"]
+            fields = send_fields(b="Mixed", n="broker-a")
+            assert (await client.ask(RequestCode.SEND_MESSAGE_V2, b"body", **fields)).code == ResponseCode.SUCCESS
 
 
 # -- what is in bodies -------------------------------------------------------------------------------------------------
