@@ -33,10 +33,10 @@ from thermocline.proxy.messaging import (
     TransactionCheck,
     TransactionHandle,
 )
-from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames, NamedCluster, Routing
+from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames, NamedCluster, Routing, ask_clusters
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import MQError, ObjectNotFoundError, UnavailableError
+from thermocline.remoting.errors import MQError, ObjectNotFoundError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
@@ -44,9 +44,6 @@ from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 __all__ = ["RoutedMessaging"]
 
 T = TypeVar("T")
-
-OTHERS_TIMEOUT_S = 1.0
-"""How long a route waits for a cluster that is read beside another."""
 
 
 class RoutedMessaging:
@@ -311,18 +308,8 @@ class RoutedMessaging:
 
     async def _queues(self, topic: str, clusters: Sequence[str]) -> TopicQueues:
         """The queues of a topic in the first cluster, and those that can be read in the others."""
-        first, *others = clusters
-        found = dict(
-            zip(
-                clusters,
-                await asyncio.gather(
-                    self._clusters[first].topic_queues(topic),
-                    *(self._queues_soon(topic, name) for name in others),
-                    return_exceptions=True,
-                ),
-                strict=True,
-            )
-        )
+        first = clusters[0]
+        found = await ask_clusters(clusters, lambda name: self._clusters[name].topic_queues(topic))
         failure = found[first]
         if isinstance(failure, MQError):
             is_needed = not topic.startswith(RETRY_TOPIC_PREFIX) and not isinstance(failure, ObjectNotFoundError)
@@ -338,17 +325,7 @@ class RoutedMessaging:
                     write_queues = tuple(
                         replace(queue, broker_name=join(name, queue.broker_name)) for queue in queues.write_queues
                     )
-            elif not isinstance(queues, MQError):
-                raise queues
         return TopicQueues(topic=topic, brokers=tuple(brokers), write_queues=write_queues)
-
-    async def _queues_soon(self, topic: str, cluster: str) -> TopicQueues:
-        """The queues in a cluster that is read beside another: without it that one goes on."""
-        try:
-            async with asyncio.timeout(OTHERS_TIMEOUT_S):
-                return await self._clusters[cluster].topic_queues(topic)
-        except TimeoutError as error:
-            raise UnavailableError("the cluster does not answer", cluster=cluster) from error
 
     def _joined(self, cluster: str, queues: TopicQueues, *, is_first: bool) -> list[BrokerQueues]:
         """A cluster's brokers as clients know them; those of another one than the first are for reading alone."""

@@ -32,7 +32,7 @@ from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
-from thermocline.remoting.errors import BrokerBusyError, ConnectionLostError, MQError, UnavailableError
+from thermocline.remoting.errors import BrokerBusyError, ClosedError, ConnectionLostError, MQError, UnavailableError
 from thermocline.remoting.headers import NotifyConsumerIdsChangedRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.tls import ClientTls
@@ -178,6 +178,7 @@ class ClientSession:
         """Topic -> the groups that consume it, by the last heartbeat."""
         self._shared = shared
         self._links: dict[str, _Link] = {}
+        self._is_closed = False
         self._heartbeat: RemotingCommand | None = None
 
     # -- to brokers --------------------------------------------------------------------------------------------------
@@ -255,12 +256,20 @@ class ClientSession:
 
     async def close(self) -> None:
         """Close the connections to brokers, which then know that the client is gone. Idempotent."""
+        self._is_closed = True
         self.forget_heartbeat()
         await asyncio.gather(*(link.connections.close() for link in self._links.values()))
 
     # -- from brokers ------------------------------------------------------------------------------------------------
 
     def _link(self, cluster: str) -> _Link:
+        """The connections to a cluster.
+
+        Raises:
+            ClosedError: The client is gone.
+        """
+        if self._is_closed:
+            raise ClosedError("the client is gone")
         link = self._links.get(cluster)
         if link is None:
             link = self._links[cluster] = _Link(self, self._shared, cluster)

@@ -10,6 +10,7 @@ Source: proxy/remoting/activity/*.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from thermocline.proxy.flow import Production
@@ -28,8 +29,13 @@ from thermocline.proxy.remoting.request_codes import (
     SENDS_WITH_LETTERS,
 )
 from thermocline.proxy.remoting.route_answers import RouteAnswers
-from thermocline.proxy.routing import Routing
-from thermocline.remoting.bodies import GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody
+from thermocline.proxy.routing import OTHERS_TIMEOUT_S, Routing
+from thermocline.remoting.bodies import (
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+)
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import (
@@ -157,9 +163,9 @@ class Relay:
             for subscription in consumer.subscription_data_set:
                 groups.setdefault(subscription.topic, set()).add(consumer.group_name)
         session.consumer_groups = groups
-        for topic, names in groups.items():
-            for group in names:
-                session.broker_names.update(dict.fromkeys(await self._brokers_of(topic, group)))
+        asked = [self._brokers_of(topic, group) for topic, names in groups.items() for group in names]
+        for found in await asyncio.gather(*asked):
+            session.broker_names.update(dict.fromkeys(found))
         answers = await self._ask_each(session, command, timeout_ms=HEARTBEAT_TIMEOUT_MS)
         return _worst(command, answers)
 
@@ -196,7 +202,7 @@ class Relay:
         if name:
             return name
         if self._routing.has_clusters:
-            raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
+            return await self._assigning_broker(command)
         for field in ("b", "c") if has_letters else TOPIC_FIELDS:
             names = await self._brokers_of(fields[field]) if fields.get(field) else []
             if names:
@@ -211,15 +217,32 @@ class Relay:
 
     async def _brokers_of(self, topic: str, group: str = "") -> list[str]:
         """The brokers that have a topic, if there is one; of several clusters those that the group is to use."""
+        # One of several clusters that is away does not keep the client from the others.
+        timeout_s = OTHERS_TIMEOUT_S if self._routing.has_clusters else None
         try:
-            queues = await self._messaging.topic_queues(topic, group=group)
-        except ObjectNotFoundError:
+            async with asyncio.timeout(timeout_s):
+                queues = await self._messaging.topic_queues(topic, group=group)
+        except (ObjectNotFoundError, TimeoutError):
             return []
         except UnavailableError:
             if not self._routing.has_clusters:
                 raise
-            return []  # one cluster that is away does not keep the client from the others
+            return []
         return [broker.broker_name for broker in queues.brokers]
+
+    async def _assigning_broker(self, command: RemotingCommand) -> str:
+        """The broker that answers which queues a client is to take: any of the cluster that its group consumes in.
+        Other requests that name no broker have none here.
+
+        Raises:
+            ResponseError: VERSION_NOT_SUPPORTED: it is another request, or there is no such broker.
+        """
+        if command.code == RequestCode.QUERY_ASSIGNMENT:
+            body = QueryAssignmentRequestBody.decode(command.body)
+            names = await self._brokers_of(body.topic, body.consumer_group)
+            if names:
+                return names[0]
+        raise ResponseError(code=ResponseCode.VERSION_NOT_SUPPORTED, remark=NO_BROKER_NAME)
 
     async def _forward(
         self, session: ClientSession, broker_name: str, command: RemotingCommand, *, timeout_ms: int

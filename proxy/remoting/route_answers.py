@@ -12,7 +12,6 @@ Source: GetTopicRouteActivity.java, ProxyTopicRouteData.java, Apache RocketMQ 5.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -20,7 +19,7 @@ import msgspec
 from thermocline.client.name_servers import NameServers
 from thermocline.proxy.messaging import CALLER, route_in_cluster
 from thermocline.proxy.remoting.client_session import ClientSession
-from thermocline.proxy.routing import DEFAULT_CLUSTER, Routing
+from thermocline.proxy.routing import DEFAULT_CLUSTER, Routing, ask_clusters
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, BrokerData, TopicRouteData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, MQError, TopicNotFoundError, UnavailableError
@@ -31,8 +30,6 @@ from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, RETRY_TOPIC
 __all__ = ["RouteAnswers", "route_through"]
 
 MASTER_ID = 0
-OTHERS_TIMEOUT_S = 1.0
-"""How long a route waits for a cluster that is read beside another."""
 
 
 class RouteAnswers:
@@ -73,19 +70,13 @@ class RouteAnswers:
         self, topic: str, clusters: Sequence[str], command: RemotingCommand
     ) -> tuple[RemotingCommand, TopicRouteData]:
         """What the NameServers of these clusters say: the first answer that counts, and all their routes as one."""
-        first, *others = clusters
-        found = await asyncio.gather(
-            self._one(topic, first, command),
-            *(self._one_soon(topic, name, command) for name in others),
-            return_exceptions=True,
-        )
+        found = await ask_clusters(clusters, lambda name: self._one(topic, name, command))
         answers: list[RemotingCommand] = []
         route = TopicRouteData()
-        for place, (name, each) in enumerate(zip(clusters, found, strict=True)):
-            is_first = place == 0
-            if isinstance(each, BaseException):
-                is_needed = is_first and not topic.startswith(RETRY_TOPIC_PREFIX)
-                if is_needed or not isinstance(each, MQError):
+        for name, each in found.items():
+            is_first = name == clusters[0]
+            if isinstance(each, MQError):
+                if is_first and not topic.startswith(RETRY_TOPIC_PREFIX):
                     raise each
                 continue
             answer, part = each
@@ -95,15 +86,6 @@ class RouteAnswers:
             raise UnavailableError("no NameServer of a cluster with the topic answers", topic=topic[:128])
         answers.sort(key=lambda answer: answer.code != ResponseCode.SUCCESS)
         return answers[0], route
-
-    async def _one_soon(
-        self, topic: str, cluster: str, command: RemotingCommand
-    ) -> tuple[RemotingCommand, TopicRouteData]:
-        try:
-            async with asyncio.timeout(OTHERS_TIMEOUT_S):
-                return await self._one(topic, cluster, command)
-        except TimeoutError as error:
-            raise UnavailableError("the cluster does not answer", cluster=cluster) from error
 
     async def _one(self, topic: str, cluster: str, command: RemotingCommand) -> tuple[RemotingCommand, TopicRouteData]:
         """What a cluster's NameServer says."""

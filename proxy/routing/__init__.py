@@ -1,5 +1,6 @@
 """Routing: which of several clusters a request goes to; the clusters, the rules, and the names of their brokers."""
 
+from thermocline.proxy.routing.ask_clusters import OTHERS_TIMEOUT_S, ask_clusters
 from thermocline.proxy.routing.broker_names import DEFAULT_CLUSTER, BrokerNames
 from thermocline.proxy.routing.named_clusters import NamedCluster, parse_clusters
 from thermocline.proxy.routing.routing import Routing
@@ -8,6 +9,7 @@ from thermocline.proxy.routing.rules_file import RulesFile
 
 __all__ = [
     "DEFAULT_CLUSTER",
+    "OTHERS_TIMEOUT_S",
     "BrokerNames",
     "Decision",
     "NamedCluster",
@@ -15,6 +17,7 @@ __all__ = [
     "RoutingRule",
     "Rules",
     "RulesFile",
+    "ask_clusters",
     "parse_clusters",
     "parse_rules",
 ]

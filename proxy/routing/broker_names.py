@@ -1,4 +1,4 @@
-"""Broker names of several clusters: what clients and handles say, and what a cluster's own brokers are called.
+"""Broker names of several clusters: those that clients and handles have, and those of a cluster's own brokers.
 
     default cluster     broker-a          as it is
     cluster `east`      broker-a@east

@@ -12,8 +12,8 @@ Rules
   - `topic`, `group` and `user` are names, or the beginning of names with `*` behind it; `address` is an address or a
     network (CIDR). A rule has at least one of them.
   - `group` is a consumer group: no request without one fits.
-  - `cluster` takes what is sent, and gives what is received. Consumers receive from the clusters in `alsoRead`, too:
-    what is still there when a rule has moved a topic.
+  - Messages are sent to `cluster`, and consumers receive from it. They receive from the clusters in `alsoRead`, too:
+    messages that are still there when a rule has moved a topic.
 Bound: RULES_MAX rules; DECISIONS_MAX remembered decisions, then all are forgotten.
 """
 

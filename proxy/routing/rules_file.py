@@ -55,10 +55,10 @@ class RulesFile:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
-            await self.look()
+            await self.read_if_changed()
 
-    async def look(self) -> None:
-        """See whether the file has changed; read it where it stayed the same since the last look."""
+    async def read_if_changed(self) -> None:
+        """Read the file if it has changed, and has stayed the same since the last call."""
         seen, self._seen = self._seen, file_marks([self._path])
         if self._seen == self._loaded or self._seen != seen:
             return

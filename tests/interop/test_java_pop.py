@@ -50,9 +50,14 @@ def start_pop(cluster: Cluster) -> Iterator[Callable[..., str]]:
             **{"pop_invisible_ms": INVISIBLE_MS_MIN, **arguments},
         )
         started.append(name)
-        # In POP mode a consumer holds all queues of a broker as one, whose id is -1.
+        # In POP mode a consumer holds all queues of a broker as one, whose id is -1. Behind a proxy a broker's name may
+        # have its cluster's behind it.
         wait_until(
-            lambda: cluster.agent.assigned(name, topic) == {(cluster.broker_name, -1)}, what=f"{name} takes by POP"
+            lambda: (
+                {(broker.partition("@")[0], queue_id) for broker, queue_id in cluster.agent.assigned(name, topic)}
+                == {(cluster.broker_name, -1)}
+            ),
+            what=f"{name} takes by POP",
         )
         return name
 

@@ -2,7 +2,7 @@
 
 The brokers of both have one name.
 
-Covers `proxy/messaging/caller.py`, `proxy/messaging/cluster_parts.py`.
+Covers `proxy/routing/ask_clusters.py`, `proxy/messaging/caller.py`, `proxy/messaging/cluster_parts.py`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ The brokers of both have one name.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from thermocline.remoting.bodies import (
     MessageQueue,
     MessageQueueAssignment,
     MessageQueueForC,
+    QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
@@ -168,6 +170,22 @@ async def test_topics_are_not_made_by_use_and_requests_name_their_broker(
         )
 
 
+async def test_a_group_is_assigned_queues_where_its_rule_says(
+    default: FakeBroker, east: FakeBroker, tmp_path: Path
+) -> None:
+    """This request names its group, and no broker."""
+    for broker, code in ((default, 4_711), (east, 4_712)):
+        broker.refuse(RequestCode.QUERY_ASSIGNMENT, response_code=code, times=2)
+    rule = {"group": GROUP, "cluster": "east"}
+    async with two_clusters(default, east, tmp_path, rule) as both, client_of(both.proxy) as client:
+        for group, code in ((GROUP, 4_712), ("other", 4_711)):
+            body = QueryAssignmentRequestBody(client_id="one", consumer_group=group, topic="Normal").encode()
+            assert (await client.ask(RequestCode.QUERY_ASSIGNMENT, body)).code == code
+        absent = QueryAssignmentRequestBody(client_id="one", consumer_group=GROUP, topic="Absent").encode()
+        answer = await client.ask(RequestCode.QUERY_ASSIGNMENT, absent)
+        assert answer.code == ResponseCode.VERSION_NOT_SUPPORTED
+
+
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +261,21 @@ def test_requests_that_are_signed_pass_or_are_refused() -> None:
     assert SIDE.to_broker(send, "broker-a") is send
     with pytest.raises(InvalidRequestError, match="a client that signs its requests cannot pop, lock or recall"):
         SIDE.to_broker(pop, "broker-a")
+
+
+async def test_a_cluster_that_is_away_keeps_no_client_from_the_others(default: FakeBroker, tmp_path: Path) -> None:
+    """What listens there never answers."""
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        gone = f"127.0.0.1:{port.getsockname()[1]}"
+        rule = {"topic": "Normal", "group": GROUP, "cluster": "east"}
+        async with two_clusters(default, gone, tmp_path, rule) as both, client_of(both.proxy) as client:
+            assert names_of(await client.route("Mixed")) == {"broker-a": 6}
+            assert (await client.heartbeat()).code == ResponseCode.SUCCESS
+            assert default.group_members(GROUP) == ["one"]
+            fields = send_fields(b="Mixed", n="broker-a")
+            assert (await client.ask(RequestCode.SEND_MESSAGE_V2, b"body", **fields)).code == ResponseCode.SUCCESS
 
 
 # -- what is in bodies -------------------------------------------------------------------------------------------------

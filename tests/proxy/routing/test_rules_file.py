@@ -76,12 +76,12 @@ async def test_a_change_counts_and_what_cannot_be_used_does_not(path: Path, capl
 async def test_a_file_that_still_changes_is_not_read_yet(path: Path) -> None:
     file = RulesFile(str(path), parse)
     write(path, TWO)
-    await file.look()
+    await file.read_if_changed()
     assert len(file.rules.rules) == 1
     write(path, TWO + " ")
-    await file.look()
+    await file.read_if_changed()
     assert len(file.rules.rules) == 1
-    await file.look()
+    await file.read_if_changed()
     assert len(file.rules.rules) == 2
 
 
