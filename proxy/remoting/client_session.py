@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from thermocline.proxy.messaging import BrokerNotFoundError, Messaging
-from thermocline.proxy.remoting.cluster_names import ClusterSide
+from thermocline.proxy.remoting.cluster_names import ClusterSide, check_handles
 from thermocline.proxy.remoting.request_codes import LONG_POLLS
 from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames
 from thermocline.remoting.clients import RemotingClient
@@ -118,6 +118,7 @@ class _Link:
         self._session = session
         self._shared = shared
         self._plain_names: dict[str, str] = {}
+        self._cluster = cluster
         self._side = None if cluster == DEFAULT_CLUSTER else ClusterSide(shared.names, cluster)
         self.connections = RemotingClient(
             handler=self,
@@ -131,6 +132,8 @@ class _Link:
     ) -> RemotingCommand | None:
         """Send a client's request to a broker; its answer, None for a one-way request."""
         side, request = self._side, command.renumbered()
+        if self._shared.names.has_clusters:
+            check_handles(self._shared.names, self._cluster, command)
         if side is not None:
             self._plain_names[address] = plain_name
             request = side.to_broker(request, plain_name)

@@ -31,13 +31,14 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.handles import ReceiptHandle
 from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.remoting.records.properties import PropertyName, without_property
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import ACCESS_KEY
 from thermocline.remoting.response_code import ResponseCode
 
-__all__ = ["ClusterSide", "broker_field"]
+__all__ = ["ClusterSide", "broker_field", "check_handles"]
 
 BROKER_FIELD, SHORT_BROKER_FIELD = "bname", "n"
 RECEIPT_FIELD, RECALL_FIELD, DIRECT_BROKER_FIELD = "extraInfo", "recallHandle", "brokerName"
@@ -57,6 +58,26 @@ FORM_FOR_C = re.compile(rb'"offsetTable"\s*:\s*\[')
 def broker_field(code: int) -> str:
     """The field of a request that names its broker."""
     return SHORT_BROKER_FIELD if code in SENDS_WITH_LETTERS else BROKER_FIELD
+
+
+def check_handles(names: BrokerNames, cluster: str, command: RemotingCommand) -> None:
+    """Pass a request whose handles, if it has any, are of the cluster that it goes to.
+
+    Raises:
+        InvalidRequestError: A handle is of another cluster, where alone it may be used; or it is none.
+        IllegalOperationError: A recall handle is none.
+    """
+    fields = command.ext_fields or {}
+    found = cluster
+    if RECEIPT_FIELD in fields:
+        found, _ = names.split(ReceiptHandle.parse(fields[RECEIPT_FIELD]).broker_name)
+    elif RECALL_FIELD in fields:
+        found, _ = names.split_recall(fields[RECALL_FIELD])
+    elif command.code == RequestCode.BATCH_ACK_MESSAGE:
+        broker_name = BatchAckMessageRequestBody.decode(command.body).broker_name
+        found = names.split(broker_name)[0] if broker_name else cluster
+    if found != cluster:
+        raise InvalidRequestError("the handle is of another cluster than the broker that the request names")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,11 @@ class BrokerNames:
         """`clusters`: their names, without the default one."""
         self._clusters = frozenset(clusters)
 
+    @property
+    def has_clusters(self) -> bool:
+        """Whether there is more than the default cluster."""
+        return bool(self._clusters)
+
     def split(self, name: str) -> tuple[str, str]:
         """The cluster that a name means, and the broker's name there."""
         plain, separator, cluster = name.rpartition(SEPARATOR)

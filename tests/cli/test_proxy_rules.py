@@ -1,4 +1,4 @@
-"""`thermocline proxy rules`: the rules in force at a running proxy.
+"""`thermocline proxy rules`: the rules in force at a running proxy; those with which none starts.
 
 Covers `cli/brokers/proxy_rules.py` and `cli/brokers/proxy_port.py`.
 """
@@ -18,6 +18,7 @@ from thermocline.cli.main import run
 from thermocline.client.testing import FakeBroker
 
 FIRST = {"topic": "orders*", "cluster": "east", "alsoRead": ["default"]}
+EAST = '[{"name": "east", "namesrvAddr": "127.0.0.1:9876"}]'
 SECOND = {"address": "10.0.0.0/8", "cluster": "east"}
 
 
@@ -68,3 +69,27 @@ async def test_the_rules_in_force_are_shown(
         table, notes = await shown()
         assert "orders*" in table
         assert "routing rule 1: there is no cluster nowhere in routingClusters" in notes
+
+
+@pytest.mark.parametrize(
+    ("clusters", "rules", "sentence"),
+    [
+        (
+            "[]",
+            '{"rules": [{"topic": "T", "cluster": "east"}]}',
+            "routingClusters and routingRulesPath need each other",
+        ),
+        (EAST, '{"rules": [{"topic": "T", "cluster": "west"}]}', "routing rule 1: there is no cluster west"),
+        (EAST, '{"rules": [{"user": "alice", "cluster": "east"}]}', "a user needs authenticationEnabled"),
+        ("east", '{"rules": []}', "routingClusters is no JSON list of clusters"),
+    ],
+)
+def test_a_proxy_does_not_start_with_rules_that_cannot_be_used(
+    clusters: str, rules: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(rules)
+    settings = {"routingClusters": clusters, "routingRulesPath": str(path), "remotingListenPort": "0"}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    assert run(["proxy", "--listen", "127.0.0.1:0", *words]) == 2
+    assert sentence in capsys.readouterr().err

@@ -209,9 +209,14 @@ def test_routes_may_name_the_balancer_as_clients_were_told_it(
 
 
 def kill_in_turn(namesrv: str, directory: Path, programs: list[GrpcProgram], *, kills: int) -> None:
-    """Kill one proxy after the other under load; fails when a message is lost."""
+    """Kill one proxy after the other under load; fails when a message is lost.
+
+    The Go client closes its connection when the balancer has no proxy for one of its RPCs; what a proxy has sent it by
+    then is renewed for `renewMaxTimeMillis`, and comes again after that.
+    """
+    renewal = {"defaultInvisibleTimeMills": "10000", "renewAheadTimeMillis": "5000", "renewMaxTimeMillis": "20000"}
     with ExitStack() as stack:
-        found = balanced(stack, namesrv, directory, defaultInvisibleTimeMills="10000", renewAheadTimeMillis="5000")
+        found = balanced(stack, namesrv, directory, **renewal)
         for index in range(2):
             found.proxies.end(index)
             found.proxies.start(index, is_killed=True)

@@ -19,10 +19,12 @@ from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, send_fi
 from tests.proxy.two_clusters import bodies_in, make_topic, two_clusters
 from tests.waiting import until
 from thermocline.client import ConsumeContext, Message, Producer, PushConsumer, ReceivedMessage
+from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.remoting.cluster_names import ClusterSide
 from thermocline.proxy.routing import BrokerNames
 from thermocline.remoting.bodies import (
+    BatchAckMessageRequestBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
@@ -200,6 +202,15 @@ async def test_brokers_get_their_own_names_and_clients_the_clusters(
         receipt = await popped(client, name)
         await both.rule()
         assert names_of(await client.route()) == {"broker-a": 6}
+        for wrong in ({"bname": "broker-a"}, {"extraInfo": RECEIPT}):
+            answer = await client.ask(RequestCode.ACK_MESSAGE, **{**ack_fields(receipt), **wrong})
+            assert "the handle is of another cluster than the broker" in (answer.remark or "")
+        for name in ("broker-a", "broker-a@east"):
+            acks = batch_acks([("Normal", receipt)], group=GROUP)
+            body = BatchAckMessageRequestBody(acks=acks, broker_name=name).encode()
+            other = "broker-a@east" if name == "broker-a" else "broker-a"
+            answer = await client.ask(RequestCode.BATCH_ACK_MESSAGE, body, bname=other)
+            assert "the handle is of another cluster than the broker" in (answer.remark or "")
         assert (await client.ask(RequestCode.ACK_MESSAGE, **ack_fields(receipt))).code == ResponseCode.SUCCESS
         (acked,) = east.requests(RequestCode.ACK_MESSAGE)
         assert acked.fields["bname"] == "broker-a"
