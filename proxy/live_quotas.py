@@ -1,6 +1,6 @@
 """LiveQuotas: follows the setting `quotas` in the proxy's configuration file while the proxy runs.
 
-Every CHECK_INTERVAL_S it is checked whether the file is another one. If so, its quotas count; those that stay as they
+When the file has changed (remoting/tls/file_changes.py), its quotas count; those that stay as they
 are keep what was taken from them. A file that cannot be used changes nothing and is named in the log. Other settings in
 it count at the next start, which is in the log, too.
 Belongs to the proxy's event loop.
@@ -17,15 +17,11 @@ from pathlib import Path
 from thermocline.proxy.access import QuotaCheck
 from thermocline.proxy.settings import QUOTAS, ProxyConfig, file_properties
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.tls import CHECK_INTERVAL_S, FileChanges
 
 __all__ = ["LiveQuotas"]
 
 logger = logging.getLogger(__name__)
-
-CHECK_INTERVAL_S = 0.5
-
-FileMark = tuple[int, int, int]
-"""Inode, size and time of change: what tells that a file is another one."""
 
 
 class LiveQuotas:
@@ -37,14 +33,15 @@ class LiveQuotas:
         self._path = Path(config.quotas_file)
         self._quotas = quotas
         self._timer: asyncio.TimerHandle | None = None
-        self._mark: FileMark | None = None
+        self._changes = FileChanges([config.quotas_file])
         self._values: Mapping[str, str] = {}
         """All settings of the file as it was read last."""
 
     def start(self) -> None:
         """Follow the file from now on: also what was changed since the settings were read."""
         if self._config.quotas_file:
-            self._check()
+            self._read()
+            self._check_soon()
 
     def close(self) -> None:
         """Follow it no more. Idempotent."""
@@ -52,16 +49,13 @@ class LiveQuotas:
             self._timer.cancel()
             self._timer = None
 
-    def _check(self) -> None:
+    def _check_soon(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
-        try:
-            status = self._path.stat()
-        except OSError:
-            return  # it is being replaced, or is gone: what it said last counts
-        mark = status.st_ino, status.st_size, status.st_mtime_ns
-        if mark != self._mark:
-            self._mark = mark
+
+    def _check(self) -> None:
+        if self._changes.are_settled():
             self._read()
+        self._check_soon()
 
     def _read(self) -> None:
         try:

@@ -1,8 +1,7 @@
 """RulesFile: the file of routing rules, and what of it is in force.
 
-A change is noticed by what `stat` tells of the file, and read once the file has stayed the same for one look, so
-within half a second. What cannot be rules leaves those from before in force, with one line in the log. Replace the file
-(write another one, then rename it), so that it is never there in part.
+A change is read within half a second (remoting/tls/file_changes.py). What cannot be rules leaves those from before in
+force, with one line in the log. Replace the file (write another one, then rename it), so that it is never there in part.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from pathlib import Path
 
 from thermocline.proxy.routing.rules import Rules
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.tls import file_marks
+from thermocline.remoting.tls import CHECK_INTERVAL_S, FileChanges
 
 __all__ = ["RulesFile"]
 
 logger = logging.getLogger(__name__)
 
-CHECK_INTERVAL_S = 0.25
 FILE_BYTES_MAX = 4 << 20
 
 
@@ -35,7 +33,7 @@ class RulesFile:
         """
         self._path = path
         self._parse = parse
-        self._seen = self._loaded = file_marks([path])
+        self._changes = FileChanges([path])
         self.rules = self._read()
         self.refusal = ""
         """Why the file as it is now is not in force; "" while it is."""
@@ -59,10 +57,8 @@ class RulesFile:
 
     async def read_if_changed(self) -> None:
         """Read the file if it has changed, and has stayed the same since the last call."""
-        seen, self._seen = self._seen, file_marks([self._path])
-        if self._seen == self._loaded or self._seen != seen:
+        if not self._changes.are_settled():
             return
-        self._loaded = self._seen
         try:
             rules = await asyncio.to_thread(self._read)
         except SettingError as error:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterable
 from pathlib import Path
 
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import CONFIG_FILE_DEFAULT, parse_config_text
 
-__all__ = ["file_marks", "load_certificate", "load_trust", "read_tls_file"]
-
-FileMark = tuple[str, int, int, int, int] | tuple[str]
+__all__ = ["load_certificate", "load_trust", "read_tls_file"]
 
 
 def load_certificate(context: ssl.SSLContext, certificate_path: str, key_path: str, password: str) -> None:
@@ -61,11 +58,6 @@ def load_trust(context: ssl.SSLContext, path: str, *, purpose: ssl.Purpose) -> N
         raise SettingError("the file holds no certificate that can be read: it must be PEM", path=path) from error
 
 
-def file_marks(paths: Iterable[str]) -> tuple[FileMark, ...]:
-    """Changes when one of these files, or the target of a link, is written or replaced."""
-    return tuple(_mark(path) for path in paths if path)
-
-
 def read_tls_file(path: str) -> dict[str, str]:
     """The settings in tls.properties; none if it is not there and not named by a setting.
 
@@ -91,11 +83,3 @@ def _check_readable(path: str) -> None:
             pass
     except OSError as error:
         raise SettingError(f"a TLS file cannot be read: {error.strerror}", path=path) from error
-
-
-def _mark(path: str) -> FileMark:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return (path,)
-    return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

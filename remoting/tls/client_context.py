@@ -6,7 +6,8 @@ import logging
 import ssl
 
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.tls.certificate_files import file_marks, load_certificate, load_trust
+from thermocline.remoting.tls.certificate_files import load_certificate, load_trust
+from thermocline.remoting.tls.file_changes import file_marks
 from thermocline.remoting.tls.tls_options import TlsOptions
 
 __all__ = ["ClientTls"]

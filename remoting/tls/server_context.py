@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import TlsConfig, TlsMode
-from thermocline.remoting.tls.certificate_files import file_marks, load_certificate, load_trust
+from thermocline.remoting.tls.certificate_files import load_certificate, load_trust
+from thermocline.remoting.tls.file_changes import FileChanges
 from thermocline.remoting.tls.self_signed import load_self_signed
 
-__all__ = ["CHECK_INTERVAL_S", "ReloadedContext"]
+__all__ = ["ReloadedContext"]
 
 logger = logging.getLogger(__name__)
 
-CHECK_INTERVAL_S = 0.25
 """A changed file counts after two looks, so within half a second."""
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -62,7 +62,7 @@ class ReloadedContext:
         self._alpn = tuple(alpn)
         paths = (config.server_key_path, config.server_certificate_path, config.server_trust_path)
         self._paths = [path for path in paths if path and config.takes_tls]
-        self._seen = self._loaded = file_marks(self._paths)
+        self._changes = FileChanges(self._paths)
         self._context: ssl.SSLContext | None = None
         if config.takes_tls and not config.is_self_signed:
             self._context = make_server_context(config, alpn=self._alpn)
@@ -90,11 +90,7 @@ class ReloadedContext:
 
     def is_outdated(self) -> bool:
         """Whether the files have changed and are to be read again; to be called every CHECK_INTERVAL_S."""
-        seen, self._seen = self._seen, file_marks(self._paths)
-        if self._seen == self._loaded or self._seen != seen:
-            return False
-        self._loaded = self._seen
-        return True
+        return self._changes.are_settled()
 
     def read_again(self) -> None:
         """Take the files over, if they can be used."""

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.remoting.connections import RECEIVE_BYTES, GatedConnection, LimitCounts
 from thermocline.remoting.settings import TlsConfig, TlsMode
-from thermocline.remoting.tls.server_context import CHECK_INTERVAL_S, ReloadedContext
+from thermocline.remoting.tls.file_changes import CHECK_INTERVAL_S
+from thermocline.remoting.tls.server_context import ReloadedContext
 from thermocline.remoting.tls.tls_layer import TlsLayer
 
 __all__ = ["HANDSHAKE_BYTE", "TlsGate"]

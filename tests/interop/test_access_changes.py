@@ -31,7 +31,7 @@ from thermocline.client import (
     ReceivedMessage,
 )
 from thermocline.remoting.errors import PermissionDeniedError
-from thermocline.remoting.tls.server_context import CHECK_INTERVAL_S
+from thermocline.remoting.tls import CHECK_INTERVAL_S
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("secured")]
 

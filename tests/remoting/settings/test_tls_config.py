@@ -1,6 +1,6 @@
 """TLS settings: values that contradict each other are refused, from every source, and no secret is shown.
 
-Covers `remoting/tls/certificate_files.py`.
+Covers `remoting/tls/certificate_files.py` and `remoting/tls/file_changes.py`.
 """
 
 from __future__ import annotations
