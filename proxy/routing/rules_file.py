@@ -1,7 +1,7 @@
 """RulesFile: the file of routing rules, and what of it is in force.
 
 A change is read within half a second (remoting/tls/file_changes.py). What cannot be rules leaves those from before in
-force, with one line in the log. Replace the file (write another one, then rename it), so that it is never there in part.
+force, with one line in the log. Replace the file (write another, then rename it), so that it is never there in part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A request to any broker of the cluster: one of them is asked while it answers, then the next one.
 
-Covers `proxy/cluster/cluster_options.py`.
+Covers `proxy/cluster/cluster_brokers.py` and `proxy/cluster/cluster_options.py`.
 """
 
 from __future__ import annotations
