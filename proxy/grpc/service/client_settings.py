@@ -26,8 +26,10 @@ def attempts_max(group: SubscriptionGroupConfig) -> int:
 
 
 def shown_settings(settings: Any) -> dict[str, Any]:
-    """Return what a client's settings say, for people: its subscriptions, and how long it waits for an answer. `settings`:
-    None before they have come; then nothing."""
+    """Return what a client's settings say, for people: its subscriptions, and how long it waits for an answer.
+
+    `settings`: None before they have come; nothing is shown then.
+    """
     if settings is None:
         return {}
     entries = settings.subscription.subscriptions
