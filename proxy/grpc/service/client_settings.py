@@ -42,7 +42,12 @@ def attempts_max(group: SubscriptionGroupConfig) -> int:
 
 
 def shown_settings(settings: Any) -> dict[str, Any]:
-    """Return what a client's settings say, for people: its subscriptions, and how long it waits for an answer."""
+    """Return what a client's settings say, for people: its subscriptions, and how long it waits for an answer.
+
+    `settings`: None before they have come; nothing is shown then.
+    """
+    if settings is None:
+        return {}
     entries = settings.subscription.subscriptions
     shown: dict[str, Any] = {"requestTimeoutMs": duration_ms(settings.request_timeout)}
     if settings.WhichOneof("pub_sub") == "subscription":

@@ -5,6 +5,7 @@ Covers `proxy/grpc/service/receiving.py` and `proxy/grpc/service/telemetry.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -56,6 +57,14 @@ async def test_its_heartbeats_ask_for_settings_until_they_come(proxy: ProxyUnder
     await proxy.registered(consumer_settings())
     assert (await proxy.call("Heartbeat", heartbeat())).status.code == Code.OK
     assert len(proxy.server.clients) == 1
+
+
+async def test_it_is_shown_without_settings(broker: FakeBroker) -> None:
+    async with proxy_before(broker, health_port=0) as proxy:
+        await proxy.receive(auto_renew=True)
+        status, body = await proxy.http(f"/clients?group={GROUP}")
+    (row,) = json.loads(body)["clients"]
+    assert (status, row["groups"], row["settings"]) == (200, [GROUP], {})
 
 
 async def test_it_counts_as_a_client(proxy: ProxyUnderTest) -> None:
