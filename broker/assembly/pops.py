@@ -207,6 +207,11 @@ class PopPath:
         self.notifications.forget(connection)
         self._limits.forget(connection)
 
+    def consumer_left(self, connection: Connection, group: str) -> None:
+        """A client has left a group: what comes from now on is for the other members."""
+        self.polling.forget(connection, group=group)
+        self.notifications.forget(connection, group=group)
+
     def _queue_is_free(self, topic: str, group: str) -> None:
         """A queue that a POP waited for can be popped by others again."""
         self.polling.wake_group(normal_topic(topic, group), group)

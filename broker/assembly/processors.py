@@ -36,7 +36,7 @@ from thermocline.broker.processors.tier import (
     TtlProcessor,
 )
 from thermocline.broker.tier import HiddenMessages, fenced_by
-from thermocline.remoting.connections import Dispatcher, Processor
+from thermocline.remoting.connections import Connection, Dispatcher, Processor
 from thermocline.store.retention import RetentionGate
 
 
@@ -60,7 +60,7 @@ def make_dispatcher(
             *messages.processors,
             *pops.processors,
             *(access.processors if access is not None else ()),
-            *table_processors(parts),
+            *table_processors(parts, consumer_left=pops.consumer_left),
             *due_processors(parts),
             *state_processors(
                 parts,
@@ -89,8 +89,10 @@ def make_dispatcher(
     )
 
 
-def table_processors(parts: BrokerParts) -> tuple[Processor, ...]:
-    """Topics, groups, clients, offsets, locks and assignments."""
+def table_processors(
+    parts: BrokerParts, *, consumer_left: Callable[[Connection, str], None] = lambda connection, group: None
+) -> tuple[Processor, ...]:
+    """Topics, groups, clients, offsets, locks and assignments. `consumer_left`: called when a client leaves a group."""
     base, tables, reads, cluster = parts.base, parts.tables, parts.reads, parts.cluster
     settings = base.settings
     return (
@@ -114,6 +116,7 @@ def table_processors(parts: BrokerParts) -> tuple[Processor, ...]:
             clients=tables.clients,
             proxied=tables.proxied,
             filters=tables.filters,
+            consumer_left=consumer_left,
             clock=base.clock,
         ),
         ProxiedClientProcessor(

@@ -192,10 +192,11 @@ class PopPolling:
                 answered += 1
         return answered == SLICE_MAX
 
-    def forget(self, connection: Connection) -> None:
-        """The connection is closed: remove its waiters."""
-        for parked in self._by_connection.pop(connection, ()):
-            self._leave(parked)
+    def forget(self, connection: Connection, *, group: str | None = None) -> None:
+        """The connection is closed, or its client has left a group: remove the waiters, without an answer."""
+        for parked in tuple(self._by_connection.get(connection, ())):
+            if group is None or parked.place.group == group:
+                self._leave(parked)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

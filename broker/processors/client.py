@@ -73,8 +73,10 @@ class ClientProcessor:
         clients: ClientRegistry,
         proxied: ProxiedClients,
         filters: MessageFilters,
+        consumer_left: Callable[[Connection, str], None],
         clock: Callable[[], int],
     ) -> None:
+        """`consumer_left`: called when a connection's client has left a group; its POPs wait no more."""
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -82,6 +84,7 @@ class ClientProcessor:
         self._clients = clients
         self._proxied = proxied
         self._filters = filters
+        self._consumer_left = consumer_left
         self._clock = clock
 
     def routes(self) -> Mapping[int, Handler]:
@@ -224,6 +227,7 @@ class ClientProcessor:
                 connection,
                 is_notified=config is None or config.notify_consumer_ids_changed_enable,
             )
+            self._consumer_left(connection, header.consumer_group)
         return RemotingCommand.response(command, ext_fields={})
 
     async def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -77,6 +77,7 @@ from thermocline.remoting.headers import (
     SearchOffsetRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
+    UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
     encode_send_header,
 )
@@ -125,6 +126,7 @@ class ClusterMessaging:
             groups_per_heartbeat=options.transaction_groups_per_heartbeat,
             topic_queues=self.brokers.queues,
             send_heartbeat=self._send_heartbeat,
+            unregister=self._unregister,
         )
 
     async def start(self) -> None:
@@ -547,6 +549,10 @@ class ClusterMessaging:
         answer = await self._connections.call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
         check_answer(answer, address=address)
         return answer
+
+    async def _unregister(self, address: str, producer_group: str) -> None:
+        header = UnregisterClientRequestHeader(client_id=self.options.client_id, producer_group=producer_group)
+        await self._ask(address, RequestCode.UNREGISTER_CLIENT, header)
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)

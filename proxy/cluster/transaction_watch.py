@@ -3,6 +3,9 @@
 A broker asks any connected producer of a half message's group, and finds producers by their heartbeats; so the proxy
 sends heartbeats in the name of the groups that its clients registered: at once for a new group, then every
 `period_s`, to the masters of the group's topic.
+
+A group that is announced no more, since its last client left or its topic left the broker, is unregistered: a broker
+closes the connection of a client one of whose groups is silent for two minutes, and this one serves all clients.
 Source: ClusterTransactionService.java, Apache RocketMQ 5.3.
 """
 
@@ -34,15 +37,19 @@ class TransactionWatch:
         groups_per_heartbeat: int,
         topic_queues: Callable[[str], Awaitable[TopicQueues]],
         send_heartbeat: Callable[[str, bytes], Awaitable[None]],
+        unregister: Callable[[str, str], Awaitable[None]],
     ) -> None:
-        """`send_heartbeat`: to an address."""
+        """`send_heartbeat`: to an address. `unregister`: at an address, a group."""
         self._client_id = client_id
         self._period_s = period_s
         self._groups_per_heartbeat = groups_per_heartbeat
         self._topic_queues = topic_queues
         self._send_heartbeat = send_heartbeat
+        self._unregister = unregister
         self._topics: dict[str, str] = {}
         self._new: set[str] = set()
+        self._announced: dict[str, set[str]] = {}
+        """Where each group was announced, those that are to be unregistered too."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -65,9 +72,10 @@ class TransactionWatch:
             self._due.set()
 
     def remove(self, group: str) -> None:
-        """Announce it no more; brokers forget it after a while."""
+        """Announce it no more."""
         self._topics.pop(group, None)
         self._new.discard(group)
+        self._due.set()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -82,6 +90,7 @@ class TransactionWatch:
                 next_round = loop.time() + self._period_s
             self._due.clear()
             self._new.clear()
+            await self._unregister_gone()
             await self._announce(groups)
 
     async def _announce(self, groups: Iterable[str]) -> None:
@@ -95,10 +104,24 @@ class TransactionWatch:
             except MQError as error:
                 logger.info("a topic's producers are not announced topic=%s error=%s", topic, error)
                 continue
-            for broker in queues.brokers:
-                if MASTER_ID in broker.addresses:
-                    by_address.setdefault(broker.addresses[MASTER_ID], []).append(group)
+            addresses = {broker.addresses[MASTER_ID] for broker in queues.brokers if MASTER_ID in broker.addresses}
+            for address in addresses:
+                by_address.setdefault(address, []).append(group)
+            before = self._announced.get(group, set())
+            self._announced[group] = addresses
+            await self._unregister_at(group, before - addresses)
         await asyncio.gather(*(self._announce_to(address, names) for address, names in by_address.items()))
+
+    async def _unregister_gone(self) -> None:
+        for group in [group for group in self._announced if group not in self._topics]:
+            await self._unregister_at(group, self._announced.pop(group))
+
+    async def _unregister_at(self, group: str, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            try:
+                await self._unregister(address, group)
+            except MQError as error:
+                logger.info("a group is not unregistered address=%s group=%s error=%s", address, group, error)
 
     async def _announce_to(self, address: str, groups: list[str]) -> None:
         for start in range(0, len(groups), self._groups_per_heartbeat):

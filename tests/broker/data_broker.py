@@ -176,7 +176,12 @@ async def data_broker(
     messages = parts.make_message_path(key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
     pop = parts.make_pop_path(long_polling=long_polling, near_bytes=near_bytes)
     dispatcher = Dispatcher(
-        [*table_processors(parts), *due_processors(parts), *messages.processors, *pop.processors],
+        [
+            *table_processors(parts, consumer_left=pop.consumer_left),
+            *due_processors(parts),
+            *messages.processors,
+            *pop.processors,
+        ],
         on_closed=[parts.tables.clients.connection_closed, messages.connection_closed, pop.connection_closed],
     )
     server = RemotingServer(dispatcher, chunk_handler=messages.hot)

@@ -75,6 +75,7 @@ EACH: dict[str, str] = {
     "group skip": "other --topic orders --yes",
     "group clone-offsets": "other copy --topic orders",
     "producer list": "",
+    "proxy clients": "",
     "producer connections": "shop",
     "message pull": "orders",
     "message query": "orders --key first",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,11 +87,12 @@ async def test_the_rules_in_force_are_shown(
     ],
 )
 def test_a_proxy_does_not_start_with_rules_that_cannot_be_used(
-    clusters: str, rules: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    clusters: str, rules: str, sentence: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "rules.json"
     path.write_text(rules)
     settings = {"routingClusters": clusters, "routingRulesPath": str(path), "remotingListenPort": "0"}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    assert run(["proxy", "--listen", "127.0.0.1:0", *words]) == 2
-    assert sentence in capsys.readouterr().err
+    command = [sys.executable, "-m", "thermocline.cli", "proxy", "--listen", "127.0.0.1:0", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (ended.returncode, sentence in ended.stderr) == (2, True), ended.stderr

@@ -105,7 +105,7 @@ async def read_anywhere(broker: BrokerProcess, load: MixedLoad, seed: str) -> No
     while True:
         await asyncio.sleep(POLL_S)
         topic, queue_id = chance.choice((SMALL, KEYED)), chance.randrange(QUEUES)
-        offsets = load.acknowledged[topic, queue_id]
+        offsets = load.acknowledged.get((topic, queue_id))
         if not offsets:
             continue
         known_end = max(offsets) + 1

@@ -18,6 +18,7 @@ from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, bodies, 
 from tests.broker.pulling import expire_local_files
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
+from thermocline.remoting.request_code import RequestCode
 from thermocline.store.config.store_config import FlushDiskType
 
 RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
@@ -386,6 +387,17 @@ async def test_a_client_that_has_left_waits_no_more(broker: DataBroker) -> None:
     gone.wire.lose()
     assert len(broker.pop.polling) == 0
     assert not broker.long_polling._watchers
+    client.send(b"a")
+    assert bodies(client.pop()) == [b"a"]
+
+
+async def test_a_client_that_leaves_its_group_waits_no_more(broker: DataBroker) -> None:
+    leaving, client = PopClient(broker), PopClient(broker)
+    leaving.ask_pop(pollTime=15_000)
+    leaving.ask(RequestCode.UNREGISTER_CLIENT, clientID="leaving", consumerGroup="another")
+    assert len(broker.pop.polling) == 1
+    leaving.ask(RequestCode.UNREGISTER_CLIENT, clientID="leaving", consumerGroup=GROUP)
+    assert len(broker.pop.polling) == 0
     client.send(b"a")
     assert bodies(client.pop()) == [b"a"]
 

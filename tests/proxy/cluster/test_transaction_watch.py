@@ -1,0 +1,125 @@
+"""What brokers are told of the groups whose transactions a proxy can be asked about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.proxy.fake_messaging import topic_queues
+from tests.virtual_loop import run_virtually
+from thermocline.proxy.cluster.transaction_watch import TransactionWatch
+from thermocline.proxy.messaging import TopicQueues
+from thermocline.remoting.bodies import HeartbeatData
+from thermocline.remoting.errors import MQError, UnavailableError
+
+A, B = "broker-a:1", "broker-b:1"
+
+
+class Brokers:
+    """What two brokers were told, in that order, and a watch that tells them every ten seconds."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        self.brokers = ["broker-a", "broker-b"]
+        self.failure: MQError | None = None
+        self.watch = TransactionWatch(
+            client_id="proxy",
+            period_s=10,
+            groups_per_heartbeat=2,
+            topic_queues=self._topic_queues,
+            send_heartbeat=self._send_heartbeat,
+            unregister=self._unregister,
+        )
+
+    def take(self) -> list[tuple[str, str, str]]:
+        told, self.told = self.told, []
+        return sorted(told)
+
+    async def _topic_queues(self, topic: str) -> TopicQueues:
+        return topic_queues(topic, *self.brokers)
+
+    async def _send_heartbeat(self, address: str, body: bytes) -> None:
+        for producer in HeartbeatData.decode(body).producer_data_set:
+            self.told.append(("heartbeat", address, producer.group_name))
+
+    async def _unregister(self, address: str, group: str) -> None:
+        self.told.append(("unregister", address, group))
+        if self.failure is not None:
+            raise self.failure
+
+
+def run(case: Callable[[Brokers], Awaitable[None]]) -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        brokers.watch.start()
+        await case(brokers)
+        await brokers.watch.close()
+
+    run_virtually(main)
+
+
+def test_a_group_is_announced_at_once_then_every_period_and_unregistered_when_it_is_gone() -> None:
+    async def case(brokers: Brokers) -> None:
+        brokers.watch.add("G", "T")
+        await asyncio.sleep(1)
+        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        await asyncio.sleep(10)
+        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        brokers.watch.remove("G")
+        await asyncio.sleep(1)
+        assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
+        await asyncio.sleep(20)
+        assert brokers.take() == []
+
+    run(case)
+
+
+def test_a_broker_that_the_topic_has_left_is_told_that_the_group_has() -> None:
+    async def case(brokers: Brokers) -> None:
+        brokers.watch.add("G", "T")
+        await asyncio.sleep(1)
+        brokers.take()
+        brokers.brokers = ["broker-b"]
+        await asyncio.sleep(10)
+        assert brokers.take() == [("heartbeat", B, "G"), ("unregister", A, "G")]
+
+    run(case)
+
+
+def test_a_group_that_is_gone_before_it_was_announced_is_not_unregistered() -> None:
+    async def case(brokers: Brokers) -> None:
+        brokers.watch.add("G", "T")
+        brokers.watch.remove("G")
+        await asyncio.sleep(1)
+        assert brokers.take() == []
+
+    run(case)
+
+
+def test_a_group_that_comes_back_at_once_stays_announced() -> None:
+    async def case(brokers: Brokers) -> None:
+        brokers.watch.add("G", "T")
+        await asyncio.sleep(1)
+        brokers.take()
+        brokers.watch.remove("G")
+        brokers.watch.add("G", "T")
+        await asyncio.sleep(1)
+        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+
+    run(case)
+
+
+def test_a_broker_that_is_away_does_not_keep_the_other_from_being_told() -> None:
+    async def case(brokers: Brokers) -> None:
+        brokers.failure = UnavailableError("away")
+        for group in ("G", "H"):
+            brokers.watch.add(group, "T")
+        await asyncio.sleep(1)
+        brokers.take()
+        brokers.watch.remove("G")
+        await asyncio.sleep(1)
+        assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
+        await asyncio.sleep(10)
+        assert brokers.take() == [("heartbeat", A, "H"), ("heartbeat", B, "H")]
+
+    run(case)
