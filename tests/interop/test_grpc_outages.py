@@ -122,6 +122,26 @@ def test_a_transaction_ends_through_another_proxy(daemons: Daemons, agent: Forei
         agent.call("stop", name="simple")
 
 
+def test_brokers_forget_a_transactional_producer_that_leaves(
+    daemons: Daemons, agent: ForeignAgent, tmp_path: Path
+) -> None:
+    """Else they would close the proxy's connection two minutes later, with the requests of all its clients."""
+    topic = make_topic(daemons, "TRANSACTION")
+
+    def is_announced() -> bool:
+        producers = admin.list_producers().get(topic, [])
+        return any(producer.client_id.startswith("rmq-proxy-producer-client") for producer in producers)
+
+    with (
+        AdminClient(namesrv=daemons.namesrv) as admin,
+        running_proxy(tmp_path / "proxy", namesrv=daemons.namesrv) as (endpoint, _),
+    ):
+        agent.call("start_producer", name="leaving", endpoint=endpoint, topics=[topic], checks=True)
+        wait_until(is_announced, what="the broker knows whom to ask")
+        agent.call("stop", name="leaving")
+        wait_until(lambda: not is_announced(), what="the broker asks no more", timeout_s=30)
+
+
 def test_what_a_client_held_comes_back_at_once_when_its_proxy_stops(
     daemons: Daemons, agent: ForeignAgent, topic: str, tmp_path: Path
 ) -> None:
