@@ -277,6 +277,7 @@ def test_transactions_are_checked_and_ended_where_they_began(routed: Routed, dri
     wait_until(lambda: routed.stored(driver.topic) == {HERE: 0, THERE: 2}, what="both are committed")
 
 
+@pytest.mark.full
 def test_a_rule_that_changes_under_load_loses_nothing(routed: Routed, driver: GrpcDriver) -> None:
     """Producers and consumers of both protocols go on; the old cluster is read beside the new one."""
     topic, sent = driver.topic, [list[str](), list[str]()]
@@ -325,7 +326,14 @@ def test_a_rule_that_changes_under_load_loses_nothing(routed: Routed, driver: Gr
             lambda: received.update(bodies(driver.pushed(consumer, count=1, timeout_s=1))) or received == all_sent,
             what="the gRPC consumer has all",
         )
-        wait_until(lambda: set(pushed.bodies) == all_sent, what="the SDK's consumer has all")
+        try:
+            wait_until(lambda: set(pushed.bodies) == all_sent, what="the SDK's consumer has all")
+        except AssertionError as error:
+            error.add_note(f"missing: {sorted(all_sent - set(pushed.bodies))} of {len(all_sent)}")
+            error.add_note(f"{len(pushed.bodies)} were handed out, {routed.stored(topic)} are stored")
+            for cluster, admin in routed.admins.items():
+                error.add_note(f"{cluster}: {admin.group_progress(f'{topic}-sdk-consumer')}")
+            raise
     assert sum(routed.stored(topic).values()) == len(all_sent)
 
 
