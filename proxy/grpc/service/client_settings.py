@@ -32,7 +32,7 @@ __all__ = ["REPORTED_MAX", "attempts_max", "merged_settings", "reported_client",
 SHOWN_MAX = 32
 """Subscriptions of a client that are shown to people."""
 REPORTED_MAX = 128
-"""Subscriptions of a client that brokers are told."""
+"""Subscriptions of a client that a report to brokers names."""
 REPORTED_MS_MAX = (1 << 31) - 1
 
 
@@ -65,7 +65,7 @@ def subscriptions_of(settings: Any, *, count_max: int) -> list[SubscriptionData]
 
 
 def reported_client(client: ProxyClient, *, started_ms: int) -> ProxiedClient:
-    """Return what brokers are told of a client; of long texts their beginning. `started_ms`: since 1970."""
+    """Return the report of a client to brokers; of long texts their beginning. `started_ms`: since 1970."""
     timeout_ms = 0 if client.settings is None else duration_ms(client.settings.request_timeout)
     return ProxiedClient(
         client_id=client.client_id,
