@@ -10,8 +10,9 @@ Source: common/utils/IPAddressUtils.java, Apache RocketMQ 5.5.
 
 from __future__ import annotations
 
-import ipaddress
 from functools import lru_cache
+
+from thermocline.remoting.socket_address import parse_ip_address
 
 _V4_BITS, _V6_BITS = 32, 128
 
@@ -45,11 +46,9 @@ def is_in_sources(address: str, sources: tuple[str, ...]) -> bool:
 def _number_of(address: str) -> tuple[int, int] | None:
     """An address as a number, and its bits; None for what is none."""
     try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
+        parsed = parse_ip_address(address.partition("%")[0])
     except ValueError:
         return None
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
     return int(parsed), _V4_BITS if parsed.version == 4 else _V6_BITS
 
 

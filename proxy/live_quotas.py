@@ -1,8 +1,8 @@
 """LiveQuotas: follows the setting `quotas` in the proxy's configuration file while the proxy runs.
 
-When the file has changed (remoting/tls/file_changes.py), its quotas count; those that stay as they
-are keep what was taken from them. A file that cannot be used changes nothing and is named in the log. Other settings in
-it count at the next start, which is in the log, too.
+When the file has changed (remoting/tls/file_changes.py), its quotas count; those that stay as they are keep what was
+taken from them. A file that cannot be used changes nothing and is named in the log. Other settings in it count at the
+next start, which is in the log, too.
 Belongs to the proxy's event loop.
 """
 

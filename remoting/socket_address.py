@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from thermocline.remoting.errors import InvalidParameterError
 
 Host = tuple[str, int]
 """IP address in text and port."""
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PORT_MAX = 65_535
 UNIX_PEER = "unix"
@@ -28,6 +31,17 @@ def parse_address(address: str) -> Host:
     if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > PORT_MAX:
         raise InvalidParameterError("not an address: host:port is wanted", address=address)
     return host, int(port)
+
+
+def parse_ip_address(text: str) -> IpAddress:
+    """The IP address of a text, an IPv4 address written as an IPv6 one as IPv4.
+
+    Raises:
+        ValueError: It is none.
+    """
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def format_address(host: str, port: int) -> str:

@@ -27,7 +27,7 @@ from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
 
-__all__ = ["LOOK_UP_TIMEOUT_MS", "MASTER_ID", "ClusterBrokers", "cache_of"]
+__all__ = ["LOOK_UP_TIMEOUT_MS", "ClusterBrokers", "cache_of"]
 
 T = TypeVar("T")
 
@@ -126,8 +126,8 @@ class ClusterBrokers:
             return own.socket_path
         for queues in self._queues.values():
             for broker in queues.brokers:
-                if broker.broker_name == broker_name and MASTER_ID in broker.addresses:
-                    return broker.addresses[MASTER_ID]
+                if broker.broker_name == broker_name and broker.master_address is not None:
+                    return broker.master_address
         data = (await self._cluster.get(WHOLE_CLUSTER)).broker_addr_table.get(broker_name)
         if data is None or MASTER_ID not in data.broker_addrs:
             raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
@@ -137,7 +137,7 @@ class ClusterBrokers:
         """The name of the broker whose master has this address, as far as routes tell."""
         for queues in self._queues.values():
             for broker in queues.brokers:
-                if broker.addresses.get(MASTER_ID) == address:
+                if broker.master_address == address:
                     return broker.broker_name
         return None
 

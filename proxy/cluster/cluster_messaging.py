@@ -17,7 +17,7 @@ from thermocline.client.consumer.batch_acks import batch_acks
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
-from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, MASTER_ID, ClusterBrokers, cache_of
+from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, ClusterBrokers, cache_of
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
 from thermocline.proxy.cluster.joined_acks import JoinedAcks
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
@@ -561,8 +561,8 @@ class ClusterMessaging:
 
 def _first_master(queues: TopicQueues) -> str:
     for broker in queues.brokers:
-        if MASTER_ID in broker.addresses:
-            return broker.addresses[MASTER_ID]
+        if broker.master_address is not None:
+            return broker.master_address
     raise UnavailableError("no broker of the topic has a master now", topic=queues.topic)
 
 

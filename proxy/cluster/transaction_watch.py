@@ -23,8 +23,6 @@ __all__ = ["TransactionWatch"]
 
 logger = logging.getLogger(__name__)
 
-MASTER_ID = 0
-
 
 class TransactionWatch:
     """See the module. Belongs to one event loop."""
@@ -104,7 +102,7 @@ class TransactionWatch:
             except MQError as error:
                 logger.info("a topic's producers are not announced topic=%s error=%s", topic, error)
                 continue
-            addresses = {broker.addresses[MASTER_ID] for broker in queues.brokers if MASTER_ID in broker.addresses}
+            addresses = {broker.master_address for broker in queues.brokers if broker.master_address is not None}
             for address in addresses:
                 by_address.setdefault(address, []).append(group)
             before = self._announced.get(group, set())

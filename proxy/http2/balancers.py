@@ -15,14 +15,13 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.socket_address import Host, parse_address
+from thermocline.remoting.socket_address import Host, IpAddress, parse_address, parse_ip_address
 
 __all__ = ["FORWARDED_FOR", "Balancers"]
 
 FORWARDED_FOR = "x-forwarded-for"
 BALANCERS_MAX = 256
 
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -81,8 +80,6 @@ def _entry_host(entry: str) -> Host:
 
 def _ip_address(host: str) -> IpAddress:
     try:
-        address = ipaddress.ip_address(host)
+        return parse_ip_address(host)
     except ValueError as error:
         raise InvalidParameterError("not an IP address", address=host[:64]) from error
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address

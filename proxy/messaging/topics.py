@@ -48,6 +48,11 @@ class BrokerQueues:
     """Broker id -> address; 0 is the master."""
 
     @property
+    def master_address(self) -> str | None:
+        """Where its master serves; None: it has none now."""
+        return self.addresses.get(MASTER_ID)
+
+    @property
     def is_readable(self) -> bool:
         """Whether its master can be read from."""
         return bool(self.permission & PERM_READ) and self.read_count > 0 and MASTER_ID in self.addresses

@@ -27,6 +27,7 @@ import msgspec
 from thermocline.proxy.messaging import Caller
 from thermocline.proxy.routing.broker_names import DEFAULT_CLUSTER
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.socket_address import parse_ip_address
 
 __all__ = ["Decision", "RoutingRule", "Rules", "parse_rules"]
 
@@ -168,9 +169,7 @@ def _network(text: str) -> Network:
 
 def _is_within(address: str, network: Network) -> bool:
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = parse_ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
     return found.version == network.version and found in network

@@ -56,7 +56,7 @@ class Balanced:
 
     @property
     def endpoint(self) -> str:
-        """What clients are told."""
+        """The address that clients connect to."""
         return f"127.0.0.1:{self.balancer.plain_port}"
 
     def client_addresses(self, group: str) -> set[str]:

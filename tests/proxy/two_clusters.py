@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.proxy.proxy_under_test import ProxyUnderTest, proxy_before
+from tests.proxy.proxy_under_test import ProxyUnderTest, make_topics, proxy_before
 from tests.waiting import until
 from thermocline.client import AdminClient
 from thermocline.client.testing import FakeBroker
+
+
+def broker_with_topics() -> Iterator[FakeBroker]:
+    """One of the clusters, for a fixture."""
+    with FakeBroker(auto_create_topics=False) as running:
+        make_topics(running)
+        yield running
 
 
 class TwoClusters:

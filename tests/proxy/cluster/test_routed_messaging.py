@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from tests.proxy.proxy_under_test import (
     seconds,
     send_request,
 )
-from tests.proxy.two_clusters import TwoClusters, bodies_in, make_topic, two_clusters
+from tests.proxy.two_clusters import TwoClusters, bodies_in, broker_with_topics, make_topic, two_clusters
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import Code, enums, messages
@@ -38,18 +37,8 @@ TO_EAST = {"topic": "Normal", "cluster": "east"}
 ENDS = (RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)
 
 
-@pytest.fixture
-def default() -> Iterator[FakeBroker]:
-    with FakeBroker(auto_create_topics=False) as running:
-        make_topics(running)
-        yield running
-
-
-@pytest.fixture
-def east() -> Iterator[FakeBroker]:
-    with FakeBroker(auto_create_topics=False) as running:
-        make_topics(running)
-        yield running
+default = pytest.fixture(broker_with_topics)
+east = pytest.fixture(broker_with_topics)
 
 
 async def send(both: TwoClusters, body: bytes, topic: str = "Normal", **system: Any) -> Any:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.proxy.proxy_under_test import make_topics
 from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, send_fields
-from tests.proxy.two_clusters import bodies_in, make_topic, two_clusters
+from tests.proxy.two_clusters import bodies_in, broker_with_topics, make_topic, two_clusters
 from tests.waiting import until
 from thermocline.client import ConsumeContext, Message, Producer, PushConsumer, ReceivedMessage
 from thermocline.client.consumer.batch_acks import batch_acks
@@ -53,18 +52,8 @@ JOINED = MessageQueue(broker_name="broker-a@east", queue_id=3, topic="T")
 RECEIPT = "7 1000 60000 0 0 broker-a 3 7"
 
 
-@pytest.fixture
-def default() -> Iterator[FakeBroker]:
-    with FakeBroker(auto_create_topics=False) as running:
-        make_topics(running)
-        yield running
-
-
-@pytest.fixture
-def east() -> Iterator[FakeBroker]:
-    with FakeBroker(auto_create_topics=False) as running:
-        make_topics(running)
-        yield running
+default = pytest.fixture(broker_with_topics)
+east = pytest.fixture(broker_with_topics)
 
 
 def names_of(route: TopicRouteData) -> dict[str, int]:
