@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
-WORKERS ?= 3
+WORKERS ?= 4
 PROXY ?=
 SINCE ?=
 PYTEST_ARGS ?=

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.many_cold_readers import measure
 
 MIB = 1 << 20
@@ -18,6 +20,7 @@ READER_MB = 2.0
 """What a reader may take: answers on their way, frames being decoded, its connection."""
 
 
+@pytest.mark.full
 def test_readers_cost_what_the_settings_allow(tmp_path: Path) -> None:
     outcome = measure(
         tmp_path,

@@ -27,7 +27,7 @@ from thermocline.tiered.reading.frame_cache import FrameCache
 CATCH_UP_S = 600.0
 TOPICS = ("orders", "events", "metrics")
 RARE_SHARE = 0.005
-CASES_QUICK = 36
+CASES_QUICK = 27
 CASES_SOAK = 1_000
 
 

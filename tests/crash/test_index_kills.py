@@ -50,7 +50,7 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
     load = MixedLoad(broker, SEED, large_bytes_max=4_000, pause_s=0.005)
     await load.start(4)
     try:
-        for number in range(case_count(quick=2, full=6, soak=60)):
+        for number in range(case_count(quick=1, full=6, soak=60)):
             if chance.random() < 0.5:
                 # As soon as one more has been written: its commit is under way, or the next one's upload.
                 before = newest_index(cold)

@@ -198,6 +198,7 @@ async def under_load(
             await broker.kill()
 
 
+@pytest.mark.full
 @pytest.mark.crash
 @pytest.mark.s3
 async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
@@ -252,6 +253,7 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
         connection.close()
 
 
+@pytest.mark.full
 @pytest.mark.crash
 @pytest.mark.s3
 async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_server: S3Server) -> None:

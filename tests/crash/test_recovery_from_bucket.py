@@ -126,6 +126,7 @@ def check_holes(remains: Remains) -> None:
             position = max(position, end)
 
 
+@pytest.mark.full
 @pytest.mark.s3
 async def test_lost_under_load_again_and_again(
     tmp_path: Path, case_count: Callable[..., int], s3_servers: Callable[[str], S3Server]

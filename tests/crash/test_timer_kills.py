@@ -161,7 +161,7 @@ async def read_all(
 async def test_kills_lose_and_bring_forward_nothing_that_waits(
     tmp_path: Path, case_count: Callable[..., int], files: str
 ) -> None:
-    kill_count = case_count(quick=2, full=4, soak=60)
+    kill_count = case_count(quick=1, full=4, soak=60)
     chance = random.Random(f"{SEED}/{files}")
     broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **cold_settings(files, tmp_path)})
     await broker.start()

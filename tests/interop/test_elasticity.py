@@ -327,6 +327,7 @@ class ElasticCluster:
         return [MessageQueue(topic=TOPIC, broker_name=broker, queue_id=queue_id) for queue_id in range(QUEUES)]
 
 
+@pytest.mark.full
 def test_nothing_is_lost_while_everything_comes_and_goes(
     tmp_path: Path, case_count: Callable[..., int], official_software: OfficialSoftware
 ) -> None:

@@ -104,10 +104,8 @@ def test_a_message_comes_again_after_the_delay_that_its_consumer_asks_for(go: Go
 # -- who gets what -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("strategy", "shares"),
-    [("averagely", [{0, 1}, {2, 3}]), pytest.param("circle", [{0, 2}, {1, 3}], marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("strategy", "shares"), [("averagely", [{0, 1}, {2, 3}]), ("circle", [{0, 2}, {1, 3}])])
 def test_two_consumers_share_the_queues_and_one_takes_over(go: GoDriver, strategy: str, shares: list[set[int]]) -> None:
     topic = go.make_topic()
     consumers = [go.push(name, strategy=strategy) for name in ("a", "b")]

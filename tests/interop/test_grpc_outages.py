@@ -177,7 +177,8 @@ def test_no_message_is_lost_while_a_proxy_is_killed_again_and_again(
                 body = f"{life}-{number}"
                 wait_until(lambda body=body: send_once(agent, topic, body), what=f"{body} is sent")  # type: ignore[misc]
                 sent.append(body)
-            agent.call("receive", name="simple", count=8, invisible_s=10)  # held, and not acknowledged
+            # Held, and not acknowledged. The consumer's channel may still wait before it connects to the new proxy.
+            wait_until(lambda: receive_once(agent), what="the consumer reaches the proxy")
     with running_proxy(tmp_path / "proxy", namesrv=daemons.namesrv, listen=endpoint):
         assert set(receive_until(agent, "simple", set(sent), timeout_s=120)) == set(sent)
 
@@ -185,6 +186,14 @@ def test_no_message_is_lost_while_a_proxy_is_killed_again_and_again(
 def send_once(agent: ForeignAgent, topic: str, body: str) -> bool:
     try:
         agent.call("send", name="producer", topic=topic, messages=[{"body": body}])
+    except JavaAgentError:
+        return False
+    return True
+
+
+def receive_once(agent: ForeignAgent) -> bool:
+    try:
+        agent.call("receive", name="simple", count=8, invisible_s=10)
     except JavaAgentError:
         return False
     return True

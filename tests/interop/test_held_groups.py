@@ -59,6 +59,7 @@ def check(received: list[ReceivedMessage]) -> None:
     assert sorted(message.queue_offset for message in received) == list(range(READ_COUNT, COUNT))
 
 
+@pytest.mark.full
 @pytest.mark.java
 def test_a_java_consumer_goes_on_where_its_held_group_was_moved(
     cluster: Cluster, start_push: Callable[..., str]

@@ -107,6 +107,7 @@ start = test_java_load_balancing.start
 test_a_dead_broker = test_java_load_balancing.test_a_producer_goes_round_a_broker_that_has_died
 
 
+@pytest.mark.full
 def test_order_through_a_crash(java_agent_process: JavaAgent, tmp_path: Path, name: str) -> None:
     """Not by assignment, which would take its worker along: the client here is another one.
 

@@ -117,6 +117,7 @@ def test_a_newcomer_gets_history_and_present(
     check_exact(cluster.agent.received(consumer, count=COUNT), cold.topic, range(COUNT))
 
 
+@pytest.mark.full
 def test_two_consumers_share_history(
     cluster: Cluster, cold: ColdTopic, name: str, start_push: Callable[..., str]
 ) -> None:

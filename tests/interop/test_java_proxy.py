@@ -82,6 +82,7 @@ def test_a_stuck_consumer_delays_only_its_own_messages(
     assert {message.topic for message in received} == {topic}
 
 
+@pytest.mark.full
 def test_a_group_leaves_the_proxy_and_comes_back(cluster: Cluster, name: str) -> None:
     """What it has finished is finished in both ways, and what it has not begun comes, whichever way it is connected."""
     topic, group = cluster.make_topic(name), f"{name}-group"

@@ -60,6 +60,7 @@ class JavaReplay:
             self.bodies[place] = message.body
 
 
+@pytest.mark.full
 async def test_the_tier_process_dies_during_a_replay(
     tmp_path: Path, case_count: Callable[..., int], java_agent_process: JavaAgent
 ) -> None:

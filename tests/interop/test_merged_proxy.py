@@ -208,6 +208,7 @@ def test_a_proxy_ends_with_its_broker(brokers: tuple[str, KillableBroker, Killab
     assert proxy_process(broker) != process_id
 
 
+@pytest.mark.full
 def test_a_consumer_reads_history_from_the_bucket(
     driver: GrpcDriver, brokers: tuple[str, KillableBroker, KillableBroker]
 ) -> None:

@@ -41,6 +41,7 @@ QUIET_S = POP_INVISIBLE_MS / 1_000 + 3
 logger = logging.getLogger(__name__)
 
 
+@pytest.mark.full
 def test_everything_at_once_survives_kills(
     tmp_path: Path, case_count: Callable[..., int], official_software: OfficialSoftware
 ) -> None:

@@ -230,6 +230,7 @@ def kill_in_turn(namesrv: str, directory: Path, programs: list[GrpcProgram], *, 
         assert min(len(client.sent) for client in load.clients.values()) > COUNT
 
 
+@pytest.mark.full
 def test_no_message_is_lost_when_a_proxy_is_killed_and_another_one_started(
     namesrv: str, java_grpc: GrpcProgram, go_grpc: GrpcProgram, python_grpc_load: GrpcProgram, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def run(
     return answer.stdout
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(TIMEOUT_S + 60)

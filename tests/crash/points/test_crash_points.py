@@ -23,7 +23,7 @@ SEED = 1
 PARTS = 2
 """Tests that share a run's points, so that they run side by side."""
 QUICK_STOPS, FULL_STOPS, SOAK_STOPS = 19, 37, 150
-QUICK_FAULTS, FULL_FAULTS, SOAK_FAULTS = 3, 6, 25
+QUICK_FAULTS, FULL_FAULTS, SOAK_FAULTS = 2, 6, 25
 """How many of each are carried out by one test."""
 QUICK_NEEDED, FULL_NEEDED, SOAK_NEEDED = 260, 500, 2_000
 

@@ -30,6 +30,7 @@ spark.stop()
 """
 
 
+@pytest.mark.full
 def test_a_killed_replay_goes_on_and_no_row_is_twice_or_missing(
     two_days: tuple[ColdTier, Log], tmp_path: Path, case_count: Callable[..., int], java_home: Path
 ) -> None:
