@@ -40,9 +40,23 @@ async def find_start_offset(
         return offset
     is_retry = is_retry_topic(queue.topic)
     if consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
-        return 0 if is_retry else await calls.max_offset(queue)
+        return 0 if is_retry else await _end(queue, store=store, calls=calls)
     if consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return 0
     if is_retry:
         return await calls.max_offset(queue)
     return await calls.offset_by_time(queue, consume_timestamp_ms)
+
+
+async def _end(queue: MessageQueue, *, store: OffsetStore, calls: ConsumerCalls) -> int:
+    """The queue's end, for a group that has no offset.
+
+    A broker has no offset for a group while the queue is empty, and gives 0 once it has its first message. It is asked
+    again, so that a message stored between the two questions is not passed over.
+    """
+    end = await calls.max_offset(queue)
+    if end:
+        offset = await store.read(queue)
+        if offset is not None:
+            return offset
+    return end
