@@ -11,7 +11,7 @@ first shape of sends loads it as much as it can be loaded.
     python -m benchmarks.proxy_compare [--quick] [--only merged,separate,...] [--rounds 5] [--seconds 4]
 
 Nothing is pinned but the generators, which take part of the last core. The last columns are medians of ratios of the
-same round: merged to official local, separate to official cluster.
+same round: merged to official local, separate to official cluster, routed to separate.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 merged            `thermocline dev --proxy`: NameServer, broker and proxy in one process group
 separate          `thermocline dev`, and `thermocline proxy`
+routed            the same with a second cluster and 200 routing rules, of which the last one matches
 official local    the official NameServer; broker and proxy in one JVM
 official cluster  the official NameServer, broker and proxy, a JVM each
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,10 +32,12 @@ from tooling.java_libraries import OFFICIAL_ROCKETMQ_PROXY, find_jars
 from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv, official_proxy
 from tooling.system_packages import find_java_home
 
-MERGED, SEPARATE, LOCAL, CLUSTER = "merged", "separate", "official local", "official cluster"
-DEPLOYMENTS = (MERGED, SEPARATE, LOCAL, CLUSTER)
-PEERS = {MERGED: LOCAL, SEPARATE: CLUSTER}
+MERGED, SEPARATE, ROUTED, LOCAL, CLUSTER = "merged", "separate", "routed", "official local", "official cluster"
+OURS = (MERGED, SEPARATE, ROUTED)
+DEPLOYMENTS = (*OURS, LOCAL, CLUSTER)
+PEERS = {MERGED: LOCAL, SEPARATE: CLUSTER, ROUTED: SEPARATE}
 """What each of ours is compared with."""
+RULES = 200
 JVM_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")
 READY_PROXY = re.compile(r"^ready .*\bproxy=(?P<address>\S+)", re.MULTILINE)
 QUEUES = 8
@@ -80,7 +84,7 @@ def software_for(names: Iterable[str]) -> OfficialSoftware | None:
     Raises:
         ToolMissingError: It is missing, or Java is.
     """
-    if {*names} <= {MERGED, SEPARATE}:
+    if {*names} <= {*OURS}:
         return None
     return OfficialSoftware(java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ_PROXY))
 
@@ -96,7 +100,7 @@ def start_proxy(
 ) -> Iterator[ProxyUnderTest]:
     """Start a deployment. `software`: for the official ones. `properties` of the broker; `settings` of our proxy."""
     directory.mkdir(parents=True, exist_ok=True)
-    if name in (MERGED, SEPARATE):
+    if name in OURS:
         with _start_ours(name, directory, properties or {}, settings or {}) as ours:
             yield ours
     else:
@@ -116,6 +120,8 @@ def _start_ours(
             (process,) = broker.processes
             yield ProxyUnderTest(name=name, endpoint=_ready(process), broker=broker, proxy_process=process)
             return
+        if name == ROUTED:
+            values.update(_routing_settings(directory, broker.namesrv))
         program = str(Path(sys.executable).parent / "thermocline")
         process = ChildProcess(
             [program, "proxy", "--namesrv", broker.namesrv, *_words("--set", values)],
@@ -175,6 +181,15 @@ def _start_official(
         )
         with awake_at_the_end(both):
             yield ProxyUnderTest(name=name, endpoint=proxy.address, broker=both, proxy_process=proxy.process)
+
+
+def _routing_settings(directory: Path, namesrv: str) -> dict[str, str]:
+    """A second cluster, for which the first one's NameServer stands, and rules."""
+    path = directory / "rules.json"
+    rules = [{"topic": f"Other{number}*", "group": f"team{number}*", "cluster": "other"} for number in range(RULES - 1)]
+    path.write_text(json.dumps({"rules": [*rules, {"topic": "Proxy*", "cluster": "default"}]}))
+    clusters = json.dumps([{"name": "other", "namesrvAddr": namesrv}])
+    return {"routingClusters": clusters, "routingRulesPath": str(path)}
 
 
 def _broker_address(namesrv: str) -> str:

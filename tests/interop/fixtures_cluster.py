@@ -26,13 +26,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cluster_kind" not in metafunc.fixturenames:
         return
-    kinds = [THERMOCLINE]
-    if metafunc.config.getoption("--official-peer") or metafunc.config.getoption("--soak"):
-        kinds.append(OFFICIAL)
-    parameters = [pytest.param(kind, marks=pytest.mark.xdist_group(f"interop-{kind}")) for kind in kinds]
+    parameters = [
+        pytest.param(kind, marks=pytest.mark.xdist_group(f"interop-{kind}")) for kind in peer_kinds(metafunc.config)
+    ]
     # Through the fixture: what is not would have another number in each case of a test that has cases of its own, and
     # pytest, which puts cases of the same number together, would start the clusters of a module several times.
     metafunc.parametrize("cluster_kind", parameters, indirect=True, scope="session")
+
+
+def peer_kinds(config: pytest.Config) -> list[str]:
+    """Whose daemons a test of both kinds runs on."""
+    return [THERMOCLINE, *([OFFICIAL] if config.getoption("--official-peer") or config.getoption("--soak") else [])]
 
 
 @pytest.fixture(scope="session")

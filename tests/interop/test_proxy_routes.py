@@ -1,6 +1,7 @@
 """Two real clusters behind one proxy: routing rules, for the official Python gRPC client, Java 5.5 and this SDK.
 
-Each cluster has a NameServer and a broker, and the brokers have one name.
+Each cluster has a NameServer and a broker, and the brokers have one name. With `--official-peer` the second cluster is
+the official one, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures_tools import have
-from tests.interop.cluster import Daemons, thermocline_daemons
+from tests.interop.cluster import OFFICIAL_PROPERTIES, THERMOCLINE, Daemons, official_daemons, thermocline_daemons
+from tests.interop.fixtures_cluster import peer_kinds
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.grpc_access import BROKER_ACCESS, INNER_TEXT, secret_of
 from tests.interop.grpc_driver import GrpcDriver, bodies
@@ -27,6 +29,7 @@ from tests.interop.java_agent import JavaAgent
 from tests.interop.merged_broker import merged_endpoint, merged_words
 from tests.interop.proxy_daemons import BROKER_SETTINGS, remoting_address, running_proxy
 from tests.interop.secured import ROOT
+from tests.interop.transaction_producers import OFFICIAL_NOTES
 from tests.proxy.two_clusters import write_rules
 from tests.waiting import wait_until
 from thermocline.client import (
@@ -40,6 +43,7 @@ from thermocline.client import (
 )
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.remoting.errors import MQError
+from tooling.official_rocketmq import OfficialSoftware
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-grpc")]
@@ -107,9 +111,32 @@ def routed_proxy(
         yield routed
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "east_kind" in metafunc.fixturenames:
+        metafunc.parametrize("east_kind", peer_kinds(metafunc.config), indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module")
-def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
-    with thermocline_daemons(tmp_path_factory.mktemp("east"), settings=BROKER_SETTINGS) as running:
+def east_kind(request: pytest.FixtureRequest) -> str:
+    """Whose software the second cluster runs."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def east(
+    east_kind: str, official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Daemons]:
+    """The second cluster's NameServer and broker."""
+    folder = tmp_path_factory.mktemp("east")
+    if east_kind == THERMOCLINE:
+        daemons = thermocline_daemons(folder, settings=BROKER_SETTINGS)
+    else:
+        daemons = official_daemons(
+            official_software, folder, properties={**OFFICIAL_PROPERTIES, **BROKER_SETTINGS, **OFFICIAL_NOTES}
+        )
+    with daemons as running, AdminClient(namesrv=running.namesrv) as admin:
+        wait_until(lambda: admin.cluster_info(), what="the broker is registered")
         yield running
 
 
@@ -393,7 +420,7 @@ def test_a_proxy_beside_its_broker_routes_too(
 # -- a cluster that is gone --------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_stops_leaves_the_other_serving(routed: Routed, driver: GrpcDriver) -> None:
+def test_a_cluster_that_stops_leaves_the_other_serving(routed: Routed, east_kind: str, driver: GrpcDriver) -> None:
     """The last test of this file: the cluster stays away."""
     gone, topic = routed.make_topic(), driver.topic
     routed.rule({"topic": gone, "cluster": THERE})
@@ -425,4 +452,6 @@ def test_a_cluster_that_stops_leaves_the_other_serving(routed: Routed, driver: G
             ]
         },
     )
-    assert failed["answers"][0]["status"]["code"] == "INTERNAL_SERVER_ERROR"
+    # Of the official cluster the broker alone stopped: its NameServer knows that the topic is gone.
+    code = failed["answers"][0]["status"]["code"]
+    assert code == ("INTERNAL_SERVER_ERROR" if east_kind == THERMOCLINE else "TOPIC_NOT_FOUND")
