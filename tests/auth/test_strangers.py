@@ -248,7 +248,12 @@ def check_answer(site: Site, frame: bytes, *, is_json: bool) -> tuple[int, str |
 
 
 @pytest.mark.parametrize(
-    ("stranger", "form"), [*((stranger, "json") for stranger in STRANGERS), ("wrong signature", "binary")]
+    ("stranger", "form"),
+    [
+        ("no user", "json"),
+        ("wrong signature", "binary"),
+        *(pytest.param(stranger, "json", marks=pytest.mark.full) for stranger in STRANGERS if stranger != "no user"),
+    ],
 )
 @pytest.mark.parametrize("daemon", ["broker", "NameServer"])
 def test_every_request_code_is_refused_alike(site: Site, daemon: str, stranger: str, form: str) -> None:

@@ -95,6 +95,7 @@ async def test_a_further_class_costs_nine_puts_more_and_rewrites_nothing(tmp_pat
     assert three.expired_packs > 0
 
 
+@pytest.mark.full
 async def test_entries_stay_small_for_a_day() -> None:
     figures = await run_days(MemoryObjectStore(), topics=100, queues=8, days=1)
     assert not missed(verdicts_of_days(figures, resident_mb=0.0))  # of a test's process memory says nothing

@@ -389,6 +389,7 @@ async def test_the_asyncio_sdk_returns_the_answers_that_came(frozen: Frozen) -> 
         assert error.answered == ("broker-a",), name
 
 
+@pytest.mark.full
 async def test_a_hand_off_is_refused_whole(frozen: Frozen) -> None:
     """It names the broker that could not be prepared, and moves the group nowhere."""
     async with AsyncAdminClient(namesrv=frozen.cluster.namesrv, request_timeout_ms=SDK_TIMEOUT_MS) as admin:

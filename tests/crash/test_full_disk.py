@@ -110,7 +110,7 @@ def dropped(broker: BrokerProcess, topic: str) -> int:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("said_by", ["topic", "broker"])
+@pytest.mark.parametrize("said_by", ["topic", pytest.param("broker", marks=pytest.mark.full)])
 async def test_a_topic_that_refuses_loses_nothing_beside_one_that_drops_its_oldest(
     tmp_path: Path, unreachable_address: str, said_by: str
 ) -> None:

@@ -308,6 +308,7 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
                 await broker.kill()
 
 
+@pytest.mark.full
 @pytest.mark.crash
 async def test_messages_due_while_the_broker_was_down_come_once(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "broker", SETTINGS)

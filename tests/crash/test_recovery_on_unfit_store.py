@@ -100,6 +100,7 @@ async def test_a_store_that_ignores_conditions_is_refused_until_ballots_are_chos
         await check_recovery(broker, bucket.cold_url)
 
 
+@pytest.mark.full
 async def test_a_store_behind_a_proxy_that_drops_the_condition_is_refused(
     tmp_path: Path, s3_bucket: S3Bucket, s3_server: S3Server
 ) -> None:
@@ -114,6 +115,7 @@ async def test_a_store_behind_a_proxy_that_drops_the_condition_is_refused(
         await check_recovery(broker, s3_bucket.cold_url)
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("s3-s3s-fs")
 async def test_a_store_that_looks_before_it_writes_is_refused(
     tmp_path: Path, s3_servers: Callable[[str], S3Server]

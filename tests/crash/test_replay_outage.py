@@ -50,6 +50,7 @@ class SdkReplay:
             self.bodies[place] = message.body
 
 
+@pytest.mark.full
 @pytest.mark.crash
 async def test_the_tier_process_dies_during_a_replay(tmp_path: Path, case_count: Callable[..., int]) -> None:
     outages = case_count(quick=1, soak=20)

@@ -42,6 +42,7 @@ async def test_a_store_that_ignores_conditions_is_refused_in_one_sentence(
         assert keys(server, bucket, folder) == []
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("s3-s3s-fs")
 async def test_a_store_that_looks_before_it_writes_is_refused_at_every_start(
     tmp_path: Path, s3_servers: Callable[[str], S3Server], case_count: Callable[..., int]
@@ -66,6 +67,7 @@ async def test_a_store_that_looks_before_it_writes_is_refused_at_every_start(
         assert "honours If-None-Match one at a time, but" in await refusal_for_a_race(start)
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("s3-s3s-fs")
 async def test_ballots_do_not_make_a_store_readable(tmp_path: Path, s3_servers: Callable[[str], S3Server]) -> None:
     bucket = new_bucket(s3_servers("s3s-fs"))

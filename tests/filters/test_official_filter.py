@@ -36,7 +36,9 @@ def test_any_text_means_the_same_to_both(
     questions: list[Question] = []
 
     # Nothing can fail while questions are collected, so nothing is shrunk or kept.
-    @settings(max_examples=case_count(quick=500, soak=50_000), deadline=None, database=None, phases=[Phase.generate])
+    @settings(
+        max_examples=case_count(quick=250, full=500, soak=50_000), deadline=None, database=None, phases=[Phase.generate]
+    )
     @given(tree=model.trees, property_sets=property_sets, style=st.integers(0, 2**32))
     def collect(tree: model.Tree, property_sets: list[dict[str, str]], style: int) -> None:
         questions.append((text_of(tree, style), property_sets))

@@ -70,6 +70,7 @@ def test_order_is_kept_when_another_consumer_takes_over(go: GoDriver) -> None:
     check_order(go.received_to_the_end(second, received, count=160), shards=4, count=160)
 
 
+@pytest.mark.full
 def test_order_is_kept_when_the_broker_is_killed(go_agent_process: GoAgent, go_name: str, tmp_path: Path) -> None:
     namesrv, listen = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     with contextlib.ExitStack() as stack:

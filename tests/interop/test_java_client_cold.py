@@ -278,6 +278,7 @@ def may_consume(cluster: Cluster, group: str, *, is_allowed: bool) -> None:
     cluster.admin("updateSubGroup", "-b", cluster.broker_address, "-g", group, "-s", str(is_allowed).lower())
 
 
+@pytest.mark.full
 def test_retries_and_dead_letters_come_from_history(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:

@@ -17,6 +17,7 @@ from thermocline.localstack import S3Server
 pytestmark = [pytest.mark.java, pytest.mark.crash, pytest.mark.s3, pytest.mark.xdist_group("interop-replay")]
 
 
+@pytest.mark.full
 async def test_consumers_go_on_without_a_reset(
     tmp_path: Path, s3_servers: Callable[[str], S3Server], java_agent_process: JavaAgent
 ) -> None:

@@ -145,6 +145,7 @@ def test_another_producer_of_the_group_is_asked(
     assert producers.checks("two")
 
 
+@pytest.mark.full
 def test_an_immunity_time_of_its_own_is_waited_for(
     asking_cluster: Cluster, name: str, producers: Producers, consumer: Callable[..., list[ReceivedMessage]]
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_client_with_a_fault_is_refused_and_others_are_served(
     assert test_java_client.produce(cluster, topic, kind="sync", count=1)[0].queue_offset == 0
 
 
+@pytest.mark.full
 def test_a_go_client_has_no_certificate_to_show(cluster: Cluster, tmp_path: Path, name: str) -> None:
     """It speaks TLS, and is refused where a certificate is asked for."""
     have(lambda: built_agent(GoClients.WITH_TLS))

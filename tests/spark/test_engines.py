@@ -116,7 +116,12 @@ def test_both_engines_give_equal_rows_with_only_s3a_settings(
 
 
 @pytest.mark.parametrize(
-    "kind", ["file", pytest.param("minio", marks=pytest.mark.s3), pytest.param("localstack", marks=pytest.mark.s3)]
+    "kind",
+    [
+        "file",
+        pytest.param("minio", marks=pytest.mark.s3),
+        pytest.param("localstack", marks=[pytest.mark.s3, pytest.mark.full]),
+    ],
 )
 def test_the_s3a_engine_reads_packs(
     session: SparkSession, tmp_path: Path, s3_servers: Callable[[str], S3Server], kind: str

@@ -164,9 +164,10 @@ def keys_by_file(site: Site, folder: Path, keys: Credentials) -> dict[str, str]:
     return {**tls, "THERMOCLINE_CREDENTIALS_FILE": str(file)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("master", "by_file"),
-    [("local[2]", False), pytest.param("local-cluster[1,1,1024]", True, marks=pytest.mark.full)],
+    [("local[2]", False), ("local-cluster[1,1,1024]", True)],
 )
 def test_an_application_reads_and_writes_and_shows_no_key(
     site: Site, tmp_path: Path, master: str, by_file: bool

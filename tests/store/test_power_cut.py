@@ -32,7 +32,7 @@ DIRECTED_SITES = {
 
 def test_flushed_messages_survive_power_cuts_kills_and_failed_syncs(case_count: Callable[..., int]) -> None:
     """Random runs of a store, each ended at a random step."""
-    cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=500, soak=4_000))
+    cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=250, full=500, soak=4_000))
     seed = done = 0
     while done < cut_count:
         with seed_shown(seed):

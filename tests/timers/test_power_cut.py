@@ -22,7 +22,7 @@ SEEDS_PER_SITE_MAX = 300
 
 def test_no_message_is_lost_early_or_repeated_without_need(case_count: Callable[..., int]) -> None:
     """Random runs of a store with timers, each ended at a random step."""
-    cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=150, soak=4_000))
+    cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=75, full=150, soak=4_000))
     seed = done = 0
     while done < cut_count:
         with seed_shown(seed):

@@ -70,6 +70,7 @@ def test_credentials_that_are_wrong(spark_session: SparkSession, proxied: Proxie
     assert re.fullmatch(rf"the object store refuses {place}", text)
 
 
+@pytest.mark.full
 @pytest.mark.s3
 def test_credentials_that_are_taken_back_while_a_query_runs(
     spark_session: SparkSession, proxied: ProxiedTier, tmp_path: Path
