@@ -51,6 +51,7 @@ from thermocline.store.log import (
     MessageDraft,
     PutResult,
     PutStatus,
+    StoredGate,
     TimeBoundary,
 )
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueFiles, ConsumeQueueTable, QueueFileMaker, read_runs
@@ -112,6 +113,10 @@ class MessageStore:
         self.origin = origin
         self.recovery_report = recovery_report
         self.flush = FlushGate(commit_log)
+        self._reads_flushed_only = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.stored = StoredGate(
+            self.flush, waits_for_flush=self._reads_flushed_only, flush_timeout_ms=config.sync_flush_timeout_ms
+        )
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
         """Called with each queue that `put` gave a unit, to wake the pulls that wait there. Must not put or get."""
@@ -126,7 +131,6 @@ class MessageStore:
         self._disk = disk
         self._resources = resources
         self._delay_levels_ms = config.delay_levels_ms
-        self._reads_flushed_only = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._is_closed = False
 
     @classmethod

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 PRODUCT = (
     *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "proxy", "remoting"),
-    *("spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
+    *("replication", "spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
 )
 """Folders of the project that are installed."""
 
@@ -65,6 +65,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "timers": edges(CODEC, "remoting.bodies store.files store.log store.queues store"),
     "transactions": edges(CODEC, "store.log store.queues store"),
     "pop": edges(CODEC, "store.state store.log store.queues store"),
+    # -- copies of the log on other brokers, then their sockets
+    "replication": edges(CODEC, "store.files store.log store.queues store"),
+    "replication.links": edges(CODEC, "remoting.connections store.config store.log store replication"),
     # -- users and what they may do: no I/O, no socket
     "auth": edges(CODEC, "remoting.bodies remoting.headers"),
     # -- the cold tier, lower folders first: no folder imports one below it here

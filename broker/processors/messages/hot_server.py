@@ -117,7 +117,7 @@ class HotServer:
         self._store_host = store_host
         self._targets = targets
         self._acknowledgements = acknowledgements
-        self._waits_for_flush = acknowledgements.waits_for_flush
+        self._waits_to_answer = acknowledgements.waits
         self._pulls = pulls
         self._long_polling = long_polling
         self._unique_ids = unique_ids
@@ -308,7 +308,7 @@ class HotServer:
                 trace_on=config.trace_on,
                 cluster_name=config.cluster_name,
                 body_bytes_max=self._store.config.message_bytes_max,
-                waits_for_flush=self._waits_for_flush,
+                waits_to_answer=self._waits_to_answer,
             ),
             choose_queue=self._choose_queue,
             put_meter=self._stats.put_meter,

@@ -1,0 +1,104 @@
+"""Confirmations: what slaves have confirmed, and the puts that wait for so many of them.
+
+One queue, in the order of offsets; a report completes its front. No task, no timer and no look at a put that is not
+answered by it. `confirmed_offset` is the offset that as many slaves as are needed have reported, at any time so far:
+what they had then is on their disks, whether they are connected or not.
+
+A slave is told from others by its connection alone, as the protocol has no name in it. A slave that comes back may
+leave a dead connection behind, which would count as one more. So a connection stops to count when another one comes
+from the same host, until it reports again: what is dead does not.
+Bound: the broker bounds the sends that wait (`sendThreadPoolQueueCapacity`).
+Belongs to the loop thread, or to a simulation.
+Source: store/ha/GroupTransferService.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.store.log import FlushCallback, PutStatus
+
+
+class _Slave(msgspec.Struct):
+    host: str
+    offset: PhysicalOffset = LOG_START
+    is_doubtful: bool = False
+
+
+class Confirmations:
+    """One master's. A ReplicaGate (store/log/stored_gate.py)."""
+
+    def __init__(self, *, slaves_needed: int, timeout_ms: Callable[[], int]) -> None:
+        """`timeout_ms`: asked again for each put."""
+        assert slaves_needed > 0
+        self._slaves_needed = slaves_needed
+        self._timeout_ms = timeout_ms
+        self._slaves: dict[int, _Slave] = {}
+        self._waiting: deque[tuple[PhysicalOffset, int, FlushCallback]] = deque()
+        self._confirmed_offset = LOG_START
+
+    @property
+    def confirmed_offset(self) -> PhysicalOffset:
+        """See the module's header."""
+        return self._confirmed_offset
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a put may wait."""
+        return self._timeout_ms()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many puts wait."""
+        return len(self._waiting)
+
+    def joined(self, connection_id: int, host: str) -> None:
+        """A connection has been accepted from a host."""
+        for slave in self._slaves.values():
+            if slave.host == host:
+                slave.is_doubtful = True
+        self._slaves[connection_id] = _Slave(host)
+
+    def left(self, connection_id: int) -> None:
+        """A connection has ended. Idempotent."""
+        self._slaves.pop(connection_id, None)
+
+    def reported(self, connection_id: int, offset: PhysicalOffset) -> None:
+        """A slave has the log below this offset."""
+        slave = self._slaves[connection_id]
+        slave.offset, slave.is_doubtful = offset, False
+        if offset <= self._confirmed_offset:
+            return
+        offsets = sorted((each.offset for each in self._slaves.values() if not each.is_doubtful), reverse=True)
+        if len(offsets) >= self._slaves_needed:
+            self._confirm(offsets[self._slaves_needed - 1])
+
+    def wait(self, offset: PhysicalOffset, callback: FlushCallback, *, deadline_ms: int) -> None:
+        """Call back once the log is confirmed up to `offset`, at once if it is. In order of offsets."""
+        if offset <= self._confirmed_offset:
+            callback(PutStatus.PUT_OK)
+            return
+        assert not self._waiting or self._waiting[-1][0] <= offset
+        self._waiting.append((offset, deadline_ms, callback))
+
+    def expire(self, now_ms: int) -> None:
+        """Answer those whose deadline has passed, FLUSH_SLAVE_TIMEOUT. Called now and then."""
+        if not self._waiting or self._waiting[0][1] > now_ms:
+            return
+        late = [callback for _, deadline_ms, callback in self._waiting if deadline_ms <= now_ms]
+        self._waiting = deque(entry for entry in self._waiting if entry[1] > now_ms)
+        for callback in late:
+            callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
+
+    def _confirm(self, offset: PhysicalOffset) -> None:
+        if offset <= self._confirmed_offset:
+            return
+        self._confirmed_offset = offset
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            _, _, callback = waiting.popleft()
+            callback(PutStatus.PUT_OK)
