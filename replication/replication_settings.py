@@ -16,5 +16,3 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """haHousekeepingInterval: a connection is closed when nothing has come for so long."""
     bytes_per_second_max: int = 0
     """maxHaTransferByteInSecond, to each slave, with haFlowControlEnable; 0: no limit."""
-    gap_bytes_max: int = 256 << 20
-    """haMaxGapNotInSync: a slave that lacks less counts as in sync in what is shown."""

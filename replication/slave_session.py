@@ -69,7 +69,7 @@ class SlaveSession:
                 self._begin_transfer()
 
     def report(self, offset: PhysicalOffset, *, now_ms: int) -> bytes | None:
-        """The frame to send when the slave has the log below `offset`; None while it says nothing new and is not due."""
+        """The frame to send when the slave has the log below `offset`; None if that is not new, and none is due."""
         is_due = now_ms - self.written_ms >= self._settings.heartbeat_interval_ms
         if offset == self._reported_offset and not is_due:
             return None

@@ -27,7 +27,7 @@ from thermocline.remoting.errors import (
     PropertiesTooLargeError,
     TopicNotFoundError,
 )
-from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import LOG_START, NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, encode_record, record_size
 from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX
 from thermocline.remoting.socket_address import Host
@@ -352,6 +352,22 @@ class MessageStore:
     def confirm_offset(self) -> PhysicalOffset:
         """The physical offset up to which messages may be read: flushed ones with SYNC_FLUSH, else all."""
         return self.commit_log.flush_offset if self._reads_flushed_only else self.commit_log.append_offset
+
+    @property
+    def seal_offset(self) -> PhysicalOffset:
+        """The physical offset up to which the log may be in the bucket: it is durable, and on enough other brokers if
+        puts wait for them."""
+        flush_offset = self.commit_log.flush_offset
+        return (
+            flush_offset if self.stored.replicas is None else min(flush_offset, self.stored.replicas.confirmed_offset)
+        )
+
+    @property
+    def topic_start_offset(self) -> PhysicalOffset:
+        """Where a topic begins that is made now and never was before: at the log's end; in the copy of another log at its
+        start, as that may have messages of it already."""
+        log = self.commit_log
+        return log.append_offset if log.lasting_refusal is None else LOG_START
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end, as far as it may be read."""

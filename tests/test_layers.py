@@ -297,6 +297,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
+        "replication replication.links remoting.bodies",
         "broker.proxy_process broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
         "broker.static_topics broker.stats broker.tables broker.tier broker.tier_process",
         "remoting.tls",

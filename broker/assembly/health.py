@@ -94,7 +94,7 @@ def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool
     `cold` says how the cold tier is, on which taking messages does not depend.
     """
     log = parts.base.store.commit_log
-    refusal = tier.fence.reason or log.refusal or ("stopping" if is_closing else "")
+    refusal = tier.fence.reason or log.unwanted_refusal or ("stopping" if is_closing else "")
     cold = tier.reads.health()
     details = {
         "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",

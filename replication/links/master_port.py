@@ -177,9 +177,7 @@ class MasterPort:
                 slave.send()
         if self._slaves:
             interval_ms = min(self._settings.heartbeat_interval_ms, self._settings.silence_ms_max)
-            self._timer = self._loop.call_later(
-                min(interval_ms / TICKS_PER_INTERVAL / 1_000, TICK_S_MAX), self._tick
-            )
+            self._timer = self._loop.call_later(min(interval_ms / TICKS_PER_INTERVAL / 1_000, TICK_S_MAX), self._tick)
 
 
 class _Slave:

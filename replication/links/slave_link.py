@@ -1,6 +1,6 @@
 """Slave link: the connection to the master, made again as long as the broker runs.
 
-    bytes of the master's log -> LogCopy -> report of what the log has: what is in it, or with SYNC_FLUSH what is durable
+    bytes of the master's log -> LogCopy -> report of the log's end, with SYNC_FLUSH of its durable part
 
 A connection that ends, for whatever reason, is made again after RECONNECT_MS; the log goes on where it ends. Bytes are
 read when those before them are in the log, so the kernel's buffers bound what waits.
@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import ClosedError, MQError, ProtocolError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.socket_address import parse_address
@@ -63,9 +64,22 @@ class SlaveLink:
         return self._address
 
     @property
-    def session(self) -> SlaveSession | None:
-        """The connection's, while there is one."""
-        return self._session
+    def bytes_per_second(self) -> int:
+        """What came in the last second."""
+        return 0 if self._session is None else self._session.rate.last_second(self._clock())
+
+    @property
+    def last_read_ms(self) -> int:
+        """When something came last, by the wall clock; 0 without a connection."""
+        return 0 if self._session is None else self._at_wall_clock(self._session.read_ms)
+
+    @property
+    def last_written_ms(self) -> int:
+        """When a report was sent last, by the wall clock; 0 without a connection."""
+        return 0 if self._session is None else self._at_wall_clock(self._session.written_ms)
+
+    def _at_wall_clock(self, time_ms: int) -> int:
+        return wall_clock_ms() - (self._clock() - time_ms)
 
     def follow(self, address: str) -> None:
         """Follow the master at this address; a connection to another one ends."""

@@ -101,8 +101,8 @@ class CommitLog:
         self._refusal = None
 
     def start_copy_at(self, base_offset: PhysicalOffset) -> None:
-        """Let an empty log begin at a file border, as the log that it will be a copy of does. A crash meanwhile leaves an
-        empty log.
+        """Let an empty log begin at a file border, as the log does that it will be a copy of. A crash meanwhile leaves
+        an empty log.
 
         Raises:
             DiskFullError: There is no room for the first file; nothing is appended until the store is opened again.
@@ -132,6 +132,11 @@ class CommitLog:
     def refusal(self) -> str | None:
         """Why nothing can be appended; None while it can."""
         return self._refusal
+
+    @property
+    def unwanted_refusal(self) -> str | None:
+        """Why nothing can be appended, unless that is lasting."""
+        return None if self._refusal == self._lasting_refusal else self._refusal
 
     @property
     def is_failed(self) -> bool:
@@ -245,8 +250,8 @@ class CommitLog:
         return self.append_offset
 
     def roll(self, blank: Buffer | None = None) -> None:
-        """Fill the tail file with a blank and go on in the next one. `blank`: the bytes of a copied log up to the file's
-        end.
+        """Fill the tail file with a blank and go on in the next one. `blank`: the bytes of a copied log up to the end of
+        the file.
 
         Raises:
             DiskFullError: There is no room for the next file. Nothing has changed.

@@ -78,8 +78,8 @@ class RecordScan:
         self._topics: dict[bytes, str] = {}
 
     def records(self, view: memoryview, base_offset: PhysicalOffset) -> Iterator[ScannedRecord]:
-        """Sound records from `end_offset` on in a part of the log, whose first byte is at `base_offset`: a file, or bytes
-        that no file holds yet."""
+        """Sound records from `end_offset` on in a part of the log, whose first byte is at `base_offset`: a file, or
+        bytes that no file holds yet."""
         stop = len(view)
         position = self.end_offset - base_offset
         while position + RECORD_BYTES_MIN <= stop:
