@@ -189,6 +189,7 @@ class HotProcess:
             parts,
             helpers,
             tier,
+            replicas,
             gate=listener.gate,
             is_closing=lambda: self._is_closing,
             resources=resources,

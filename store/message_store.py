@@ -357,15 +357,13 @@ class MessageStore:
     def seal_offset(self) -> PhysicalOffset:
         """The physical offset up to which the log may be in the bucket: it is durable, and on enough other brokers if
         puts wait for them."""
-        flush_offset = self.commit_log.flush_offset
-        return (
-            flush_offset if self.stored.replicas is None else min(flush_offset, self.stored.replicas.confirmed_offset)
-        )
+        flush_offset, replicas = self.commit_log.flush_offset, self.stored.replicas
+        return flush_offset if replicas is None else min(flush_offset, replicas.confirmed_offset)
 
     @property
     def topic_start_offset(self) -> PhysicalOffset:
-        """Where a topic begins that is made now and never was before: at the log's end; in the copy of another log at its
-        start, as that may have messages of it already."""
+        """Where a topic begins that is made now and never was before: at the log's end; in the copy of another log at
+        its start, as that may have messages of it already."""
         log = self.commit_log
         return log.append_offset if log.lasting_refusal is None else LOG_START
 

@@ -197,7 +197,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.stats": edges(
         CODEC,
         "auth.quota_buckets",
-        "remoting.connections remoting.health store.queues store",
+        "remoting.bodies remoting.connections remoting.health store.queues store",
         "broker.cold broker.helpers broker.metrics broker.queues broker.settings broker.tables",
     ),
     "broker.tier_process": edges(

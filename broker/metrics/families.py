@@ -23,6 +23,8 @@ FAMILIES: Families = {
     "thermocline_log_flush_offset_bytes": (MetricType.GAUGE, "Where the durable part of the log ends."),
     "thermocline_log_min_offset_bytes": (MetricType.GAUGE, "Where the local part of the log begins."),
     "thermocline_log_committed_offset_bytes": (MetricType.GAUGE, "Everything in the log before it is in the bucket."),
+    "thermocline_replica_connections": (MetricType.GAUGE, "Slaves that are connected, of a master that takes slaves."),
+    "thermocline_replica_gap_bytes": (MetricType.GAUGE, "Bytes of the log that a slave has not confirmed, by slave."),
     "thermocline_dropped_messages": (MetricType.GAUGE, "Messages of live topics lost to a full disk: see drop-oldest."),
     "thermocline_put_messages_total": (MetricType.COUNTER, "Messages stored, by topic."),
     "thermocline_put_bytes_total": (MetricType.COUNTER, "Record bytes stored, by topic."),

@@ -198,6 +198,7 @@ _STORE_LIVE = frozenset(
         "clean_forcibly",
     }
 )
+ROLE = "brokerRole"
 COLD_URL = "coldUrl"
 """The one setting that may hold keys."""
 _TIER_LIVE = frozenset(
@@ -363,6 +364,8 @@ class BrokerSettings:
             check_place(name, properties[name], root_path=self.store.root_path, source="update")
         accepted = {name: text for name, text in resolved.items() if name in SETTINGS}
         self._drop_tls(accepted)
+        if accepted.get(ROLE, "").strip().upper() == self._shown()[ROLE]:
+            del accepted[ROLE]  # sent back as it was shown: that opens no port for slaves
         if COLD_URL in accepted and is_masked(accepted[COLD_URL]):
             self._check_unchanged(accepted.pop(COLD_URL))
         changed = {

@@ -31,7 +31,7 @@ class BrokerRole(Enum):
 class ReplicaSettings(LimitSettings):
     """The part of BrokerConfig about replicas."""
 
-    broker_role: BrokerRole = setting(BrokerRole.NONE, "brokerRole")
+    broker_role: BrokerRole = setting(BrokerRole.NONE, "brokerRole")  # noqa: RUF009 - makes a field
     broker_id: int = setting(0, "brokerId", least=0, most=(1 << 31) - 1)
     """0 is the master."""
     ha_port: int = setting(0, "haListenPort", least=0, most=65535)

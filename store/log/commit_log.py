@@ -250,8 +250,8 @@ class CommitLog:
         return self.append_offset
 
     def roll(self, blank: Buffer | None = None) -> None:
-        """Fill the tail file with a blank and go on in the next one. `blank`: the bytes of a copied log up to the end of
-        the file.
+        """Fill the tail file with a blank and go on in the next one. `blank`: the bytes of a copied log up to its
+        file's end.
 
         Raises:
             DiskFullError: There is no room for the next file. Nothing has changed.

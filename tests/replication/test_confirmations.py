@@ -1,0 +1,92 @@
+"""Puts that wait for slaves are answered by reports, in order, and by time alone when reports do not come."""
+
+from __future__ import annotations
+
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.replication.confirmations import Confirmations
+from thermocline.store.log.message_draft import PutStatus
+
+OK, LATE = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
+
+
+class Puts:
+    """What puts were told, in order."""
+
+    def __init__(self, *, slaves_needed: int = 1) -> None:
+        self.told: list[tuple[int, PutStatus]] = []
+        self.gate = Confirmations(slaves_needed=slaves_needed, timeout_ms=lambda: 3_000)
+
+    def wait(self, offset: int, *, deadline_ms: int = 3_000) -> None:
+        self.gate.wait(
+            PhysicalOffset(offset), lambda status: self.told.append((offset, status)), deadline_ms=deadline_ms
+        )
+
+    def report(self, connection_id: int, offset: int) -> None:
+        self.gate.reported(connection_id, PhysicalOffset(offset))
+
+
+def test_a_report_completes_what_it_covers() -> None:
+    puts = Puts()
+    puts.gate.joined(1, "a")
+    for offset in (100, 200, 300):
+        puts.wait(offset)
+    puts.report(1, 250)
+    assert puts.told == [(100, OK), (200, OK)]
+    puts.wait(250)
+    assert puts.told[-1] == (250, OK)
+    puts.report(1, 300)
+    assert puts.told[-1] == (300, OK)
+    assert puts.gate.waiting_count == 0
+
+
+def test_as_many_slaves_as_are_needed() -> None:
+    puts = Puts(slaves_needed=2)
+    for connection_id, host in ((1, "a"), (2, "b"), (3, "c")):
+        puts.gate.joined(connection_id, host)
+    puts.wait(100)
+    puts.report(1, 200)
+    assert puts.told == []
+    puts.report(2, 150)
+    assert puts.told == [(100, OK)]
+    assert puts.gate.confirmed_offset == 150
+    puts.report(3, 180)
+    assert puts.gate.confirmed_offset == 180
+
+
+def test_what_was_confirmed_stays_so_without_slaves() -> None:
+    puts = Puts()
+    puts.gate.joined(1, "a")
+    puts.report(1, 100)
+    puts.gate.left(1)
+    puts.gate.left(1)
+    puts.wait(100)
+    puts.wait(101)
+    assert puts.told == [(100, OK)]
+    assert puts.gate.confirmed_offset == 100
+
+
+def test_a_dead_connection_of_a_slave_that_came_back_does_not_count() -> None:
+    """Two slaves are needed, one is there: by its new connection, and by one that has not ended yet."""
+    puts = Puts(slaves_needed=2)
+    puts.gate.joined(1, "a")
+    puts.report(1, 100)
+    puts.wait(100)
+    puts.gate.joined(2, "a")
+    puts.report(2, 100)
+    assert puts.told == []
+    # It is another slave after all, on the same host: it reports again.
+    puts.report(1, 100)
+    assert puts.told == [(100, OK)]
+
+
+def test_those_that_waited_too_long_are_told_so() -> None:
+    puts = Puts()
+    puts.wait(100, deadline_ms=1_000)
+    puts.wait(200, deadline_ms=2_000)
+    puts.gate.expire(999)
+    assert puts.told == []
+    puts.gate.expire(1_000)
+    assert puts.told == [(100, LATE)]
+    puts.gate.joined(1, "a")
+    puts.report(1, 200)
+    assert puts.told == [(100, LATE), (200, OK)]
