@@ -78,16 +78,20 @@ class Confirmations:
             self._confirm(offsets[self._slaves_needed - 1])
 
     def wait(self, offset: PhysicalOffset, callback: FlushCallback, *, deadline_ms: int) -> None:
-        """Call back once the log is confirmed up to `offset`, at once if it is. In order of offsets."""
+        """Call back once the log is confirmed up to `offset`, at once if it is."""
         if offset <= self._confirmed_offset:
             callback(PutStatus.PUT_OK)
             return
-        assert not self._waiting or self._waiting[-1][0] <= offset
-        self._waiting.append((offset, deadline_ms, callback))
+        waiting = self._waiting
+        place = len(waiting)
+        # Nearly always the last one: puts wait in their order, but for those that a flush has just let pass.
+        while place and waiting[place - 1][0] > offset:
+            place -= 1
+        waiting.insert(place, (offset, deadline_ms, callback))
 
     def expire(self, now_ms: int) -> None:
         """Answer those whose deadline has passed, FLUSH_SLAVE_TIMEOUT. Called now and then."""
-        if not self._waiting or self._waiting[0][1] > now_ms:
+        if not any(deadline_ms <= now_ms for _, deadline_ms, _ in self._waiting):
             return
         late = [callback for _, deadline_ms, callback in self._waiting if deadline_ms <= now_ms]
         self._waiting = deque(entry for entry in self._waiting if entry[1] > now_ms)

@@ -37,10 +37,13 @@ from thermocline.store.log import CommitLog
 logger = logging.getLogger(__name__)
 
 SEND_BYTES_MAX = 256 << 10
+SEND_PIECES_MAX = 512
+"""Heads and slices of one sendmsg; the kernel takes 1024."""
 RECEIVE_BYTES = 4_096
 TICK_S_MAX = 1.0
 TICKS_PER_INTERVAL = 4
 BACKLOG = 16
+ACCEPT_AGAIN_S = 1.0
 LIMIT = "haConnectionsMax"
 
 
@@ -149,6 +152,11 @@ class MasterPort:
             connection, peer = self._socket.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        except OSError as error:  # no descriptor is free: the slave waits in the kernel's queue
+            logger.warning("slave not accepted error=%s", error)
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again)
+            return
         address = format_address(peer[0], peer[1])
         if len(self._slaves) >= self._connections_max:
             self._limits.refused(LIMIT, address=peer[0], detail="a slave's connection")
@@ -165,6 +173,10 @@ class MasterPort:
         logger.info("slave connected address=%s", address)
         if self._timer is None:
             self._tick()
+
+    def _accept_again(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _tick(self) -> None:
         """Send heartbeats, close what is silent; while there is a slave."""
@@ -250,7 +262,7 @@ class _Slave:
     def _prepare(self) -> None:
         log, now_ms = self._port.log, self._port.clock()
         size_bytes = 0
-        while size_bytes < SEND_BYTES_MAX:
+        while size_bytes < SEND_BYTES_MAX and len(self._unsent) < SEND_PIECES_MAX:
             transfer = self.session.next_transfer(now_ms=now_ms)
             if transfer is None:
                 return

@@ -62,7 +62,7 @@ class StoredGate:
         return is_confirmed and (not self.waits_for_flush or offset <= flush_offset)
 
     def wait(self, offset: PhysicalOffset, callback: FlushCallback, *, now_ms: int) -> None:
-        """Call back once the puts below `offset` count as stored, or one has waited too long. In order of offsets."""
+        """Call back once the puts below `offset` count as stored, or one has waited too long."""
         replicas = self.replicas
         if replicas is None:
             if self.waits_for_flush:

@@ -116,7 +116,7 @@ def test_logs_are_equal_through_kills_of_both(tmp_path: Path, namesrv: str) -> N
 def test_a_send_waits_for_its_slave_and_no_acknowledged_one_is_lost_with_the_master(
     tmp_path: Path, namesrv: str
 ) -> None:
-    """Frozen, the slave confirms nothing: sends end as FLUSH_SLAVE_TIMEOUT. Then the master loses its disk under load."""
+    """A frozen slave confirms nothing: sends end as FLUSH_SLAVE_TIMEOUT. Then the master loses its disk under load."""
     load = Load(namesrv)
     settings = {"inSyncReplicas": "2", "slaveTimeout": str(SLAVE_TIMEOUT_MS)}
     with (

@@ -79,6 +79,18 @@ def test_a_dead_connection_of_a_slave_that_came_back_does_not_count() -> None:
     assert puts.told == [(100, OK)]
 
 
+def test_a_put_that_comes_to_wait_behind_a_later_one() -> None:
+    """A flush lets the earlier one pass a moment after the later one."""
+    puts = Puts()
+    puts.gate.joined(1, "a")
+    for offset in (300, 100, 200):
+        puts.wait(offset)
+    puts.report(1, 150)
+    assert puts.told == [(100, OK)]
+    puts.report(1, 300)
+    assert puts.told == [(100, OK), (200, OK), (300, OK)]
+
+
 def test_those_that_waited_too_long_are_told_so() -> None:
     puts = Puts()
     puts.wait(100, deadline_ms=1_000)
