@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.cluster import BROKER_NAME
 from tests.interop.killable_broker import KillableBroker
 from tests.process_groups import processes_of
 from tests.waiting import wait_until
 from thermocline.client import Message, MQError, Producer, SendResult, SendStatus
 from thermocline.remoting.records.message_record import BLANK, MAGIC_BLANK, iterate_records
+from tooling.official_rocketmq import free_broker_port
 
 FILE_BYTES = 1 << 20
 FILE_SIZES: Mapping[str, str] = {
@@ -35,7 +35,14 @@ class ReplicaBroker(KillableBroker):
         super().__init__(
             directory,
             namesrv,
-            settings={**FILE_SIZES, **FAST, "brokerRole": role, "brokerId": str(broker_id), **settings},
+            settings={
+                **FILE_SIZES,
+                **FAST,
+                "brokerRole": role,
+                "brokerId": str(broker_id),
+                "haListenPort": str(free_broker_port()),  # the same after a restart
+                **settings,
+            },
         )
 
     def _words(self) -> tuple[str, ...]:
@@ -105,65 +112,44 @@ class Load:
             self._is_stopping.wait(0.05)
 
 
+def log_files(folder: Path) -> list[Path]:
+    """The files of a log that hold something, oldest first: either broker makes the next ones ahead of need."""
+    files = sorted(path for path in folder.iterdir() if path.name.isdigit())
+    return [path for path in files if path.open("rb").read(BLANK.size) != bytes(BLANK.size)]
+
+
 def log_end(folder: Path) -> int:
-    """Where the last whole record of a log ends."""
-    last = max(folder.iterdir(), key=lambda path: path.name)
-    data = last.read_bytes()
+    """Where a log ends; 0 without a record."""
+    files = log_files(folder)
+    return int(files[-1].name) + end_in_file(files[-1].read_bytes()) if files else 0
+
+
+def end_in_file(data: bytes, *, with_blank: bool = True) -> int:
+    """Where the last record of a file ends, or the blank behind it."""
     position = 0
     while position + BLANK.size <= len(data):
         size_bytes, magic = BLANK.unpack_from(data, position)
-        if size_bytes <= 0:
-            break
-        position += size_bytes
-        if magic == MAGIC_BLANK:
-            break
-    return int(last.name) + position
-
-
-def log_bodies(folder: Path) -> set[bytes]:
-    """The bodies of the load's messages in a log."""
-    found = set()
-    for path in sorted(folder.iterdir()):
-        data = memoryview(path.read_bytes())
-        end = log_end_in_file(data)
-        found.update(record.body for record in iterate_records(data, 0, end) if record.topic == TOPIC)
-    return found
-
-
-def log_end_in_file(data: memoryview) -> int:
-    """Where the last record of a file ends."""
-    position = 0
-    while position + BLANK.size <= len(data):
-        size_bytes, magic = BLANK.unpack_from(data, position)
-        if size_bytes <= 0 or magic == MAGIC_BLANK:
+        if size_bytes <= 0 or (magic == MAGIC_BLANK and not with_blank):
             break
         position += size_bytes
     return position
 
 
+def log_bodies(folder: Path) -> set[bytes]:
+    """The bodies of the load's messages in a log."""
+    found = set()
+    for path in log_files(folder):
+        data = path.read_bytes()
+        records = iterate_records(data, 0, end_in_file(data, with_blank=False))
+        found.update(record.body for record in records if record.topic == TOPIC)
+    return found
+
+
 def wait_copied(master: Path, slave: Path) -> None:
     """Return when the slave's log is as long as the master's; fail unless each file that it has is the master's."""
     wait_until(
-        lambda: any(slave.iterdir()) and log_end(slave) == log_end(master), what="the slave has the master's log"
+        lambda: log_end(slave) > 0 and log_end(slave) == log_end(master),
+        what="the slave has the master's log",
     )
-    originals = {path.name: path for path in master.iterdir()}
-    compared = 0
-    for path in slave.iterdir():
-        # A file that either side has made ahead of need holds nothing yet.
-        if path.name in originals:
-            assert path.read_bytes() == originals[path.name].read_bytes(), path.name
-            compared += 1
-    assert compared
-
-
-__all__ = [
-    "BROKER_NAME",
-    "FAST",
-    "FILE_SIZES",
-    "TOPIC",
-    "Load",
-    "ReplicaBroker",
-    "log_bodies",
-    "log_end",
-    "wait_copied",
-]
+    for path in log_files(slave):
+        assert path.read_bytes() == (master / path.name).read_bytes(), path.name
