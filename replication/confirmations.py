@@ -4,9 +4,9 @@ One queue, in the order of offsets; a report completes its front. No task, no ti
 answered by it. `confirmed_offset` is the offset that as many slaves as are needed have reported, at any time so far:
 what they had then is on their disks, whether they are connected or not.
 
-A slave is told from others by its connection alone, as the protocol has no name in it. A slave that comes back may
-leave a dead connection behind, which would count as one more. So a connection stops to count when another one comes
-from the same host, until it reports again: what is dead does not.
+Connections stand for slaves, as the protocol has no names. A slave that reconnects may have a dead connection that is
+still open here, and would count twice. So a connection stops to count when another one comes from the same host, until
+it reports again, which a dead one does not.
 Bound: the broker bounds the sends that wait (`sendThreadPoolQueueCapacity`).
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/GroupTransferService.java, Apache RocketMQ 5.5.
@@ -56,14 +56,14 @@ class Confirmations:
         """How many puts wait."""
         return len(self._waiting)
 
-    def joined(self, connection_id: int, host: str) -> None:
+    def connected(self, connection_id: int, host: str) -> None:
         """A connection has been accepted from a host."""
         for slave in self._slaves.values():
             if slave.host == host:
                 slave.is_doubtful = True
         self._slaves[connection_id] = _Slave(host)
 
-    def left(self, connection_id: int) -> None:
+    def disconnected(self, connection_id: int) -> None:
         """A connection has ended. Idempotent."""
         self._slaves.pop(connection_id, None)
 

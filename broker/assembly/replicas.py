@@ -1,7 +1,7 @@
 """Replicas: a master's port for slaves, or a slave's link to its master; neither without brokerRole.
 
 made        sends wait for slaves if inSyncReplicas says so, or the log refuses all but its master's bytes
-open_port   slaves can connect, before NameServers are told where
+open_port   slaves can connect, before NameServers get the address
 start_link  the slave follows its master: as haMasterAddress says, else as NameServers answer
 close       the link as one of the first parts; the port after all sends are answered, before the store
 """

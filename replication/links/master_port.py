@@ -137,7 +137,7 @@ class MasterPort:
         """A connection has been closed."""
         self._slaves.pop(slave.id, None)
         if self.confirmations is not None:
-            self.confirmations.left(slave.id)
+            self.confirmations.disconnected(slave.id)
 
     def _grown(self) -> None:
         self._loop.call_soon(self._send_all)
@@ -168,7 +168,7 @@ class MasterPort:
         slave = _Slave(self, next(self._ids), connection, address, session)
         self._slaves[slave.id] = slave
         if self.confirmations is not None:
-            self.confirmations.joined(slave.id, peer[0])
+            self.confirmations.connected(slave.id, peer[0])
         slave.start()
         logger.info("slave connected address=%s", address)
         if self._timer is None:

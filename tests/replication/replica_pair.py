@@ -146,7 +146,7 @@ class ReplicaPair:
     def cut(self) -> None:
         """Break the connection, wherever both ends are."""
         if self.master_session is not None:
-            self.confirmations.left(self.connections)
+            self.confirmations.disconnected(self.connections)
         self.master_session = self.slave_session = None
         self.to_slave.clear()
         self.to_master.clear()
@@ -157,7 +157,7 @@ class ReplicaPair:
             return
         now_ms = self.clock.now_ms
         self.connections += 1
-        self.confirmations.joined(self.connections, "10.0.0.3")
+        self.confirmations.connected(self.connections, "10.0.0.3")
         self.master_session = MasterSession(self.master.commit_log, PlainCodec(), SETTINGS, now_ms=now_ms)
         self.slave_session = SlaveSession(PlainCodec(), SETTINGS, end_offset=self.copy.end_offset, now_ms=now_ms)
         self.report()

@@ -27,7 +27,7 @@ class Puts:
 
 def test_a_report_completes_what_it_covers() -> None:
     puts = Puts()
-    puts.gate.joined(1, "a")
+    puts.gate.connected(1, "a")
     for offset in (100, 200, 300):
         puts.wait(offset)
     puts.report(1, 250)
@@ -42,7 +42,7 @@ def test_a_report_completes_what_it_covers() -> None:
 def test_as_many_slaves_as_are_needed() -> None:
     puts = Puts(slaves_needed=2)
     for connection_id, host in ((1, "a"), (2, "b"), (3, "c")):
-        puts.gate.joined(connection_id, host)
+        puts.gate.connected(connection_id, host)
     puts.wait(100)
     puts.report(1, 200)
     assert puts.told == []
@@ -55,10 +55,10 @@ def test_as_many_slaves_as_are_needed() -> None:
 
 def test_what_was_confirmed_stays_so_without_slaves() -> None:
     puts = Puts()
-    puts.gate.joined(1, "a")
+    puts.gate.connected(1, "a")
     puts.report(1, 100)
-    puts.gate.left(1)
-    puts.gate.left(1)
+    puts.gate.disconnected(1)
+    puts.gate.disconnected(1)
     puts.wait(100)
     puts.wait(101)
     assert puts.told == [(100, OK)]
@@ -68,10 +68,10 @@ def test_what_was_confirmed_stays_so_without_slaves() -> None:
 def test_a_dead_connection_of_a_slave_that_came_back_does_not_count() -> None:
     """Two slaves are needed, one is there: by its new connection, and by one that has not ended yet."""
     puts = Puts(slaves_needed=2)
-    puts.gate.joined(1, "a")
+    puts.gate.connected(1, "a")
     puts.report(1, 100)
     puts.wait(100)
-    puts.gate.joined(2, "a")
+    puts.gate.connected(2, "a")
     puts.report(2, 100)
     assert puts.told == []
     # It is another slave after all, on the same host: it reports again.
@@ -82,7 +82,7 @@ def test_a_dead_connection_of_a_slave_that_came_back_does_not_count() -> None:
 def test_a_put_that_comes_to_wait_behind_a_later_one() -> None:
     """A flush lets the earlier one pass a moment after the later one."""
     puts = Puts()
-    puts.gate.joined(1, "a")
+    puts.gate.connected(1, "a")
     for offset in (300, 100, 200):
         puts.wait(offset)
     puts.report(1, 150)
@@ -99,6 +99,6 @@ def test_those_that_waited_too_long_are_told_so() -> None:
     assert puts.told == []
     puts.gate.expire(1_000)
     assert puts.told == [(100, LATE)]
-    puts.gate.joined(1, "a")
+    puts.gate.connected(1, "a")
     puts.report(1, 200)
     assert puts.told == [(100, LATE), (200, OK)]

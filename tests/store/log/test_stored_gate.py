@@ -17,7 +17,7 @@ from thermocline.store.message_store import MessageStore
 def store_of(flush: FlushDiskType, *, waits_for_slave: bool) -> tuple[MessageStore, Confirmations]:
     store = open_store(SimulatedDisk(), small_config(flush_disk_type=flush))
     confirmations = Confirmations(slaves_needed=1, timeout_ms=lambda: 3_000)
-    confirmations.joined(1, "a")
+    confirmations.connected(1, "a")
     if waits_for_slave:
         store.stored.replicas = confirmations
     return store, confirmations
