@@ -5,7 +5,7 @@ from thermocline.store.log.flush_service import FlushCallback, FlushGate, run_in
 from thermocline.store.log.log_columns import read_columns
 from thermocline.store.log.log_scan import LogScan, RecordScan, ScannedRecord
 from thermocline.store.log.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
-from thermocline.store.log.stored_gate import ReplicaGate, StoredGate
+from thermocline.store.log.stored_gate import StoredGate
 
 __all__ = [
     "CommitLog",
@@ -18,7 +18,6 @@ __all__ = [
     "PutResult",
     "PutStatus",
     "RecordScan",
-    "ReplicaGate",
     "ScannedRecord",
     "StoredGate",
     "TimeBoundary",

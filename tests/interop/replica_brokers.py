@@ -29,9 +29,18 @@ BODY_BYTES = 600
 
 
 class ReplicaBroker(KillableBroker):
-    """A broker of ours without a cold tier, of one replica set."""
+    """A broker of ours of one replica set, without a cold tier unless `has_cold_tier`."""
 
-    def __init__(self, directory: Path, namesrv: str, role: str, broker_id: int = 0, **settings: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        namesrv: str,
+        role: str,
+        broker_id: int = 0,
+        *,
+        has_cold_tier: bool = False,
+        **settings: str,
+    ) -> None:
         super().__init__(
             directory,
             namesrv,
@@ -44,11 +53,19 @@ class ReplicaBroker(KillableBroker):
                 **settings,
             },
         )
+        self._has_cold_tier = has_cold_tier
 
     def _words(self) -> tuple[str, ...]:
         words = super()._words()
+        if self._has_cold_tier:
+            return words
         cold = words.index("--cold")
         return (*words[:cold], *words[cold + 2 :])
+
+    @property
+    def packs(self) -> list[Path]:
+        """The objects with messages in its bucket."""
+        return [path for path in (self._directory / "cold").rglob("*") if path.suffix in (".pack", ".log")]
 
     @property
     def log_folder(self) -> Path:
@@ -66,7 +83,7 @@ class ReplicaBroker(KillableBroker):
 
 @dataclass(slots=True)
 class Load:
-    """What a producer sends until it is stopped, and what was answered."""
+    """A producer that sends until it is stopped; its messages and their answers."""
 
     namesrv: str
     answers: list[tuple[bytes, SendResult]] = field(default_factory=list)

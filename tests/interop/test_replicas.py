@@ -7,7 +7,9 @@ Covers `broker/assembly/replicas.py`, `broker/processors/replica.py`.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from tests.interop.replica_brokers import (
     wait_copied,
 )
 from tests.waiting import wait_until
-from thermocline.client import Message, Producer, SendStatus
+from thermocline.client import AdminClient, Message, Producer, SendStatus
+from thermocline.localstack.loopback_port import LOOPBACK, free_port
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.request_code import RequestCode
@@ -88,6 +91,14 @@ def official_replica(
         yield broker
 
 
+def replica_figures(health_port: int) -> dict[str, int]:
+    """The figures of a master's page about slaves: how many, and what the one that is there lacks."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{health_port}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    found = re.findall(r"^thermocline_replica_(connections|gap)[^ ]* (\d+)$", page, re.MULTILINE)
+    return {name: int(value) for name, value in found}
+
+
 def wait_confirmed(agent: JavaAgent, namesrv: str, master: str, end: int) -> str:
     """`mqadmin haStatus` of a master, once its only slave has confirmed the log up to `end`."""
     seen: list[str] = []
@@ -102,9 +113,9 @@ def wait_confirmed(agent: JavaAgent, namesrv: str, master: str, end: int) -> str
 
 
 def test_logs_are_equal_through_kills_of_both(tmp_path: Path, namesrv: str) -> None:
-    load = Load(namesrv)
+    load, health_port = Load(namesrv), free_port()
     with (
-        ReplicaBroker(tmp_path / "master", namesrv, ASYNC_MASTER) as master,
+        ReplicaBroker(tmp_path / "master", namesrv, ASYNC_MASTER, healthPort=str(health_port)) as master,
         ReplicaBroker(tmp_path / "slave", namesrv, SLAVE, 1) as slave,
     ):
         with load.running():
@@ -120,6 +131,9 @@ def test_logs_are_equal_through_kills_of_both(tmp_path: Path, namesrv: str) -> N
         slave.stop()
         slave.start()
         wait_copied(master.log_folder, slave.log_folder)
+        wait_until(
+            lambda: replica_figures(health_port) == {"connections": 1, "gap": 0}, what="the page shows the slave"
+        )
         assert load.acknowledged <= log_bodies(master.log_folder)
         master.check_log()
         slave.check_log()
@@ -157,6 +171,28 @@ def test_a_send_waits_for_its_slave_and_no_acknowledged_one_is_lost_with_the_mas
         slave.stop()
         assert load.acknowledged <= log_bodies(slave.log_folder)
         assert b"frozen" in log_bodies(slave.log_folder)
+
+
+def test_the_bucket_has_nothing_that_the_slave_lacks(tmp_path: Path, namesrv: str) -> None:
+    settings = {"inSyncReplicas": "2", "slaveTimeout": "200"}
+    with (
+        ReplicaBroker(tmp_path / "master", namesrv, SYNC_MASTER, has_cold_tier=True, **settings) as master,
+        AdminClient(namesrv=namesrv) as admin,
+        Producer(group="test", namesrv=namesrv, send_timeout_ms=10_000) as producer,
+    ):
+        for number in range(5):
+            assert producer.send(Message(TOPIC, b"%d" % number)).status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        admin.tier_seal(TOPIC)
+        assert master.packs == []
+        with ReplicaBroker(tmp_path / "slave", namesrv, SLAVE, 1) as slave:
+            wait_copied(master.log_folder, slave.log_folder)
+            wait_until(
+                lambda: producer.send(Message(TOPIC, b"confirmed")).status is SendStatus.SEND_OK,
+                what="the slave confirms",
+            )
+            admin.tier_seal(TOPIC)
+            assert master.packs
+        master.check_log()
 
 
 async def test_a_slave_refuses_what_belongs_to_its_master(tmp_path: Path, namesrv: str) -> None:

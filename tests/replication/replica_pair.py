@@ -5,7 +5,7 @@ connection may break at any byte, each process may die, the slave's machine may 
 
 Checked at every step
   - the slave's log is the master's, byte by byte, up to its end;
-  - what a put was told to be on the slave is in the slave's log, also after each of its restarts.
+  - a message that was acknowledged as confirmed is in the slave's log, also after each of its restarts.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class ReplicaPair:
         self.slave_session: SlaveSession | None = None
         self.to_slave = bytearray()
         self.to_master = bytearray()
+        self.ghost: tuple[int, MasterSession, bytearray] | None = None
+        """A connection that the slave has given up, and the master has not noticed yet."""
         self.master_disk = SimulatedDisk()
         self.slave_disk = SimulatedDisk()
         self.confirmations = self._confirmations()
@@ -61,6 +63,7 @@ class ReplicaPair:
         """Do anything that may happen."""
         steps = (
             *((self.put, 12), (self.send, 30), (self.deliver, 30), (self.deliver_reports, 15), (self.report, 10)),
+            *((self.hear_ghost, 4), (self.lay_ghost, 1)),
             *((self.flush_slave, 8), (self.pass_time, 8), (self.sync_queues, 2), (self.cut, 2), (self.connect, 8)),
             *((self.kill_slave, 1), (self.cut_slaves_power, 1), (self.kill_master, 1)),
         )
@@ -144,13 +147,33 @@ class ReplicaPair:
                 self.cut()
 
     def cut(self) -> None:
-        """Break the connection, wherever both ends are."""
+        """Break the connection, wherever both ends are. The master may notice it later, or never."""
         if self.master_session is not None:
-            self.confirmations.disconnected(self.connections)
+            self.lay_ghost()
+            self.ghost = (self.connections, self.master_session, bytearray(self.to_master))
+            if self.random.random() < 0.5:
+                self.lay_ghost()
         self.master_session = self.slave_session = None
         self.to_slave.clear()
         self.to_master.clear()
         self.copy.restart()
+
+    def hear_ghost(self) -> None:
+        """Let the master get bytes of a connection that the slave has given up."""
+        if self.ghost is None:
+            return
+        connection_id, session, data = self.ghost
+        count = self.random.randint(0, len(data))
+        received = bytes(data[:count])
+        del data[:count]
+        if received and session.receive(received, now_ms=self.clock.now_ms):
+            self.confirmations.reported(connection_id, session.confirmed_offset)
+
+    def lay_ghost(self) -> None:
+        """Let the master notice that the slave has given a connection up."""
+        if self.ghost is not None:
+            self.confirmations.disconnected(self.ghost[0])
+            self.ghost = None
 
     def connect(self) -> None:
         if self.slave_session is not None:
@@ -181,6 +204,7 @@ class ReplicaPair:
 
     def kill_master(self) -> None:
         self.cut()
+        self.lay_ghost()
         self.master_disk.revive()
         self.confirmations = self._confirmations()
         self.master = open_store(self.master_disk, clock=self.clock)
@@ -188,6 +212,7 @@ class ReplicaPair:
     def refuse(self, error: MQError) -> None:
         self.refusals.append(str(error))
         self.cut()
+        self.lay_ghost()
 
     def catch_up(self) -> None:
         """Let everything work for as long as it takes."""

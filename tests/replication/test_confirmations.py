@@ -10,15 +10,15 @@ OK, LATE = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
 class Puts:
-    """What puts were told, in order."""
+    """The answers of puts, in order."""
 
     def __init__(self, *, slaves_needed: int = 1) -> None:
-        self.told: list[tuple[int, PutStatus]] = []
+        self.answers: list[tuple[int, PutStatus]] = []
         self.gate = Confirmations(slaves_needed=slaves_needed, timeout_ms=lambda: 3_000)
 
     def wait(self, offset: int, *, deadline_ms: int = 3_000) -> None:
         self.gate.wait(
-            PhysicalOffset(offset), lambda status: self.told.append((offset, status)), deadline_ms=deadline_ms
+            PhysicalOffset(offset), lambda status: self.answers.append((offset, status)), deadline_ms=deadline_ms
         )
 
     def report(self, connection_id: int, offset: int) -> None:
@@ -31,11 +31,11 @@ def test_a_report_completes_what_it_covers() -> None:
     for offset in (100, 200, 300):
         puts.wait(offset)
     puts.report(1, 250)
-    assert puts.told == [(100, OK), (200, OK)]
+    assert puts.answers == [(100, OK), (200, OK)]
     puts.wait(250)
-    assert puts.told[-1] == (250, OK)
+    assert puts.answers[-1] == (250, OK)
     puts.report(1, 300)
-    assert puts.told[-1] == (300, OK)
+    assert puts.answers[-1] == (300, OK)
     assert puts.gate.waiting_count == 0
 
 
@@ -45,9 +45,9 @@ def test_as_many_slaves_as_are_needed() -> None:
         puts.gate.connected(connection_id, host)
     puts.wait(100)
     puts.report(1, 200)
-    assert puts.told == []
+    assert puts.answers == []
     puts.report(2, 150)
-    assert puts.told == [(100, OK)]
+    assert puts.answers == [(100, OK)]
     assert puts.gate.confirmed_offset == 150
     puts.report(3, 180)
     assert puts.gate.confirmed_offset == 180
@@ -61,7 +61,7 @@ def test_what_was_confirmed_stays_so_without_slaves() -> None:
     puts.gate.disconnected(1)
     puts.wait(100)
     puts.wait(101)
-    assert puts.told == [(100, OK)]
+    assert puts.answers == [(100, OK)]
     assert puts.gate.confirmed_offset == 100
 
 
@@ -73,10 +73,10 @@ def test_a_dead_connection_of_a_slave_that_came_back_does_not_count() -> None:
     puts.wait(100)
     puts.gate.connected(2, "a")
     puts.report(2, 100)
-    assert puts.told == []
+    assert puts.answers == []
     # It is another slave after all, on the same host: it reports again.
     puts.report(1, 100)
-    assert puts.told == [(100, OK)]
+    assert puts.answers == [(100, OK)]
 
 
 def test_a_put_that_comes_to_wait_behind_a_later_one() -> None:
@@ -86,9 +86,9 @@ def test_a_put_that_comes_to_wait_behind_a_later_one() -> None:
     for offset in (300, 100, 200):
         puts.wait(offset)
     puts.report(1, 150)
-    assert puts.told == [(100, OK)]
+    assert puts.answers == [(100, OK)]
     puts.report(1, 300)
-    assert puts.told == [(100, OK), (200, OK), (300, OK)]
+    assert puts.answers == [(100, OK), (200, OK), (300, OK)]
 
 
 def test_those_that_waited_too_long_are_told_so() -> None:
@@ -96,9 +96,9 @@ def test_those_that_waited_too_long_are_told_so() -> None:
     puts.wait(100, deadline_ms=1_000)
     puts.wait(200, deadline_ms=2_000)
     puts.gate.expire(999)
-    assert puts.told == []
+    assert puts.answers == []
     puts.gate.expire(1_000)
-    assert puts.told == [(100, LATE)]
+    assert puts.answers == [(100, LATE)]
     puts.gate.connected(1, "a")
     puts.report(1, 200)
-    assert puts.told == [(100, LATE), (200, OK)]
+    assert puts.answers == [(100, LATE), (200, OK)]

@@ -27,31 +27,31 @@ def store_of(flush: FlushDiskType, *, waits_for_slave: bool) -> tuple[MessageSto
 @pytest.mark.parametrize("waits_for_slave", [False, True])
 def test_a_put_is_stored_when_all_that_was_promised_has_happened(flush: FlushDiskType, waits_for_slave: bool) -> None:
     store, confirmations = store_of(flush, waits_for_slave=waits_for_slave)
-    gate, told = store.stored, list[PutStatus]()
+    gate, answers = store.stored, list[PutStatus]()
     flushes: list[tuple[Callable[[], int], Callable[[BaseException | None], None]]] = []
     store.flush.use(lambda job, done: flushes.append((job, done)))
     assert gate.waits == (waits_for_slave or flush is FlushDiskType.SYNC_FLUSH)
     end = store.put(draft()).end_offset
-    gate.wait(end, told.append, now_ms=0)
-    assert bool(told) is not gate.waits
+    gate.wait(end, answers.append, now_ms=0)
+    assert bool(answers) is not gate.waits
     assert gate.is_stored(end, flush_offset=store.commit_log.flush_offset) is not gate.waits
     confirmations.reported(1, end)
-    assert bool(told) is (flush is FlushDiskType.ASYNC_FLUSH)
+    assert bool(answers) is (flush is FlushDiskType.ASYNC_FLUSH)
     for job, done in flushes or [(store.commit_log.flush, lambda _: None)]:
         job()
         done(None)
-    assert told == [PutStatus.PUT_OK]
+    assert answers == [PutStatus.PUT_OK]
     assert gate.is_stored(end, flush_offset=store.commit_log.flush_offset)
 
 
 def test_a_slave_that_is_late_is_told_as_such() -> None:
     store, _ = store_of(FlushDiskType.ASYNC_FLUSH, waits_for_slave=True)
-    told = list[PutStatus]()
-    store.stored.wait(store.put(draft()).end_offset, told.append, now_ms=1_000)
+    answers = list[PutStatus]()
+    store.stored.wait(store.put(draft()).end_offset, answers.append, now_ms=1_000)
     store.stored.expire(3_999)
-    assert told == []
+    assert answers == []
     store.stored.expire(4_000)
-    assert told == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert answers == [PutStatus.FLUSH_SLAVE_TIMEOUT]
 
 
 def test_sealing_follows_what_is_durable_and_confirmed() -> None:
