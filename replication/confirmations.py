@@ -7,6 +7,9 @@ what they had then is on their disks, whether they are connected or not.
 Connections stand for slaves, as the protocol has no names. A slave that reconnects may have a dead connection that is
 still open here, and would count twice. So a connection stops to count when another one comes from the same host, until
 it reports again, which a dead one does not.
+An empty slave gets the log from the last file on, and then reports offsets as if it had all that is before. Puts that
+were waiting then, and are before that file, are not on it: it completes none of them (`began_at`).
+
 Bound: the broker bounds the sends that wait (`sendThreadPoolQueueCapacity`).
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/GroupTransferService.java, Apache RocketMQ 5.5.
@@ -40,6 +43,7 @@ class Confirmations:
         self._slaves: dict[int, _Slave] = {}
         self._waiting: deque[tuple[PhysicalOffset, int, FlushCallback]] = deque()
         self._confirmed_offset = LOG_START
+        self._gap_start = self._gap_end = LOG_START
 
     @property
     def confirmed_offset(self) -> PhysicalOffset:
@@ -67,6 +71,14 @@ class Confirmations:
         """A connection has ended. Idempotent."""
         self._slaves.pop(connection_id, None)
 
+    def began_at(self, offset: PhysicalOffset) -> None:
+        """An empty slave gets the log from `offset` on: of puts before that, none counts as confirmed from now on that
+        does not already."""
+        if offset > self._confirmed_offset:
+            if self._gap_end <= self._confirmed_offset:
+                self._gap_start = self._confirmed_offset
+            self._gap_end = max(self._gap_end, offset)
+
     def reported(self, connection_id: int, offset: PhysicalOffset) -> None:
         """A slave has the log below this offset."""
         slave = self._slaves[connection_id]
@@ -79,7 +91,7 @@ class Confirmations:
 
     def wait(self, offset: PhysicalOffset, callback: FlushCallback, *, deadline_ms: int) -> None:
         """Call back once the log is confirmed up to `offset`, at once if it is."""
-        if offset <= self._confirmed_offset:
+        if self._is_confirmed(offset):
             callback(PutStatus.PUT_OK)
             return
         waiting = self._waiting
@@ -102,7 +114,14 @@ class Confirmations:
         if offset <= self._confirmed_offset:
             return
         self._confirmed_offset = offset
-        waiting = self._waiting
+        waiting, unconfirmed = self._waiting, []
         while waiting and waiting[0][0] <= offset:
-            _, _, callback = waiting.popleft()
-            callback(PutStatus.PUT_OK)
+            entry = waiting.popleft()
+            if self._is_confirmed(entry[0]):
+                entry[2](PutStatus.PUT_OK)
+            else:
+                unconfirmed.append(entry)
+        waiting.extendleft(reversed(unconfirmed))
+
+    def _is_confirmed(self, offset: PhysicalOffset) -> bool:
+        return offset <= self._confirmed_offset and not self._gap_start < offset <= self._gap_end

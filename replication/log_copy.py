@@ -55,7 +55,7 @@ class LogCopy:
 
     def restart(self) -> None:
         """A connection has ended: drop the part of a record that came last."""
-        self._part.clear()
+        self._part = bytearray()  # the old one may still have a view in an error's traceback
         self._whole_bytes = BLANK.size
 
     def receive(self, offset: PhysicalOffset, data: memoryview) -> None:

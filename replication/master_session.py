@@ -56,6 +56,8 @@ class MasterSession:
         """What the slave has, by its last report."""
         self.next_offset: PhysicalOffset | None = None
         """Where the next transfer begins; None before the first report."""
+        self.was_empty = False
+        """Whether the slave had nothing when it connected: it lacks what is before the first transfer."""
         self.rate = ByteRate()
         self._log = log
         self._codec = codec
@@ -137,6 +139,7 @@ class MasterSession:
                     end_offset=log.append_offset,
                 )
             last_file = PhysicalOffset(log.append_offset - log.append_offset % log.file_bytes)
+            self.was_empty = not offset
             self.next_offset = offset or max(last_file, log.min_offset)
         elif not self.confirmed_offset <= offset <= self.next_offset:
             raise ProtocolError(

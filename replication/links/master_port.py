@@ -250,6 +250,15 @@ class _Slave:
         self._is_scheduled = False
         self.send()
 
+    def _begin(self) -> None:
+        """Send from where the first report says."""
+        start = self.session.next_offset
+        assert start is not None
+        logger.info("slave follows address=%s offset=%d", self.address, start)
+        if self.session.was_empty and self._port.confirmations is not None:
+            self._port.confirmations.began_at(start)
+        self.send()
+
     def _wants_more(self) -> bool:
         """Whether bytes of the log may be sent at once; with a limit of the rate the next tick sends on."""
         return self.session.is_behind and not self.session.is_at_rate_limit(self._port.clock())
@@ -304,7 +313,7 @@ class _Slave:
         if not has_report:
             return
         if was_first:
-            logger.info("slave follows address=%s offset=%d", self.address, self.session.next_offset)
-            self.send()
-        if self._port.confirmations is not None and not self._is_closed:
-            self._port.confirmations.reported(self.id, self.session.confirmed_offset)
+            self._begin()
+        confirmations = self._port.confirmations
+        if confirmations is not None and not self._is_closed:
+            confirmations.reported(self.id, self.session.confirmed_offset)

@@ -23,7 +23,7 @@ from thermocline.replication.master_session import MasterSession
 from thermocline.replication.plain_codec import PlainCodec
 from thermocline.replication.replication_settings import ReplicationSettings
 from thermocline.replication.slave_session import SlaveSession
-from thermocline.store.log.message_draft import PutStatus
+from thermocline.store.log.message_draft import PutResult, PutStatus
 from thermocline.store.message_store import MessageStore
 
 SETTINGS = ReplicationSettings(transfer_bytes_max=700, heartbeat_interval_ms=50, silence_ms_max=2_000)
@@ -40,7 +40,7 @@ class ReplicaPair:
         self.reports_flushed = reports_flushed
         self.answers: list[PutStatus] = []
         self.refusals: list[str] = []
-        self.promised_offset = 0
+        self.promised: list[PutResult] = []
         self.connections = 0
         self.checked_offset = PhysicalOffset(0)
         self.master_session: MasterSession | None = None
@@ -80,7 +80,7 @@ class ReplicaPair:
         def stored(status: PutStatus) -> None:
             self.answers.append(status)
             if status is PutStatus.PUT_OK:
-                self.promised_offset = max(self.promised_offset, result.end_offset)
+                self.promised.append(result)
 
         self.confirmations.wait(result.end_offset, stored, deadline_ms=self.clock.now_ms + TIMEOUT_MS)
 
@@ -126,7 +126,10 @@ class ReplicaPair:
         data = bytes(self.to_master[:count])
         del self.to_master[:count]
         try:
+            was_first = self.master_session.next_offset is None
             if self.master_session.receive(data, now_ms=self.clock.now_ms):
+                if was_first and self.master_session.was_empty and self.master_session.next_offset is not None:
+                    self.confirmations.began_at(self.master_session.next_offset)
                 self.confirmations.reported(self.connections, self.master_session.confirmed_offset)
         except MQError as error:
             self.refuse(error)
@@ -187,7 +190,7 @@ class ReplicaPair:
 
     def start_slave(self) -> None:
         self.slave = open_store(self.slave_disk, clock=self.clock)
-        assert self.slave.commit_log.append_offset >= self.promised_offset, "what was promised is there"
+        self.check_promised()
         self.copy = LogCopy(self.slave)
 
     def kill_slave(self) -> None:
@@ -233,10 +236,17 @@ class ReplicaPair:
     def check(self) -> None:
         """The slave has the master's bytes."""
         log = self.slave.commit_log
-        assert log.append_offset >= self.promised_offset
+        self.check_promised()
         start = self.checked_offset if log.min_offset <= self.checked_offset <= log.append_offset else log.min_offset
         assert bytes_of(self.slave, start, log.append_offset) == bytes_of(self.master, start, log.append_offset)
         self.checked_offset = log.append_offset
+
+    def check_promised(self) -> None:
+        """The slave has each message that was acknowledged as confirmed."""
+        log = self.slave.commit_log
+        for result in self.promised:
+            assert log.min_offset <= result.physical_offset
+            assert result.end_offset <= log.append_offset
 
     def check_whole(self) -> None:
         """The same for the whole log, blanks included, and each queue has what the master's has from there on."""

@@ -91,6 +91,26 @@ def test_a_put_that_comes_to_wait_behind_a_later_one() -> None:
     assert puts.answers == [(100, OK), (200, OK), (300, OK)]
 
 
+def test_an_empty_slave_confirms_nothing_before_its_first_file() -> None:
+    puts = Puts()
+    puts.gate.connected(1, "a")
+    puts.report(1, 100)
+    puts.gate.disconnected(1)
+    for offset in (150, 200, 250):
+        puts.wait(offset)
+    puts.gate.connected(2, "b")
+    puts.gate.began_at(PhysicalOffset(200))
+    puts.report(2, 220)
+    assert puts.answers == []
+    puts.report(2, 250)
+    assert puts.answers == [(250, OK)]
+    puts.wait(200)
+    puts.wait(100)
+    assert puts.answers == [(250, OK), (100, OK)]
+    puts.gate.expire(3_000)
+    assert puts.answers[2:] == [(150, LATE), (200, LATE), (200, LATE)]
+
+
 def test_those_that_waited_too_long_are_told_so() -> None:
     puts = Puts()
     puts.wait(100, deadline_ms=1_000)
