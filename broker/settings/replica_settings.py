@@ -1,4 +1,4 @@
-"""Settings of replication: RocketMQ's, of its MessageStoreConfig, and the bound of slaves.
+"""Settings of replication, of RocketMQ's MessageStoreConfig.
 
     brokerRole     brokerId   the log                                              sends are answered
     (not set)      0          no slave can connect                                 when stored here
@@ -47,8 +47,6 @@ class ReplicaSettings(LimitSettings):
     ha_flow_control: bool = setting(False, "haFlowControlEnable")
     ha_bytes_per_second_max: int = setting(100 << 20, "maxHaTransferByteInSecond", least=1)
     ha_gap_bytes_max: int = setting(256 << 20, "haMaxGapNotInSync", least=0)
-    ha_connections_max: int = setting(16, "haConnectionsMax", least=1)
-    """Slaves of one master."""
 
     @property
     def is_slave(self) -> bool:
