@@ -89,7 +89,8 @@ class MetricsPage:
         log = self._store.commit_log
         config = self._settings.broker
         page.add("thermocline_broker_info", 1, {"cluster": config.cluster_name, "broker": config.broker_name})
-        page.add("thermocline_broker_writable", not self._is_fenced() and log.refusal is None)
+        if not config.is_slave:
+            page.add("thermocline_broker_writable", not self._is_fenced() and log.refusal is None)
         page.add("thermocline_broker_fenced", self._is_fenced())
         for helper in self._helpers():
             labels = {"helper": helper.name}
