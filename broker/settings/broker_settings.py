@@ -115,7 +115,7 @@ def _parse_role(text: str) -> BrokerRole:
 
 
 def _show_role(value: BrokerRole) -> str:
-    return (BrokerRole.ASYNC_MASTER if value is BrokerRole.NONE else value).value
+    return str((BrokerRole.ASYNC_MASTER if value is BrokerRole.NONE else value).value)
 
 
 def _parse_hours_of_day(text: str) -> tuple[int, ...]:

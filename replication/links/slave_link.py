@@ -2,8 +2,9 @@
 
     bytes of the master's log -> LogCopy -> report of the log's end, with SYNC_FLUSH of its durable part
 
-A connection that ends, for whatever reason, is made again after RECONNECT_MS; the log goes on where it ends. Bytes are
-read when those before them are in the log, so the kernel's buffers bound what waits.
+The first report of a connection says where the master goes on, so all is made durable before it. A connection that
+ends, for whatever reason, is made again after RECONNECT_MS; the log goes on where it ends. Bytes are read when those
+before them are in the log, so the kernel's buffers bound what waits.
 Belongs to the hot process's loop thread.
 Source: store/ha/DefaultHAClient.java, Apache RocketMQ 5.5.
 """
@@ -16,11 +17,12 @@ import logging
 from collections.abc import Callable
 
 from thermocline.remoting.clocks import wall_clock_ms
-from thermocline.remoting.errors import ClosedError, MQError, ProtocolError
+from thermocline.remoting.errors import ClosedError, MQError, ProtocolError, ServiceUnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.socket_address import parse_address
 from thermocline.replication import LogCopy, ReplicationSettings, SlaveSession, TransferCodec
 from thermocline.store.config import FlushDiskType
+from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,8 @@ class SlaveLink:
 
     async def _follow_once(self, address: str) -> None:
         """Follow a master until its connection ends, which raises."""
+        if self._reports_flushed:
+            await self._flush()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
         try:
@@ -139,6 +143,15 @@ class SlaveLink:
             writer, self._writer = self._writer, None
             writer.close()
             self._copy.restart()
+
+    async def _flush(self) -> None:
+        flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        self._store.flush.wait(
+            self._copy.end_offset, lambda status: None if flushed.done() else flushed.set_result(status)
+        )
+        status = await flushed
+        if status is not PutStatus.PUT_OK:
+            raise ServiceUnavailableError(status.value)
 
     async def _receive(self, reader: asyncio.StreamReader, session: SlaveSession) -> None:
         tick_s = min(self._settings.heartbeat_interval_ms, self._settings.silence_ms_max) / TICKS_PER_INTERVAL / 1_000

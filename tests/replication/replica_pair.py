@@ -183,6 +183,8 @@ class ReplicaPair:
             return
         now_ms = self.clock.now_ms
         self.connections += 1
+        if self.reports_flushed:
+            self.flush_slave()  # as the link does: the first report says where the master goes on
         self.confirmations.connected(self.connections, "10.0.0.3")
         self.master_session = MasterSession(self.master.commit_log, PlainCodec(), SETTINGS, now_ms=now_ms)
         self.slave_session = SlaveSession(PlainCodec(), SETTINGS, end_offset=self.copy.end_offset, now_ms=now_ms)

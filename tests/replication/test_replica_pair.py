@@ -23,7 +23,7 @@ STEPS = 250
 
 def test_copies_are_byte_identical_through_cuts_kills_and_lost_power(case_count: Callable[..., int]) -> None:
     answered = 0
-    for seed in range(case_count(quick=40, full=300, soak=10_000)):
+    for seed in range(case_count(quick=300, full=1_000, soak=10_000)):
         with seed_shown(seed):
             pair = ReplicaPair(seed)
             for _ in range(STEPS):
@@ -35,29 +35,28 @@ def test_copies_are_byte_identical_through_cuts_kills_and_lost_power(case_count:
     assert answered
 
 
-@pytest.mark.parametrize("cut_at", range(0, 2 * LOG_FILE_BYTES, 37))
-def test_a_connection_that_breaks_at_any_byte(cut_at: int) -> None:
+def test_a_connection_that_breaks_at_any_byte() -> None:
     """Of three files: records, their blanks, heads. What was half there comes again."""
-    pair = ReplicaPair(1)
-    while pair.master.commit_log.append_offset < 2.5 * LOG_FILE_BYTES:
-        pair.put()
-    # The slave has a record already, so it gets all files, not the last one alone.
-    end = pair.master.read_record(PhysicalOffset(0)).size_bytes
-    pair.copy.receive(PhysicalOffset(0), memoryview(bytes_of(pair.master, 0, end)))
-    pair.connect()
-    pair.flush_slave()
-    pair.report()
-    pair.deliver_reports(len(pair.to_master))
-    delivered = 0
-    while delivered < cut_at:
-        if not pair.to_slave:
-            pair.send()
-        pair.deliver(min(cut_at - delivered, len(pair.to_slave)))
-        delivered = min(cut_at, delivered + 700)
-    pair.check()
-    pair.cut()
-    pair.catch_up()
-    pair.check_whole()
+    for cut_at in range(0, 2 * LOG_FILE_BYTES, 37):
+        pair = ReplicaPair(1)
+        while pair.master.commit_log.append_offset < 2.5 * LOG_FILE_BYTES:
+            pair.put()
+        # The slave has a record already, so it gets all files, not the last one alone.
+        end = pair.master.read_record(PhysicalOffset(0)).size_bytes
+        pair.copy.receive(PhysicalOffset(0), memoryview(bytes_of(pair.master, 0, end)))
+        pair.connect()
+        pair.deliver_reports(len(pair.to_master))
+        delivered = 0
+        while delivered < cut_at:
+            if not pair.to_slave:
+                pair.send()
+            count = min(cut_at - delivered, len(pair.to_slave))
+            pair.deliver(count)
+            delivered += count
+        pair.check()
+        pair.cut()
+        pair.catch_up()
+        pair.check_whole()
 
 
 def test_an_empty_slave_begins_with_the_last_file() -> None:
@@ -78,6 +77,7 @@ def test_an_empty_slave_begins_with_the_last_file() -> None:
 def test_a_slave_that_cannot_be_followed_up_is_refused(what: str) -> None:
     """Its log ends behind the master's, or before the master's oldest file."""
     pair = ReplicaPair(3)
+    pair.put()
     pair.catch_up()
     pair.cut()
     if what == "ahead":
@@ -89,12 +89,8 @@ def test_a_slave_that_cannot_be_followed_up_is_refused(what: str) -> None:
         pair.master.commit_log.flush()
         pair.master.commit_log.raise_minimum(PhysicalOffset(2 * LOG_FILE_BYTES))
     end = pair.slave.commit_log.append_offset
-    if not end:  # the seed's master had nothing when the slave caught up
-        pytest.fail("the seed gives the slave nothing")
+    assert end
     pair.connect()
-    pair.flush_slave()
-    pair.report()
-    pair.clock.now_ms += 1_000
     pair.deliver_reports(len(pair.to_master))
     assert len(pair.refusals) == 1
     assert pair.slave.commit_log.append_offset == end
