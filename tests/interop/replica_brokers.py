@@ -132,7 +132,12 @@ class Load:
 def log_files(folder: Path) -> list[Path]:
     """The files of a log that hold something, oldest first: either broker makes the next ones ahead of need."""
     files = sorted(path for path in folder.iterdir() if path.name.isdigit())
-    return [path for path in files if path.open("rb").read(BLANK.size) != bytes(BLANK.size)]
+    return [path for path in files if _first_bytes(path) != bytes(BLANK.size)]
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(BLANK.size)
 
 
 def log_end(folder: Path) -> int:
