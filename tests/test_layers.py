@@ -233,7 +233,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.sends": edges(
         CODEC,
-        "remoting.bodies remoting.connections store.config store.log store.queues store store.sends",
+        "remoting.bodies remoting.connections store.log store.queues store store.sends",
         "broker.pulls broker.stats broker.tables",
     ),
     "broker.due": edges(

@@ -16,7 +16,7 @@ FAMILIES: Families = {
     "thermocline_broker_info": (MetricType.GAUGE, "Always 1; labels name the broker and its cluster."),
     "thermocline_broker_writable": (
         MetricType.GAUGE,
-        "1 while sends are taken, 0 while refused; not of slaves.",
+        "1 while sends are taken, 0 while they are refused.",
     ),
     "thermocline_broker_fenced": (MetricType.GAUGE, "1 when another broker has taken over the cold tier."),
     "thermocline_helper_connected": (MetricType.GAUGE, "1 while a helper process is connected."),

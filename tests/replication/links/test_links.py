@@ -1,6 +1,6 @@
 """The sockets of replication: a port and links on one loop, over real stores.
 
-Covers `replication/links/master_port.py`, `replication/links/slave_link.py`.
+Covers `replication/links/master_port.py`, `replication/links/slave_link.py`, `replication/replication_settings.py`.
 """
 
 from __future__ import annotations
