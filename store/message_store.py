@@ -360,12 +360,12 @@ class MessageStore:
         flush_offset, replicas = self.commit_log.flush_offset, self.stored.replicas
         return flush_offset if replicas is None else min(flush_offset, replicas.confirmed_offset)
 
-    @property
-    def topic_start_offset(self) -> PhysicalOffset:
-        """Where a topic begins that is made now and never was before: at the log's end; in the copy of another log at
-        its start, as that may have messages of it already."""
+    def topic_start_offset(self, topic: str) -> PhysicalOffset:
+        """Where a topic begins that is made now and never was before: at the log's end. If messages of it may have been
+        copied from another broker's log before it was made, at the log's start."""
         log = self.commit_log
-        return log.append_offset if log.lasting_refusal is None else LOG_START
+        is_copied = log.lasting_refusal is not None or bool(self.queues.of_topic(topic))
+        return LOG_START if is_copied else log.append_offset
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end, as far as it may be read."""

@@ -459,7 +459,7 @@ class TopicTable:
         is_first = not self._incarnations.is_deleted(topic)
         store = self._store
         incarnation = self._incarnations.create(
-            topic, start_offset=store.topic_start_offset if is_first else store.commit_log.append_offset
+            topic, start_offset=store.topic_start_offset(topic) if is_first else store.commit_log.append_offset
         )
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()

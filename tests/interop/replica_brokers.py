@@ -55,6 +55,10 @@ class ReplicaBroker(KillableBroker):
         )
         self._has_cold_tier = has_cold_tier
 
+    def become(self, role: str, broker_id: int) -> None:
+        """Have another role from the next start on."""
+        self._settings |= {"brokerRole": role, "brokerId": str(broker_id)}
+
     def _words(self) -> tuple[str, ...]:
         words = super()._words()
         if self._has_cold_tier:
