@@ -15,6 +15,7 @@ from tests.store.power_cut import seed_shown
 from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store
 from thermocline.remoting.errors import CorruptDataError, MQError, ServiceUnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.log_copy import LogCopy
 from thermocline.store.log.message_draft import PutStatus
 
@@ -22,17 +23,7 @@ STEPS = 250
 
 
 def test_copies_are_byte_identical_through_cuts_kills_and_lost_power(case_count: Callable[..., int]) -> None:
-    answered = 0
-    for seed in range(case_count(quick=300, full=1_000, soak=10_000)):
-        with seed_shown(seed):
-            pair = ReplicaPair(seed)
-            for _ in range(STEPS):
-                pair.step()
-            pair.catch_up()
-            pair.check_whole()
-            assert pair.refusals == []
-            answered += pair.answers.count(PutStatus.PUT_OK)
-    assert answered
+    assert run_seeds(case_count(quick=300, full=1_000, soak=10_000))
 
 
 def test_a_connection_that_breaks_at_any_byte() -> None:
@@ -161,3 +152,28 @@ def test_a_slave_that_reports_what_it_cannot_have_is_refused() -> None:
     assert session is not None
     with pytest.raises(MQError):
         session.receive((1 << 40).to_bytes(8, "big"), now_ms=pair.clock.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("owner", "rule"), [(Confirmations, "began_at"), (LogCopy, "restart")], ids=["empty slave", "parts of records"]
+)
+def test_a_rule_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch, owner: type, rule: str) -> None:
+    """Without it the simulation fails, so that it proves something of the rule."""
+    monkeypatch.setattr(owner, rule, lambda *arguments: None)
+    with pytest.raises((AssertionError, MQError)):
+        run_seeds(1_000)
+
+
+def run_seeds(count: int) -> int:
+    """Run so many pairs; the number of puts that a slave has confirmed."""
+    answered = 0
+    for seed in range(count):
+        with seed_shown(seed):
+            pair = ReplicaPair(seed)
+            for _ in range(STEPS):
+                pair.step()
+            pair.catch_up()
+            pair.check_whole()
+            assert pair.refusals == []
+            answered += pair.answers.count(PutStatus.PUT_OK)
+    return answered
