@@ -3,11 +3,11 @@
 Each family of parts has its construction, start and stop in one file of `assembly/`; the order is here. What is started
 is pushed on one stack at once, so a stop is the start in reverse, and a start that fails stops what it has started.
 
-    start   descriptor limit -> files of TLS -> store (lock, recovery) -> shared page -> helpers' socket -> port
+    start   descriptor limit -> files of TLS -> store (lock, recovery) -> shared page -> helpers' socket -> ports
             -> parts from their files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served
-            -> recurring work -> health -> helper processes, a proxy among them -> NameServers
+            -> recurring work -> health -> helper processes, a proxy among them -> link to the master -> NameServers
     stop    proxy drained -> no new connections -> NameServers notified -> requests in flight answered
-            -> registration ends -> health -> recurring work ends, offsets written -> feed
+            -> registration ends -> link to the master -> health -> recurring work ends, offsets written -> feed
             -> store rounds, with the timers' last -> POP -> messages, with a last flush -> state -> clock kept
             -> peers, topics, persister, timers -> helpers end -> socket, page
             -> log flushed, queues synced, checkpoint, abort mark last (store.close)
@@ -35,6 +35,7 @@ from thermocline.broker.assembly import (
     MergedProxy,
     ProxyAddresses,
     ProxyPlan,
+    Replicas,
     make_dispatcher,
     make_housekeeping,
     make_parts,
@@ -139,6 +140,7 @@ class HotProcess:
         limits = LimitCounts()
         listener = self._listener = Listener(settings, connections_max=connections_max, limits=limits)
         local = self._local = LocalStore(settings, disk=disk, clock=wall_clock_ms, resources=resources)
+        replicas = self._replicas = Replicas(settings, local.store, limits=limits)
         helpers = self._helpers = HelperLinks(
             settings,
             local.store,
@@ -156,6 +158,7 @@ class HotProcess:
             now_ms=wall_clock_ms,
         )
         await listener.start(resources)
+        replicas.open_port(resources)
         if self._proxy_plan is not None:
             self._proxy = MergedProxy(self._proxy_plan, settings, helpers)
             await listener.start_local(self._proxy.socket_path)
@@ -186,11 +189,13 @@ class HotProcess:
             parts,
             helpers,
             tier,
+            replicas,
             gate=listener.gate,
             is_closing=lambda: self._is_closing,
             resources=resources,
         )
         helpers.start()
+        replicas.start_link(parts, resources)
         parts.cluster.start(resources)
         # First of all at a stop: clients are sent elsewhere, and what is in flight is still answered.
         listener.close_with(resources)
@@ -218,6 +223,7 @@ class HotProcess:
             self._tier,
             run_retention=self._local.rounds.run_retention,
             report_now=self._report_now,
+            replicas=self._replicas,
             source=self._source,
         )
         messages.start(resources)
@@ -230,6 +236,8 @@ class HotProcess:
         """Log when strangers reach the broker, and when clients that should reach it cannot."""
         config = self._settings.broker
         ports = [format_address(config.bound_host, config.listen_port)]
+        if config.takes_slaves:
+            ports.append(format_address(config.bound_host, config.ha_port))
         if config.health_port >= 0:
             ports.append(format_address(config.health_host, config.health_port))
         warn_if_exposed(ports, authentication_enabled=self._settings.auth.authentication_enabled)

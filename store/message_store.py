@@ -27,7 +27,7 @@ from thermocline.remoting.errors import (
     PropertiesTooLargeError,
     TopicNotFoundError,
 )
-from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import LOG_START, NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, encode_record, record_size
 from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX
 from thermocline.remoting.socket_address import Host
@@ -51,6 +51,7 @@ from thermocline.store.log import (
     MessageDraft,
     PutResult,
     PutStatus,
+    StoredGate,
     TimeBoundary,
 )
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueFiles, ConsumeQueueTable, QueueFileMaker, read_runs
@@ -112,6 +113,10 @@ class MessageStore:
         self.origin = origin
         self.recovery_report = recovery_report
         self.flush = FlushGate(commit_log)
+        self._reads_flushed_only = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.stored = StoredGate(
+            self.flush, waits_for_flush=self._reads_flushed_only, flush_timeout_ms=config.sync_flush_timeout_ms
+        )
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
         """Called with each queue that `put` gave a unit, to wake the pulls that wait there. Must not put or get."""
@@ -126,7 +131,6 @@ class MessageStore:
         self._disk = disk
         self._resources = resources
         self._delay_levels_ms = config.delay_levels_ms
-        self._reads_flushed_only = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._is_closed = False
 
     @classmethod
@@ -348,6 +352,20 @@ class MessageStore:
     def confirm_offset(self) -> PhysicalOffset:
         """The physical offset up to which messages may be read: flushed ones with SYNC_FLUSH, else all."""
         return self.commit_log.flush_offset if self._reads_flushed_only else self.commit_log.append_offset
+
+    @property
+    def seal_offset(self) -> PhysicalOffset:
+        """The physical offset up to which the log may be in the bucket: it is durable, and on enough other brokers if
+        puts wait for them."""
+        flush_offset, replicas = self.commit_log.flush_offset, self.stored.replicas
+        return flush_offset if replicas is None else min(flush_offset, replicas.confirmed_offset)
+
+    def topic_start_offset(self, topic: str) -> PhysicalOffset:
+        """Where a topic begins that is made now and never was before: at the log's end. If messages of it may have been
+        copied from another broker's log before it was made, at the log's start."""
+        log = self.commit_log
+        is_copied = log.lasting_refusal is not None or bool(self.queues.of_topic(topic))
+        return LOG_START if is_copied else log.append_offset
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end, as far as it may be read."""

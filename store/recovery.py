@@ -35,11 +35,12 @@ from thermocline.remoting.offsets import LOG_START, NO_PHYSICAL_OFFSET, QUEUE_ST
 from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from thermocline.store.config import StoreConfig
-from thermocline.store.dispatch import has_unit, unit_tags_code
+from thermocline.store.dispatch import has_unit
 from thermocline.store.files import Disk, MappedFileQueue, SyncSite, file_name
 from thermocline.store.log import LogScan, ScannedRecord
 from thermocline.store.queues import UNIT, ConsumeQueue, ConsumeQueueTable, QueueEnds, TopicEnds, save_queue_ends
 from thermocline.store.state import StoreCheckpoint, TopicIncarnations
+from thermocline.store.unit_placement import UnitPlacement
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Recovery:
         self._queues = queues
         self._incarnations = incarnations
         self._was_clean = was_clean
-        self._delay_levels_ms = config.delay_levels_ms
+        self._placement = UnitPlacement(queues, delay_levels_ms=config.delay_levels_ms)
         self._tail_bytes = 0
         self._placed: set[ConsumeQueue] = set()
         """Queues that the scan gave units."""
@@ -398,38 +399,13 @@ class Recovery:
 
     def _place(self, queue: ConsumeQueue, record: ScannedRecord) -> None:
         """Put the record's unit at its queue offset."""
-        if record.queue_offset < queue.next_offset:
+        if not self._placement.place(queue, record):
             return
-        if record.queue_offset > queue.next_offset:
-            self._jump(queue, record.queue_offset)
-        tags_code = unit_tags_code(
-            record.topic,
-            record.properties_text,
-            store_timestamp_ms=record.store_timestamp_ms,
-            delay_levels_ms=self._delay_levels_ms,
-        )
-        assert record.queue_offset == queue.next_offset, "a unit is at its record's queue offset"
-        queue.append_unit(record.physical_offset, record.size_bytes, tags_code)
         self._placed.add(queue)
         self._tail_bytes += UNIT.size
         if self._tail_bytes >= TAILS_BYTES_MAX:
             self._queues.write_dirty()
             self._tail_bytes = 0
-
-    def _jump(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> None:
-        """Go on at a later queue offset. Between the two there is no message."""
-        self._write_tail(queue)
-        if self._queues.files.base_positions(queue.topic, queue.queue_id):
-            self._queues.files.fill(queue, queue.next_offset, queue_offset)
-            queue.restart_at(queue_offset)
-        else:
-            queue.restart_at(queue_offset, min_offset=queue_offset)
-
-    def _write_tail(self, queue: ConsumeQueue) -> None:
-        """Write one queue's tail out of its turn."""
-        if queue.tail:
-            queue.write_tail()
-            self._queues.dirty.discard(queue)
 
     def _finish(self, outcome: _Outcome, *, must_cut: bool) -> None:
         """Make log and queues end where the scan ended."""
@@ -440,7 +416,7 @@ class Recovery:
         if outcome.may_be_ahead:
             self._take_back_units(end_offset)
         for queue in self._queues:
-            self._write_tail(queue)
+            self._placement.write_tail(queue)
             if must_cut:
                 if queue in self._placed:
                     self._queues.files.doubt_names(queue)

@@ -255,7 +255,7 @@ class Retention:
         total_bytes = self._disk.total_bytes(self._config.commit_log_path)
         used_ratio -= freed_bytes / total_bytes if total_bytes else 0.0
         if used_ratio > self._config.disk_used_ratio_refuse:
-            if self._log.refusal is None:
+            if self._log.unwanted_refusal is None:
                 logger.error("sends are refused used_ratio=%.3f", used_ratio)
                 self._log.pause(DISK_NEARLY_FULL)
         elif self._log.refusal == DISK_NEARLY_FULL:

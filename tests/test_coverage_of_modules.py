@@ -10,7 +10,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TOPS = ("broker", "tiered", "store", "remoting", "pop", "timers", "transactions", "filters", "namesrv", "proxy")
+TOPS = (
+    *("broker", "tiered", "store", "remoting", "replication", "pop", "timers", "transactions", "filters", "namesrv"),
+    "proxy",
+)
 DATA = ROOT / "broker" / "settings" / "official_settings"
 """Tables of settings, compared with RocketMQ's classes as a whole."""
 COVERS = re.compile(r"^Covers (`.*?)\.$", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 PRODUCT = (
     *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "proxy", "remoting"),
-    *("spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
+    *("replication", "spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
 )
 """Folders of the project that are installed."""
 
@@ -65,6 +65,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "timers": edges(CODEC, "remoting.bodies store.files store.log store.queues store"),
     "transactions": edges(CODEC, "store.log store.queues store"),
     "pop": edges(CODEC, "store.state store.log store.queues store"),
+    # -- copies of the log on other brokers, then their sockets
+    "replication": edges(CODEC, "store.files store.log store.queues store"),
+    "replication.links": edges(CODEC, "remoting.connections store.config store.log store replication"),
     # -- users and what they may do: no I/O, no socket
     "auth": edges(CODEC, "remoting.bodies remoting.headers"),
     # -- the cold tier, lower folders first: no folder imports one below it here
@@ -194,7 +197,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.stats": edges(
         CODEC,
         "auth.quota_buckets",
-        "remoting.connections remoting.health store.queues store",
+        "remoting.bodies remoting.connections remoting.health store.queues store",
         "broker.cold broker.helpers broker.metrics broker.queues broker.settings broker.tables",
     ),
     "broker.tier_process": edges(
@@ -230,7 +233,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.sends": edges(
         CODEC,
-        "remoting.bodies remoting.connections store.config store.log store.queues store store.sends",
+        "remoting.bodies remoting.connections store.log store.queues store store.sends",
         "broker.pulls broker.stats broker.tables",
     ),
     "broker.due": edges(
@@ -294,6 +297,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
+        "replication replication.links remoting.bodies",
         "broker.proxy_process broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
         "broker.static_topics broker.stats broker.tables broker.tier broker.tier_process",
         "remoting.tls",

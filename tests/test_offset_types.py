@@ -18,7 +18,7 @@ from thermocline.remoting.offsets import PhysicalOffset, QueueOffset, offset_ran
 from thermocline.tiered.objects import SegmentOffset
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("broker", "pop", "remoting", "spark", "store", "tiered", "timers", "transactions")
+FOLDERS = ("broker", "pop", "remoting", "replication", "spark", "store", "tiered", "timers", "transactions")
 
 PLAIN = {
     ("tiered/s3/s3_object_store.py", "offset"): "a parameter of io.IOBase.seek",

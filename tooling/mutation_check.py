@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("store", "tiered", "broker", "remoting")
+FOLDERS = ("store", "tiered", "broker", "remoting", "replication")
 BROAD = (
     *("tests/store", "tests/remoting", "tests/broker", "tests/tiered", "tests/boundary", "tests/timers"),
-    *("tests/transactions", "tests/pop", "tests/namesrv", "tests/client", "tests/crash/points"),
+    *("tests/replication", "tests/transactions", "tests/pop", "tests/namesrv", "tests/client", "tests/crash/points"),
 )
 NEAR_MAX = 12
 """Of the test files that import a module."""

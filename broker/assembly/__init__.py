@@ -7,6 +7,7 @@
     messages, pops      the two paths of messages: sends and pulls, POP
     cold_tier, helpers, the families that reach other processes
     state, local_store
+    replicas            slaves of this broker, or its master
     merged_proxy        the proxy for gRPC clients, if there is one
     recurring, health   what runs beside requests
     processors          every family of requests, behind one dispatcher
@@ -23,6 +24,7 @@ from thermocline.broker.assembly.merged_proxy import MergedProxy, ProxyPlan
 from thermocline.broker.assembly.parts import make_parts
 from thermocline.broker.assembly.processors import make_dispatcher
 from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
+from thermocline.broker.assembly.replicas import Replicas
 from thermocline.broker.helpers import ProxyAddresses
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "MergedProxy",
     "ProxyAddresses",
     "ProxyPlan",
+    "Replicas",
     "make_dispatcher",
     "make_housekeeping",
     "make_parts",

@@ -101,6 +101,7 @@ class ColdTier:
             index=index,
             fence=self.fence,
             drop_oldest=self._open_drop_oldest(parts) if has_own_tier else None,
+            is_slave=self._settings.broker.is_slave,
         )
 
     def _open_drop_oldest(self, parts: BrokerParts) -> DropOldest:

@@ -3,7 +3,7 @@
     made                 delay progress and counts of transactions; nothing is read
     load                 from their files, which are registered with the persister
     open_transactions    what was open when the broker stopped; after the consumer offsets, which hold their progress
-    open_timers          recovers the timers' files
+    open_timers          recovers the timers' files; those of a slave stay closed, as its master delivers
     close                the timers' files, before the store: their last round has ended (store rounds)
 
 The services that deliver them run with the recurring work (recurring.py).
@@ -31,7 +31,7 @@ class DueMessages:
 
     transactions: TransactionCoordinator
     timers: TimerMessageStore | None
-    """None while they are switched off."""
+    """None while they are switched off, and on a slave."""
 
     def __init__(self, base: Base, tables: Tables) -> None:
         settings = base.settings
@@ -86,6 +86,9 @@ class DueMessages:
             OSError, DiskFullError: The disk failed under them.
         """
         base = self._base
+        if base.settings.broker.is_slave:
+            self.timers = None
+            return
         self.timers = open_timers(base.settings, base.store, disk=base.disk, clock=base.clock, chance=base.random)
 
     def close_with(self, resources: AsyncExitStack) -> None:

@@ -15,6 +15,7 @@ from thermocline.auth.rights import Right
 from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.assembly.replicas import Replicas
 from thermocline.broker.stats import MetricsPage
 from thermocline.remoting.connections import Gate
 from thermocline.remoting.health import HealthServer, ReaderCheck
@@ -29,6 +30,7 @@ async def start_health(
     parts: BrokerParts,
     helpers: HelperLinks,
     tier: ColdTier,
+    replicas: Replicas,
     *,
     gate: Gate,
     is_closing: Callable[[], bool],
@@ -56,6 +58,7 @@ async def start_health(
         dropped=tier.dropped.live,
         limits=parts.base.limits,
         quotas=parts.tables.quotas,
+        ha_runtime_info=replicas.runtime_info,
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(
@@ -94,7 +97,7 @@ def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool
     `cold` says how the cold tier is, on which taking messages does not depend.
     """
     log = parts.base.store.commit_log
-    refusal = tier.fence.reason or log.refusal or ("stopping" if is_closing else "")
+    refusal = tier.fence.reason or log.unwanted_refusal or ("stopping" if is_closing else "")
     cold = tier.reads.health()
     details = {
         "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",

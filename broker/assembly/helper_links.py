@@ -51,7 +51,12 @@ class HelperLinks:
         self._socket_path = socket_path(self._runtime_folder, store_uuid=self._store_uuid)
         log = store.commit_log
         self.page = SharedPage.create(self._page_path, generation=time.time_ns(), build_id=current_build_id())
-        self.page.publish(append_offset=log.append_offset, flush_offset=log.flush_offset, min_offset=log.min_offset)
+        self.page.publish(
+            append_offset=log.append_offset,
+            flush_offset=log.flush_offset,
+            min_offset=log.min_offset,
+            seal_offset=store.seal_offset,
+        )
         resources.callback(self.page.close)
         self.hub = HelperHub(
             generation=self.page.generation,

@@ -8,7 +8,7 @@
     every 30 s         huge pages are requested for the heap's growth
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
-                       asked about (transaction_service.py)
+                       asked about (transaction_service.py); not on a slave, whose master does it
 
 `close` ends the tasks and writes offsets, filters and delay progress a last time: a clean stop repeats no message.
 Owner: the hot process's event loop.
@@ -92,8 +92,10 @@ class Housekeeping:
         """Begin; returns at once."""
         assert not self._tasks
         loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._run(), name="housekeeping"),
+        self._tasks = [loop.create_task(self._run(), name="housekeeping")]
+        if self._settings.broker.is_slave:
+            return
+        self._tasks += [
             loop.create_task(self._delays.run(), name="delay service"),
             loop.create_task(self._transactions.run(), name="transaction service"),
             loop.create_task(self._mappings.run(), name="mapping cleaner"),
@@ -135,7 +137,9 @@ class Housekeeping:
         """Do what is due now."""
         now = self._clock()
         self._stats.sample(now)
-        await self._maintain_popped()
+        is_slave = self._settings.broker.is_slave
+        if not is_slave:
+            await self._maintain_popped()
         if now >= self._scan_due_ms:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             self._clients.expire(self._settings.broker.client_expiry_ms)
@@ -146,7 +150,8 @@ class Housekeeping:
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS
             await asyncio.to_thread(advise_heap)
-        self._transactions.step(now)
+        if not is_slave:
+            self._transactions.step(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + self._settings.broker.offset_flush_interval_ms
             try:

@@ -38,7 +38,12 @@ class LocalStore:
         """
         close_to_others(settings.store.root_path, names=STORE_NAMES, large=LARGE_FOLDERS)
         self._settings = settings
-        self.store = MessageStore.open(settings.store, disk=disk, clock=clock, settle=settle_commits)
+        self.store = MessageStore.open(
+            settings.store,
+            disk=disk,
+            clock=clock,
+            settle=_settle_nothing if settings.broker.is_slave else settle_commits,
+        )
         resources.callback(self.store.close)
 
     def make_rounds(
@@ -88,3 +93,7 @@ class LocalStore:
         await self.flush_to_end()
         self.store.queues.write_dirty()
         self.rounds.publish()
+
+
+def _settle_nothing(store: MessageStore) -> None:
+    """A slave's transactions end on its master."""

@@ -63,7 +63,10 @@ class Pops:
         self._orders.load(load_file(self._base.disk, path))
 
     def open(self) -> None:
-        """Read what is in flight from the log. The tables are loaded and booted."""
+        """Read what is in flight from the log, unless the broker is a slave, on which nothing is popped. The tables are
+        loaded and booted."""
+        if self._base.settings.broker.is_slave:
+            return
         self.store.open(offsets_log_offset=self._tables.offsets.pop_log_offset)
         self._tables.topics.add_listener(
             lambda topic, config: None if config is not None else self.store.forget_topic(topic)
@@ -109,6 +112,7 @@ class PopPath:
             store_host=base.store_host,
             reader=MessageReader(base.store, reads.visible, base.cold),
         )
+        self._is_slave = settings.broker.is_slave
         self._limits = ColdPullLimits()
         self._task: asyncio.Task[None] | None = None
         self.processors = self._make_processors(base, tables, reads, pops, near_bytes=near_bytes)
@@ -190,6 +194,8 @@ class PopPath:
     def start(self, resources: AsyncExitStack) -> None:
         """Let popped messages that are due come back, until `resources` close; returns at once."""
         assert self._task is None
+        if self._is_slave:
+            return
         self._task = asyncio.get_running_loop().create_task(self.reviver.run(), name="POP reviver")
         resources.push_async_callback(self.close)
 

@@ -8,6 +8,7 @@ from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.messages import MessagePath
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.pops import PopPath
+from thermocline.broker.assembly.replicas import Replicas
 from thermocline.broker.cluster import ClusterQueues
 from thermocline.broker.cold import DroppedRange
 from thermocline.broker.follower import ReadOnlyProcessor, Source
@@ -24,6 +25,7 @@ from thermocline.broker.processors import (
     ProxiedClientProcessor,
     ReplicaProcessor,
     RuntimeInfo,
+    SlaveProcessor,
     StatsProcessor,
     TopicProcessor,
 )
@@ -36,6 +38,7 @@ from thermocline.broker.processors.tier import (
     TtlProcessor,
 )
 from thermocline.broker.tier import HiddenMessages, fenced_by
+from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.connections import Connection, Dispatcher, Processor
 from thermocline.store.retention import RetentionGate
 
@@ -49,6 +52,7 @@ def make_dispatcher(
     *,
     run_retention: Callable[[], Awaitable[None]],
     report_now: Callable[[], Awaitable[None]],
+    replicas: Replicas,
     source: Source | None,
 ) -> Dispatcher:
     """All of them. `run_retention`: one round of local retention. `report_now`: flush, and tell the tier process.
@@ -65,6 +69,7 @@ def make_dispatcher(
             *state_processors(
                 parts,
                 run_retention=run_retention,
+                ha_runtime_info=replicas.runtime_info,
                 dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
             ),
             *tier_processors(
@@ -85,7 +90,10 @@ def make_dispatcher(
             *((access.guard.connection_closed,) if access is not None else ()),
         ),
         guard=access.guard.check if access is not None else None,
-        before=() if source is None else (ReadOnlyProcessor(source),),
+        before=(
+            *(() if source is None else (ReadOnlyProcessor(source),)),
+            *((SlaveProcessor(),) if parts.base.settings.broker.is_slave else ()),
+        ),
     )
 
 
@@ -192,6 +200,7 @@ def state_processors(
     parts: BrokerParts,
     *,
     run_retention: Callable[[], Awaitable[None]],
+    ha_runtime_info: Callable[[], HARuntimeInfo],
     dispatch_behind_bytes: Callable[[], int],
 ) -> tuple[Processor, ...]:
     """The requests of administration tools. `dispatch_behind_bytes`: how far the index lags."""
@@ -220,7 +229,7 @@ def state_processors(
             proxied=tables.proxied,
             cold=base.cold,
         ),
-        ReplicaProcessor(store=base.store),
+        ReplicaProcessor(runtime_info=ha_runtime_info),
         AdminProcessor(
             settings=base.settings,
             store=base.store,

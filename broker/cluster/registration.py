@@ -43,6 +43,7 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import MQError, ResponseError, UnavailableError
 from thermocline.remoting.headers.namesrv import (
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnregisterBrokerRequestHeader,
 )
@@ -96,6 +97,8 @@ class Registration:
         self._config = config
         self.advertised_address = advertised_address
         self.ha_address = ha_address
+        self.on_master: Callable[[str], None] = _ignore_master
+        """Called with the master's address for slaves when a NameServer has answered a slave's registration."""
         self._watch = NameServerWatch(config=config, follow=self._follow)
         self._links: dict[str, _Link] = {}
         self._removed: dict[str, _Link] = {}
@@ -223,6 +226,13 @@ class Registration:
                 broker_id=config.broker_id,
             ),
         )
+
+    def take_master(self, answer: RemotingCommand) -> None:
+        """Report the master that an answer to a registration names."""
+        if self.config.is_slave:
+            header = answer.header(RegisterBrokerResponseHeader)
+            if header.ha_server_addr:
+                self.on_master(header.ha_server_addr)
 
     def take_order_topics(self, body: bytes) -> Awaitable[None]:
         """Mark the topics that the NameServer's order configuration names."""
@@ -405,6 +415,7 @@ class _Link:
                 answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
                 if answer.code != ResponseCode.SUCCESS:
                     raise ResponseError(answer.remark or "", code=answer.code)
+                self._registration.take_master(answer)
                 if answer.body:
                     await self._registration.take_order_topics(bytes(answer.body))
         except MQError as error:
@@ -424,6 +435,10 @@ class _Link:
         if str(error) != self._last_error:
             logger.warning("not registered name_server=%s error=%s", self.address, error)
         self._last_error = str(error)
+
+
+def _ignore_master(address: str) -> None:
+    """What a broker without a master does with one."""
 
 
 def _is_whole(permission: int) -> bool:

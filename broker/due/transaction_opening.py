@@ -8,6 +8,7 @@ from thermocline.broker.sends import MessageAppender
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.tables import ConsumerOffsets, consumer_offsets
+from thermocline.remoting.offsets import QUEUE_START
 from thermocline.remoting.topic_validation import (
     TRANSACTION_GROUP,
     TRANSACTION_HALF_TOPIC,
@@ -17,6 +18,7 @@ from thermocline.store.message_store import MessageStore
 from thermocline.transactions.half_message import HALF_QUEUE_ID
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 from thermocline.transactions.transaction_recovery import recover_transactions
+from thermocline.transactions.transaction_table import TransactionTable
 
 
 async def open_transactions(
@@ -29,7 +31,11 @@ async def open_transactions(
     *,
     clock: Callable[[], int],
 ) -> TransactionCoordinator:
-    """Open the transactions of the last run; the coordinator follows its settings from now on."""
+    """Open the transactions of the last run; the coordinator follows its settings from now on. A slave's has none: they
+    are its master's.
+    """
+    if settings.broker.is_slave:
+        return _without_any(store, appender, counts, clock=clock, settings=settings)
     stored = [
         offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
         for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
@@ -57,3 +63,21 @@ async def open_transactions(
 
     settings.add_listener(follow)
     return transactions
+
+
+def _without_any(
+    store: MessageStore,
+    appender: MessageAppender,
+    counts: TransactionCounts,
+    *,
+    clock: Callable[[], int],
+    settings: BrokerSettings,
+) -> TransactionCoordinator:
+    return TransactionCoordinator(
+        store,
+        TransactionTable(half_offset=QUEUE_START, op_offset=QUEUE_START),
+        put=appender.append,
+        clock=clock,
+        config=transaction_config(settings.broker),
+        count_open=counts.add,
+    )

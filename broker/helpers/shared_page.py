@@ -3,16 +3,18 @@
 File: {store}/thermocline/shared-page, 4096 bytes, mapped by every process of a broker. One record of native,
 aligned 64-bit words is at its start:
 
-    sequence, boot generation, build id, append offset, flush offset, minimum offset, check word
+    sequence, boot generation, build id, append offset, flush offset, minimum offset, seal offset, check word
 
-The hot process copies the whole record into the page in one assignment of 56 bytes; a reader copies it out in one slice
+The hot process copies the whole record into the page in one assignment of 64 bytes; a reader copies it out in one slice
 and accepts it only when the check word is the CRC of the words before it, mixed with a constant, so that a record torn
 between two writes (or a page of zeroes) has no effect. An XOR of the words is not enough: the sequence and an offset
 can change by the same bits.
 
 Rules
   - Only the hot process writes. The generation is new at every boot: a helper that sees another one stops.
-  - Index, sealing and with them the gate of local deletion follow the flush offset.
+  - The index, and with it the gate of local deletion, follows the flush offset. Sealing follows the seal offset: the
+    flush offset too, but where sends wait for slaves (inSyncReplicas of 2 or more) no further than enough of them have
+    confirmed, so that the bucket has nothing that a slave in this broker's place lacks.
 """
 
 import mmap
@@ -35,10 +37,11 @@ WORDS = struct.Struct(
     "q"  # append offset of the log, bytes
     "q"  # flush offset of the log, bytes
     "q"  # minimum offset of the log, bytes
+    "q"  # seal offset: what may be sealed, bytes of the log
 )
 CHECK = struct.Struct("=Q")
 RECORD_BYTES = WORDS.size + CHECK.size
-assert RECORD_BYTES == 56, "one cache line, so that a reader meets few torn copies"
+assert RECORD_BYTES == 64, "one cache line, so that a reader meets few torn copies"
 CHECK_SALT = 0x5448_4552_4D4F_434C
 READ_ATTEMPTS_MAX = 1_000
 
@@ -51,6 +54,7 @@ class Watermarks(msgspec.Struct, frozen=True, kw_only=True):
     append_offset: PhysicalOffset
     flush_offset: PhysicalOffset
     min_offset: PhysicalOffset
+    seal_offset: PhysicalOffset
 
 
 class SharedPage:
@@ -62,6 +66,7 @@ class SharedPage:
         self._build_id = build_id
         self._sequence = 0
         self._flush_offset = LOG_START
+        self._seal_offset = LOG_START
 
     @classmethod
     def create(cls, path: Path, *, generation: int, build_id: int) -> Self:
@@ -102,15 +107,31 @@ class SharedPage:
         return self._build_id
 
     def publish(
-        self, *, append_offset: PhysicalOffset, flush_offset: PhysicalOffset, min_offset: PhysicalOffset
+        self,
+        *,
+        append_offset: PhysicalOffset,
+        flush_offset: PhysicalOffset,
+        min_offset: PhysicalOffset,
+        seal_offset: PhysicalOffset | None = None,
     ) -> None:
-        """Write all words at once."""
+        """Write all words at once. `seal_offset`: the flush offset by default."""
+        if seal_offset is None:
+            seal_offset = flush_offset
         assert min_offset <= append_offset
         assert flush_offset <= append_offset
         assert flush_offset >= self._flush_offset, "helpers have acted upon the last one"
-        self._flush_offset = flush_offset
+        assert self._seal_offset <= seal_offset <= flush_offset
+        self._flush_offset, self._seal_offset = flush_offset, seal_offset
         self._sequence += 1
-        words = WORDS.pack(self._sequence, self._generation, self._build_id, append_offset, flush_offset, min_offset)
+        words = WORDS.pack(
+            self._sequence,
+            self._generation,
+            self._build_id,
+            append_offset,
+            flush_offset,
+            min_offset,
+            seal_offset,
+        )
         self._mapping[:RECORD_BYTES] = words + CHECK.pack(CHECK_SALT ^ crc32(words))
 
     def read(self) -> Watermarks:
@@ -123,7 +144,7 @@ class SharedPage:
             record = self._mapping[:RECORD_BYTES]
             words = record[: WORDS.size]
             (check,) = CHECK.unpack_from(record, WORDS.size)
-            sequence, generation, build_id, append_offset, flush_offset, min_offset = WORDS.unpack(words)
+            sequence, generation, build_id, append_offset, flush_offset, min_offset, seal_offset = WORDS.unpack(words)
             if sequence > 0 and check == CHECK_SALT ^ crc32(words):
                 assert flush_offset <= append_offset, "as it was published"
                 assert min_offset <= append_offset
@@ -133,6 +154,7 @@ class SharedPage:
                     append_offset=append_offset,
                     flush_offset=flush_offset,
                     min_offset=min_offset,
+                    seal_offset=seal_offset,
                 )
         raise UnavailableError("the shared page holds no whole record")
 

@@ -14,7 +14,10 @@ from thermocline.remoting.health import REFUSAL_FAMILIES, Families, MetricType
 FAMILIES: Families = {
     # -- hot process
     "thermocline_broker_info": (MetricType.GAUGE, "Always 1; labels name the broker and its cluster."),
-    "thermocline_broker_writable": (MetricType.GAUGE, "1 while sends are taken, 0 while they are refused."),
+    "thermocline_broker_writable": (
+        MetricType.GAUGE,
+        "1 while sends are taken, 0 while they are refused.",
+    ),
     "thermocline_broker_fenced": (MetricType.GAUGE, "1 when another broker has taken over the cold tier."),
     "thermocline_helper_connected": (MetricType.GAUGE, "1 while a helper process is connected."),
     "thermocline_helper_restarts_total": (MetricType.COUNTER, "How often a helper process was started again."),
@@ -23,6 +26,8 @@ FAMILIES: Families = {
     "thermocline_log_flush_offset_bytes": (MetricType.GAUGE, "Where the durable part of the log ends."),
     "thermocline_log_min_offset_bytes": (MetricType.GAUGE, "Where the local part of the log begins."),
     "thermocline_log_committed_offset_bytes": (MetricType.GAUGE, "Everything in the log before it is in the bucket."),
+    "thermocline_replica_connections": (MetricType.GAUGE, "Slaves that are connected, of a master that takes slaves."),
+    "thermocline_replica_gap_bytes": (MetricType.GAUGE, "Bytes of the log that a slave has not confirmed, by slave."),
     "thermocline_dropped_messages": (MetricType.GAUGE, "Messages of live topics lost to a full disk: see drop-oldest."),
     "thermocline_put_messages_total": (MetricType.COUNTER, "Messages stored, by topic."),
     "thermocline_put_bytes_total": (MetricType.COUNTER, "Record bytes stored, by topic."),

@@ -1,4 +1,4 @@
-"""Requests about replicas, answered as by a master without any.
+"""Requests about replicas.
 
     907 GET_BROKER_HA_STATUS    908 RESET_MASTER_FLUSH_OFFSET    1007 GET_BROKER_EPOCH_CACHE
 
@@ -8,21 +8,37 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import BrokerBusyError, MQError
 from thermocline.remoting.request_code import RequestCode
-from thermocline.store.message_store import MessageStore
+from thermocline.remoting.response_code import ResponseCode
+
+BUSY_ON_SLAVE = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+)
 
 
 class ReplicaProcessor:
     """Serves what tools ask about replicas."""
 
-    def __init__(self, *, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, *, runtime_info: Callable[[], HARuntimeInfo]) -> None:
+        self._runtime_info = runtime_info
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -34,8 +50,7 @@ class ReplicaProcessor:
 
     def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """907: how far replicas are."""
-        body = HARuntimeInfo(master=True, master_commit_log_max_offset=self._store.commit_log.append_offset)
-        return RemotingCommand.response(command, body=body.encode())
+        return RemotingCommand.response(command, body=self._runtime_info().encode())
 
     def reset_flush_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """908: nothing to do for a master."""
@@ -44,3 +59,35 @@ class ReplicaProcessor:
     def get_epochs(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """1007: this broker has no controller."""
         raise MQError("this request only for controllerMode ")
+
+
+class SlaveProcessor:
+    """What a slave refuses: it stands before all others. Its log is the copy of its master's.
+
+    Sends and pulls are answered as RocketMQ's slave answers them without slaveReadEnable; so are requests of POP, which
+    puts messages of its own.
+    Source: rejectRequest of SendMessageProcessor.java and PullMessageProcessor.java, EndTransactionProcessor.java,
+    RecallMessageProcessor.java, Apache RocketMQ 5.5.
+    """
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            **dict.fromkeys(BUSY_ON_SLAVE, self.refuse),
+            RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.RECALL_MESSAGE: self.recall,
+        }
+
+    def refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Sends, pulls, POP."""
+        raise BrokerBusyError("[REJECTREQUEST]system busy, start flow control for a while")
+
+    def end_transaction(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """37: transactions end on the master."""
+        return RemotingCommand.response(command, code=ResponseCode.SLAVE_NOT_AVAILABLE)
+
+    def recall(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """370: timed messages wait on the master."""
+        return RemotingCommand.response(
+            command, code=ResponseCode.SLAVE_NOT_AVAILABLE, remark="recall failed, broker service not available"
+        )

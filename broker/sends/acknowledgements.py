@@ -3,12 +3,13 @@
     ASYNC_FLUSH   at once, both
     SYNC_FLUSH    both when the log is durable up to the put's end; a sender that does not want to wait (WAIT=false) is
                   answered at once, its message is shown after the flush all the same
+    SYNC_MASTER   with inSyncReplicas of 2 or more: answered when enough slaves have confirmed it, too; shown before
 
 Rules
   - Answers of one chunk wait together and leave together.
   - A flush that failed acknowledges nothing: what waited for it is answered SERVICE_NOT_AVAILABLE. One that takes
     longer than `sync_flush_timeout_ms` is answered FLUSH_DISK_TIMEOUT with the full answer, as RocketMQ does: the
-    message is in the log.
+    message is in the log. Likewise FLUSH_SLAVE_TIMEOUT after `slaveTimeout`.
   - Bound: with more than UNFLUSHED_BYTES_MAX appended and not flushed, or `sends_waiting_max` sends without their
     answer, further ones are refused (`check_room`). A chunk that has begun is taken whole.
   - What clients have sent waits in their connections while the loop is busy. When the loop has come late to two ticks
@@ -31,8 +32,7 @@ from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.config import FlushDiskType
-from thermocline.store.log import PutStatus
+from thermocline.store.log import FlushCallback, PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
 
@@ -71,12 +71,13 @@ class Acknowledgements:
         self._store_clock = store.clock
         self._rates = rates
         self._log = store.commit_log
-        self._gate = store.flush
+        self._flush = store.flush
+        self._stored = store.stored
         self._long_polling = long_polling
         self._clock = clock
         self._call_soon = call_soon
-        self._timeout_ms = store.config.sync_flush_timeout_ms
-        self.waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.waits = store.stored.waits
+        """Whether puts are answered some time after they are in the log."""
         self._sends_waiting_max = sends_waiting_max
         self._send_wait_ms_max = send_wait_ms_max
         self._waiting_count = 0
@@ -90,7 +91,7 @@ class Acknowledgements:
         """Pass while sends may be taken.
 
         Raises:
-            BrokerBusyError: Too much waits for the flush, or sends wait for too long.
+            BrokerBusyError: Too much waits for the flush or for slaves, or sends wait for too long.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -107,9 +108,9 @@ class Acknowledgements:
                 "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
                 f"{self._send_wait_ms}ms, size of queue: {self._waiting_count}"
             )
-        if not self.waits_for_flush:
+        if not self.waits:
             return None
-        if self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
+        if self._stored.waits_for_flush and self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
             return "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
         if self._waiting_count >= self._sends_waiting_max():
             return "[OVERLOAD]system busy, start flow control for a while"
@@ -134,7 +135,7 @@ class Acknowledgements:
         append_end: PhysicalOffset,
     ) -> None:
         """Answer what the fast path stored of one connection's chunk; `replies` are whole frames."""
-        if not self.waits_for_flush:
+        if not self.waits:
             if (elapsed_ms := self._clock() - self._store_clock.last_ms) > 0:
                 self._rates.add_put_time(elapsed_ms, len(queues))
             else:
@@ -155,21 +156,20 @@ class Acknowledgements:
         stored_ms = self._store_clock.last_ms
         self._waiting_count += len(replies)
 
-        def flushed(status: PutStatus) -> None:
+        def stored(status: PutStatus) -> None:
             self._waiting_count -= len(replies)
             self._count_put(stored_ms, len(queues))
             frames = replies if status is PutStatus.PUT_OK else with_status(replies, status)
             if frames:
                 connection.write(b"".join(frames))
-            self._long_polling.arrived(queues)
 
-        self._wait(append_end, flushed)
+        self._answer_and_show(append_end, stored, queues)
 
     def answer_frames(
         self, answers: Sequence[tuple[Connection, bytes]], queues: Sequence[ConsumeQueue], *, append_end: PhysicalOffset
     ) -> None:
         """Answer what the fast path stored of many connections' frames."""
-        if not self.waits_for_flush:
+        if not self.waits:
             if (elapsed_ms := self._clock() - self._store_clock.last_ms) > 0:
                 self._rates.add_put_time(elapsed_ms, len(queues))
             else:
@@ -189,14 +189,13 @@ class Acknowledgements:
         stored_ms = self._store_clock.last_ms
         self._waiting_count += len(answers)
 
-        def flushed(status: PutStatus) -> None:
+        def stored(status: PutStatus) -> None:
             self._waiting_count -= len(answers)
             self._count_put(stored_ms, len(queues))
             for connection, frame in answers:
                 connection.write(frame if status is PutStatus.PUT_OK else with_status((frame,), status)[0])
-            self._long_polling.arrived(queues)
 
-        self._wait(append_end, flushed)
+        self._answer_and_show(append_end, stored, queues)
 
     def answer(
         self,
@@ -210,13 +209,13 @@ class Acknowledgements:
         """The answer to send now for `count` messages that ordinary code has just put; None when it is answered later,
         or never (one-way)."""
         stored_ms = self._store_clock.last_ms
-        if response is None or not waits or not self.waits_for_flush:
+        if response is None or not waits or not self.waits:
             self._count_put(stored_ms, count)
             return response
 
         self._waiting_count += 1
 
-        def flushed(status: PutStatus) -> None:
+        def stored(status: PutStatus) -> None:
             self._waiting_count -= 1
             self._count_put(stored_ms, count)
             if status is not PutStatus.PUT_OK:
@@ -224,7 +223,7 @@ class Acknowledgements:
                 response.remark = status.value
             connection.send(response)
 
-        self._wait(append_end, flushed)
+        self._stored.wait(append_end, stored, now_ms=self._clock())
         return None
 
     def appended(self, queue: ConsumeQueue) -> None:
@@ -235,21 +234,37 @@ class Acknowledgements:
 
     def expire(self, now_ms: int) -> None:
         """Answer puts that have waited too long; to be called now and then."""
-        self._gate.expire(now_ms)
+        self._stored.expire(now_ms)
 
     def _show_appended(self) -> None:
         queues, self._appended = self._appended, []
-        if not self.waits_for_flush:
-            self._long_polling.arrived(queues)
+        self._show(queues, self._log.append_offset)
+
+    def _show(self, queues: Sequence[ConsumeQueue], append_end: PhysicalOffset) -> None:
+        """Wake the pulls that wait at these queues, once they may read up to `append_end`."""
+        if self._stored.waits_for_flush:
+            self._flush.wait(append_end, lambda _: self._long_polling.arrived(queues))
         else:
-            self._wait(self._log.append_offset, lambda _: self._long_polling.arrived(queues))
+            self._long_polling.arrived(queues)
+
+    def _answer_and_show(
+        self, append_end: PhysicalOffset, stored: FlushCallback, queues: Sequence[ConsumeQueue]
+    ) -> None:
+        """Call `stored` when the puts count as stored; show their queues when they may be read."""
+        if self._stored.replicas is not None:
+            self._stored.wait(append_end, stored, now_ms=self._clock())
+            self._show(queues, append_end)
+            return
+
+        def flushed(status: PutStatus) -> None:
+            stored(status)
+            self._long_polling.arrived(queues)
+
+        self._stored.wait(append_end, flushed, now_ms=self._clock())
 
     def _count_put(self, stored_ms: int, count: int) -> None:
         """Count the put time of `count` messages that are acknowledged now."""
         self._rates.add_put_time(self._clock() - stored_ms, count)
-
-    def _wait(self, offset: PhysicalOffset, callback: Callable[[PutStatus], None]) -> None:
-        self._gate.wait(offset, callback, deadline_ms=self._clock() + self._timeout_ms)
 
 
 def with_status(replies: Sequence[bytes], status: PutStatus) -> list[bytes]:

@@ -2,6 +2,7 @@
 
     ASYNC_FLUSH   at once
     SYNC_FLUSH    when the log is durable up to `end_offset`; with another code when that fails or takes too long
+    SYNC_MASTER   with inSyncReplicas of 2 or more: when enough slaves have confirmed them, too
 
 Bound: answers that wait take `bytes_max`, each counted with ANSWER_BYTES beside its body. With more, POPs and
 acknowledgements are refused before they put anything (`has_room`, `check_room`): a disk that flushes slowly must not
@@ -19,7 +20,6 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.store.config import FlushDiskType
 from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
 
@@ -39,7 +39,7 @@ class FlushedAnswers:
         self._bytes_max = bytes_max
         self._limits = limits
         self._waiting_bytes = 0
-        self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._gate = store.stored
 
     def has_room(self, connection: Connection) -> bool:
         """Whether one more answer may wait; if not, that is counted."""
@@ -61,13 +61,13 @@ class FlushedAnswers:
         self, connection: Connection, response: RemotingCommand, *, end_offset: PhysicalOffset
     ) -> RemotingCommand | None:
         """The answer to send now; None when it is sent later."""
-        if not self._waits_for_flush or end_offset <= self._store.commit_log.flush_offset:
+        if self._gate.is_stored(end_offset, flush_offset=self._store.commit_log.flush_offset):
             return response
 
         size_bytes = len(response.body) + ANSWER_BYTES
         self._waiting_bytes += size_bytes
 
-        def flushed(status: PutStatus) -> None:
+        def stored(status: PutStatus) -> None:
             self._waiting_bytes -= size_bytes
             if status is not PutStatus.PUT_OK:
                 response.code = STATUS_CODES[status]
@@ -75,6 +75,5 @@ class FlushedAnswers:
                 response.body = b""
             connection.send(response)
 
-        deadline_ms = self._clock() + self._store.config.sync_flush_timeout_ms
-        self._store.flush.wait(end_offset, flushed, deadline_ms=deadline_ms)
+        self._gate.wait(end_offset, stored, now_ms=self._clock())
         return None

@@ -14,7 +14,6 @@ import msgspec
 
 from thermocline.broker.stats import BrokerStats
 from thermocline.remoting.errors import ServiceUnavailableError
-from thermocline.store.config import FlushDiskType
 from thermocline.store.log import MessageDraft, PutResult, PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -39,7 +38,7 @@ class MessageAppender:
         self._stats = stats
         self._arrived = arrived
         self._queue_for = queue_for
-        self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._gate = store.stored
 
     def append(self, draft: MessageDraft) -> PutResult:
         """Put one message; in the log on return, durable when the log is flushed. Raises as MessageStore.put."""
@@ -52,7 +51,7 @@ class MessageAppender:
             self._stats.add_put_failed()
             raise
         self._stats.add_put(draft.topic, 1, result.size_bytes)
-        if self._waits_for_flush:
+        if self._gate.waits_for_flush:
             self._store.flush.wait(result.end_offset, lambda _: self._stored(draft, result))
         else:
             self._stored(draft, result)
@@ -64,22 +63,21 @@ class MessageAppender:
         Cancelling leaves it in the log. Raises as MessageStore.put.
         """
         result = self.append(draft)
-        if not self._waits_for_flush:
+        if not self._gate.waits:
             return result, PutStatus.PUT_OK
-        flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-        deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
-        self._store.flush.wait(
+        stored: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        self._gate.wait(
             result.end_offset,
-            lambda status: None if flushed.done() else flushed.set_result(status),
-            deadline_ms=deadline_ms,
+            lambda status: None if stored.done() else stored.set_result(status),
+            now_ms=self._store.clock.now_ms(),
         )
-        return result, await flushed
+        return result, await stored
 
     async def append_safely(self, draft: MessageDraft) -> PutResult:
         """Put one message; on return it is as safe as the broker makes messages. Cancelling leaves it in the log.
 
         Raises:
-            ServiceUnavailableError: It is in the log, but the flush failed or took too long.
+            ServiceUnavailableError: It is in the log, but the flush failed, or it or slaves took too long.
             MQError: As MessageStore.put.
         """
         result, status = await self.append_and_wait(draft)

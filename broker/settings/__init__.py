@@ -9,6 +9,7 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
+from thermocline.broker.settings.replica_settings import ReplicaSettings
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     environment_source,
@@ -26,6 +27,7 @@ __all__ = [
     "BrokerSettings",
     "CurrentConfig",
     "LoadedSettings",
+    "ReplicaSettings",
     "SettingsChange",
     "broker_settings",
     "decode_changes",

@@ -10,11 +10,12 @@ Source: common/BrokerConfig.java, Apache RocketMQ 5.3.
 
 import ipaddress
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from thermocline.auth.quota_texts import parse_quotas
-from thermocline.broker.settings.limit_settings import LimitSettings
+from thermocline.broker.settings.replica_settings import ReplicaSettings
+from thermocline.broker.settings.setting_field import setting
 from thermocline.remoting.clients import ADDRESS_SERVER, NameServerSource, address_server_url, split_addresses
 from thermocline.remoting.connections import LOOPBACK, is_loopback
 from thermocline.remoting.errors import InvalidParameterError
@@ -29,13 +30,8 @@ INT_MAX = (1 << 31) - 1
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
-def setting(default: Any, name: str, *, least: int | None = None, most: int | None = None, live: bool = False) -> Any:
-    """A field with its property name, the range of its values, and whether a running broker follows a change."""
-    return field(default=default, metadata={"name": name, "least": least, "most": most, "live": live})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(LimitSettings):
+class BrokerConfig(ReplicaSettings):
     """Settings of one broker process; checked when made.
 
     Raises:
@@ -45,8 +41,6 @@ class BrokerConfig(LimitSettings):
     # -- who it is, and where ------------------------------------------------------------------------------------------
     cluster_name: str = setting("DefaultCluster", "brokerClusterName")
     broker_name: str = setting("broker-a", "brokerName")
-    broker_id: int = setting(0, "brokerId", least=0, most=0)
-    """0 is the master; replicas are not built yet."""
     listen_host: str = setting("", "bindAddress")
     """Empty: loopback, or all addresses if `advertised_host` is not loopback (see `bound_host`)."""
     listen_port: int = setting(10911, "listenPort", least=0, most=65535)
@@ -55,8 +49,6 @@ class BrokerConfig(LimitSettings):
     """The address given to clients; empty: this machine's own, or `bound_host` if that is one machine's address."""
     advertised_port: int = setting(0, "brokerPort1", least=0, most=65535)
     """The port given to clients (a container's published one); 0: the bound one."""
-    ha_port: int = setting(0, "haListenPort", least=0, most=65535)
-    """Sent to NameServers as RocketMQ does; 0: listen_port + 1. Nothing listens there yet."""
     name_server_addresses: str = setting("", "namesrvAddr", live=True)
     """host:port, separated by semicolons; empty: as `address_server_on` says, else registers nowhere."""
     name_server_dns_on: bool = setting(False, "fetchNameSrvAddrByDnsLookup", live=True)
@@ -214,6 +206,7 @@ class BrokerConfig(LimitSettings):
     def __post_init__(self) -> None:
         for item in fields(self):
             check_range(item.metadata, getattr(self, item.name))
+        self.check_role()
         for name, value in (("brokerClusterName", self.cluster_name), ("brokerName", self.broker_name)):
             if not _NAME.fullmatch(value):
                 raise InvalidParameterError("a name of letters, digits, _ and - is needed", setting=name, value=value)

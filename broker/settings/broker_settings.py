@@ -28,6 +28,7 @@ from thermocline.auth.auth_config import AuthConfig
 from thermocline.auth.quota_texts import USER, parse_quotas
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS, FIXED
+from thermocline.broker.settings.replica_settings import BrokerRole
 from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
@@ -106,6 +107,17 @@ def _parse_flush_type(text: str) -> FlushDiskType:
         raise ValueError("ASYNC_FLUSH or SYNC_FLUSH is needed") from None
 
 
+def _parse_role(text: str) -> BrokerRole:
+    try:
+        return BrokerRole(text.strip().upper())
+    except ValueError:
+        raise ValueError("ASYNC_MASTER, SYNC_MASTER or SLAVE is needed") from None
+
+
+def _show_role(value: BrokerRole) -> str:
+    return str((BrokerRole.ASYNC_MASTER if value is BrokerRole.NONE else value).value)
+
+
 def _parse_hours_of_day(text: str) -> tuple[int, ...]:
     hours = tuple(_parse_integer(word) for word in text.split(";") if word.strip())
     if any(not 0 <= hour < 24 for hour in hours):
@@ -145,6 +157,7 @@ _TEXTS_BY_TYPE: Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]]
     str: (str.strip, str),
     tuple: (_parse_hours_of_day, _show_hours_of_day),
     FlushDiskType: (_parse_flush_type, lambda value: str(value.value)),
+    BrokerRole: (_parse_role, _show_role),
 }
 
 # -- names of the store's settings
@@ -185,6 +198,7 @@ _STORE_LIVE = frozenset(
         "clean_forcibly",
     }
 )
+ROLE = "brokerRole"
 COLD_URL = "coldUrl"
 """The one setting that may hold keys."""
 _TIER_LIVE = frozenset(
@@ -305,6 +319,7 @@ class BrokerSettings:
         self.broker = broker
         self.auth = auth or AuthConfig()
         check_user_quotas(broker, self.auth)
+        check_slave(broker, tier)
         self.store = store
         self.tier = tier
         self.version = VersionCounter(clock)
@@ -349,6 +364,8 @@ class BrokerSettings:
             check_place(name, properties[name], root_path=self.store.root_path, source="update")
         accepted = {name: text for name, text in resolved.items() if name in SETTINGS}
         self._drop_tls(accepted)
+        if accepted.get(ROLE, "").strip().upper() == self._shown()[ROLE]:
+            del accepted[ROLE]  # sent back as it was shown: that opens no port for slaves
         if COLD_URL in accepted and is_masked(accepted[COLD_URL]):
             self._check_unchanged(accepted.pop(COLD_URL))
         changed = {
@@ -363,6 +380,7 @@ class BrokerSettings:
             for section in SECTIONS
         }
         check_user_quotas(changed["broker"], self.auth)
+        check_slave(changed["broker"], changed["tier"])
         before, version_before = dict(self._changed), self.version.current
         self._changed.update(accepted)
         self.version.bump()
@@ -438,6 +456,20 @@ def check_user_quotas(broker: BrokerConfig, auth: AuthConfig) -> None:
             "a quota of a user needs authenticationEnabled: without signatures it is not known who sends",
             setting="quotas",
         )
+
+
+def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
+    """Refuse what a slave does not do.
+
+    Raises:
+        InvalidParameterError: The settings ask for it.
+    """
+    if not broker.is_slave:
+        return
+    if tier.is_enabled:
+        raise InvalidParameterError("a slave has no cold tier yet: its master's uploads", setting=COLD_URL)
+    if broker.merged_proxy:
+        raise InvalidParameterError("a proxy runs beside a master, not beside a slave", setting="mergedProxyEnable")
 
 
 def decode_changes(data: bytes) -> _SettingsFile:

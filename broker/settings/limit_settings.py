@@ -27,6 +27,8 @@ class LimitSettings:
     server_frame_timeout_ms: int = _limit(60_000, "serverFrameTimeoutMillis", least=100, live=False)
     server_unsent_bytes_max: int = _limit(1 << 30, "serverUnsentBytesMax", least=1 << 20, live=False)
     """Bytes of answers that peers do not read, over all connections."""
+    ha_connections_max: int = _limit(16, "haConnectionsMax", least=1, live=False)
+    """Slaves of one master."""
 
     # -- clients -------------------------------------------------------------------------------------------------------
     connection_groups_max: int = _limit(1_000, "clientGroupsPerConnectionMax", least=1)

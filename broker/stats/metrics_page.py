@@ -20,6 +20,7 @@ from thermocline.broker.queues import RemainingMessages
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats.broker_stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, TopicTable
+from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
 from thermocline.remoting.health import Exposition, show_refusals
@@ -53,6 +54,7 @@ class MetricsPage:
         limits: LimitCounts,
         quotas: QuotaTable,
         denials: Callable[[], Mapping[str, int]] = dict,
+        ha_runtime_info: Callable[[], HARuntimeInfo] = HARuntimeInfo,
     ) -> None:
         """`committed_offset`: None without a cold tier. `dropped`: ranges dropped because of a full disk. `denials`:
         requests refused by access control, by stage; none when it is off."""
@@ -70,6 +72,7 @@ class MetricsPage:
         self._dropped = dropped
         self._limits = limits
         self._quotas = quotas
+        self._ha_runtime_info = ha_runtime_info
         self._labelled = LabelledTopics(topics_max=settings.broker.metrics_topics_max)
         self._minimums_asked = 0
 
@@ -86,7 +89,8 @@ class MetricsPage:
         log = self._store.commit_log
         config = self._settings.broker
         page.add("thermocline_broker_info", 1, {"cluster": config.cluster_name, "broker": config.broker_name})
-        page.add("thermocline_broker_writable", not self._is_fenced() and log.refusal is None)
+        if not config.is_slave:
+            page.add("thermocline_broker_writable", not self._is_fenced() and log.refusal is None)
         page.add("thermocline_broker_fenced", self._is_fenced())
         for helper in self._helpers():
             labels = {"helper": helper.name}
@@ -100,11 +104,19 @@ class MetricsPage:
         if committed_offset is not None:
             page.add("thermocline_log_committed_offset_bytes", committed_offset)
         page.add("thermocline_dropped_messages", sum(each.message_count for each in self._dropped()))
+        self._add_replicas(page)
         show_refusals(page, limits=self._limits.totals, quotas=self._quotas.refusals, denials=self._denials())
         rates = self._stats.rates
         page.add("thermocline_put_failed_total", rates.put_failed_times)
         page.add("thermocline_get_messages_total", rates.transferred_count)
         page.add("thermocline_get_bytes_total", rates.transferred_bytes)
+
+    def _add_replicas(self, page: Exposition) -> None:
+        if self._settings.broker.takes_slaves:
+            slaves = self._ha_runtime_info().ha_connection_info
+            page.add("thermocline_replica_connections", len(slaves))
+            for slave in slaves:
+                page.add("thermocline_replica_gap_bytes", slave.diff, {"slave": slave.addr})
 
     async def _add_topics(self, page: Exposition) -> None:
         totals = self._stats.topic_put_totals()

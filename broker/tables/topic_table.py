@@ -456,7 +456,11 @@ class TopicTable:
         while topic in self._deleting:
             await self._deleting[topic].wait()
         assert topic not in self._topics
-        incarnation = self._incarnations.create(topic, start_offset=self._store.commit_log.append_offset)
+        is_first = not self._incarnations.is_deleted(topic)
+        store = self._store
+        incarnation = self._incarnations.create(
+            topic, start_offset=store.topic_start_offset(topic) if is_first else store.commit_log.append_offset
+        )
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()
         try:

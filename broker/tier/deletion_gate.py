@@ -45,8 +45,11 @@ class DeletionGate:
         index: IndexLink,
         fence: Fence,
         drop_oldest: DropOldest | None,
+        is_slave: bool = False,
     ) -> None:
-        """Without `drop_oldest` nothing is let go before its time."""
+        """Without `drop_oldest` nothing is let go before its time. `is_slave`: what waits in the log is delivered by
+        the master, whose progress is not known here; so files go by their age alone, as those of RocketMQ's slave."""
+        self._is_slave = is_slave
         self._delays = delays
         self._timers = timers
         self._transactions = transactions
@@ -61,6 +64,8 @@ class DeletionGate:
         committed_offset: PhysicalOffset | None = None
         if isinstance(self._cold, TierLink):
             committed_offset = LOG_START if self._fence.reason else self._cold.committed_offset
+        if self._is_slave:
+            return RetentionGate(committed_offset=None, index_offset=self._index.durable_offset)
         return RetentionGate(
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,

@@ -111,8 +111,15 @@ class StoreRounds:
     def publish(self) -> None:
         """Publish the log's end to the helpers."""
         log = self._store.commit_log
+        # A flush may end in between: what is read first is not ahead of what is read later.
+        seal_offset = self._store.seal_offset
         flush_offset = log.flush_offset
-        self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
+        self._page.publish(
+            append_offset=log.append_offset,
+            flush_offset=flush_offset,
+            min_offset=log.min_offset,
+            seal_offset=seal_offset,
+        )
 
     def tick_rest_ms(self) -> int:
         """Until the next tick; longer when nothing came since the last question."""

@@ -254,7 +254,7 @@ class TierWork:
             sealer=sealer,
             config=config,
             clock=self._clock,
-            flush_offset=lambda: self._link.page.read().flush_offset,
+            flush_offset=lambda: self._link.page.read().seal_offset,
             on_committed=self._committed,
             pack_sealer=PackSealer(
                 writer=self._writer,

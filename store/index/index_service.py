@@ -158,6 +158,8 @@ class IndexService:
             return 0
         self._log_files.refresh()
         self.next_offset = max(self.next_offset, self._log_files.start_offset)
+        if self.next_offset >= end_offset:
+            return 0  # a copied log has just begun there, and is empty
         columns = read_columns(self._log_files, self.next_offset, end_offset=end_offset, count_max=RECORDS_PER_BUILD)
         if columns.end_offset == self.next_offset:
             raise CorruptDataError("the log cannot be read on", offset=self.next_offset, end_offset=end_offset)

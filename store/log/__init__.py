@@ -1,13 +1,15 @@
 """Log: the commit log, how it is written, flushed and scanned."""
 
 from thermocline.store.log.commit_log import CommitLog
-from thermocline.store.log.flush_service import FlushGate, run_in_executor
+from thermocline.store.log.flush_service import FlushCallback, FlushGate, run_in_executor
 from thermocline.store.log.log_columns import read_columns
-from thermocline.store.log.log_scan import LogScan, ScannedRecord
+from thermocline.store.log.log_scan import LogScan, RecordScan, ScannedRecord
 from thermocline.store.log.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
+from thermocline.store.log.stored_gate import StoredGate
 
 __all__ = [
     "CommitLog",
+    "FlushCallback",
     "FlushGate",
     "GetResult",
     "GetStatus",
@@ -15,7 +17,9 @@ __all__ = [
     "MessageDraft",
     "PutResult",
     "PutStatus",
+    "RecordScan",
     "ScannedRecord",
+    "StoredGate",
     "TimeBoundary",
     "read_columns",
     "run_in_executor",

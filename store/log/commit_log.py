@@ -16,6 +16,7 @@ Failures
     is appended or acknowledged until the store is opened again, which writes what it accepts anew (`fail`).
   - `pause`: the disk is nearly full, or a queue's units find no room. ServiceUnavailableError until `resume`, but for
     what makes room again (`let_through`).
+  - `refuse_all`: this is a copy of another log. Only what copies it is let through.
 Threads: everything belongs to the loop thread, save `flush`, which helper threads may call.
 Source: CommitLog.java, Apache RocketMQ 5.3.
 """
@@ -25,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from thermocline.remoting.errors import (
     DiskFullError,
@@ -74,6 +75,8 @@ class CommitLog:
         self._loaded_offset = self._load_at = 0
         self._refusal: str | None = "not open"
         self._paused = False
+        self._lasting_refusal: str | None = None
+        self._on_growth: Callable[[], None] | None = None
         self._flush_lock = threading.Lock()
 
     # -- opening and closing ---------------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ class CommitLog:
         Raises:
             DiskFullError: There is no room for the first file.
         """
-        assert self._refusal is not None
+        assert self._tail is None
         if append_offset >= self.files.end_offset:
             assert append_offset % self.file_bytes == 0
             self.files.add(self._allocator.take_file(append_offset))
@@ -96,6 +99,26 @@ class CommitLog:
         self.append_offset = self.flush_offset = append_offset
         self.room_bytes = self._tail.end_offset - append_offset - BLANK.size
         self._refusal = None
+
+    def start_copy_at(self, base_offset: PhysicalOffset) -> None:
+        """Let an empty log begin at a file border, as the log does that it will be a copy of. A crash meanwhile leaves
+        an empty log.
+
+        Raises:
+            DiskFullError: There is no room for the first file; nothing is appended until the store is opened again.
+        """
+        assert self.append_offset == self.min_offset == LOG_START
+        assert base_offset % self.file_bytes == 0
+        for file in self.files.take_after(LOG_START):
+            self.delete_file(file)
+        refusal, self._tail = self._refusal, None
+        try:
+            self.start(base_offset)
+        except DiskFullError:
+            self.fail("no room for the first file")
+            raise
+        if refusal is not None:
+            self.pause(refusal)
 
     def close(self) -> None:
         """Close the files; nothing is flushed here. Idempotent."""
@@ -109,6 +132,11 @@ class CommitLog:
     def refusal(self) -> str | None:
         """Why nothing can be appended; None while it can."""
         return self._refusal
+
+    @property
+    def unwanted_refusal(self) -> str | None:
+        """Why nothing can be appended, unless that is lasting."""
+        return None if self._refusal == self._lasting_refusal else self._refusal
 
     @property
     def is_failed(self) -> bool:
@@ -127,20 +155,30 @@ class CommitLog:
             self._paused = True
 
     def resume(self) -> None:
-        """Take writes again, unless the log has failed or is closed."""
+        """Take writes again, unless the log has failed, is closed, or takes none for another reason."""
         if self._paused:
-            self._refusal = None
-            self._paused = False
+            self._refusal = self._lasting_refusal
+            self._paused = self._refusal is not None
+
+    def refuse_all(self, reason: str) -> None:
+        """Refuse writes from now on, but those that are let through for this reason."""
+        self._lasting_refusal = reason
+        self.pause(reason)
+
+    @property
+    def lasting_refusal(self) -> str | None:
+        """The reason of `refuse_all`."""
+        return self._lasting_refusal
 
     @contextlib.contextmanager
     def let_through(self, reason: str) -> Iterator[None]:
-        """Take writes in this block although the log is paused for this reason: those that make room again.
+        """Take writes in this block although the log is paused for this reason: those that make room again, or copy.
 
         No other thread writes, and nothing is awaited in the block, so no other write gets through.
         """
         is_paused = self._paused and self._refusal == reason
         if is_paused:
-            self.resume()
+            self._refusal, self._paused = None, False
         try:
             yield
         finally:
@@ -188,7 +226,14 @@ class CommitLog:
         self.room_bytes -= size_bytes
         if self.append_offset > self._load_at:
             self._load_ahead(tail)
+        if self._on_growth is not None:
+            on_growth, self._on_growth = self._on_growth, None
+            on_growth()
         return physical_offset
+
+    def notify_growth(self, callback: Callable[[], None]) -> None:
+        """Call back once, in the next append, when its bytes are in the log. One callback; it must not append."""
+        self._on_growth = callback
 
     def fit(self, size_bytes: int) -> PhysicalOffset:
         """Make sure that the next `size_bytes` fit the tail file, rolling when needed; the offset they will have.
@@ -204,8 +249,9 @@ class CommitLog:
             self.roll()
         return self.append_offset
 
-    def roll(self) -> None:
-        """Fill the tail file with a blank and go on in the next one.
+    def roll(self, blank: Buffer | None = None) -> None:
+        """Fill the tail file with a blank and go on in the next one. `blank`: the bytes of a copied log up to its
+        file's end.
 
         Raises:
             DiskFullError: There is no room for the next file. Nothing has changed.
@@ -216,7 +262,8 @@ class CommitLog:
             raise self._refused()
         following = self._allocator.take_file(tail.end_offset)
         assert following.base_offset == tail.end_offset, "files have no gap between them"
-        blank = BLANK.pack(tail.end_offset - self.append_offset, MAGIC_BLANK)
+        if blank is None:
+            blank = BLANK.pack(tail.end_offset - self.append_offset, MAGIC_BLANK)
         try:
             tail.write(self._over_torn(blank), self.append_offset)
         except (OSError, DiskFullError) as error:

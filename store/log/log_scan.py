@@ -68,26 +68,18 @@ class ScannedRecord(msgspec.Struct, gc=False):
         return self.physical_offset + self.size_bytes
 
 
-class LogScan:
-    """One walk. Iterate it once; afterwards `end_offset` says how far the log is sound."""
+class RecordScan:
+    """A walk through bytes of the log; `end_offset` is how far they are sound."""
 
-    def __init__(self, files: MappedFileQueue, start_offset: PhysicalOffset, *, check_tears: bool = False) -> None:
+    def __init__(self, start_offset: PhysicalOffset, *, check_tears: bool = False) -> None:
         """`start_offset` is a record's border, or a file's."""
         self.end_offset = start_offset
-        self._files = files
         self._check_tears = check_tears
         self._topics: dict[bytes, str] = {}
 
-    def __iter__(self) -> Iterator[ScannedRecord]:
-        while self.end_offset < self._files.end_offset:
-            file = self._files.find(self.end_offset)
-            yield from self._records(file.view, file.base_offset)
-            if not is_whole_blank(file.view, self.end_offset - file.base_offset):
-                return
-            self.end_offset = file.end_offset
-
-    def _records(self, view: memoryview, base_offset: PhysicalOffset) -> Iterator[ScannedRecord]:
-        """Sound records from `end_offset` on in one file."""
+    def records(self, view: memoryview, base_offset: PhysicalOffset) -> Iterator[ScannedRecord]:
+        """Sound records from `end_offset` on in a part of the log, whose first byte is at `base_offset`: a file, or
+        bytes that no file holds yet."""
         stop = len(view)
         position = self.end_offset - base_offset
         while position + RECORD_BYTES_MIN <= stop:
@@ -146,6 +138,22 @@ class LogScan:
         if topic is None:
             topic = self._topics[name] = name.decode("utf-8", "replace")
         return topic
+
+
+class LogScan(RecordScan):
+    """One walk through files. Iterate it once; afterwards `end_offset` says how far the log is sound."""
+
+    def __init__(self, files: MappedFileQueue, start_offset: PhysicalOffset, *, check_tears: bool = False) -> None:
+        super().__init__(start_offset, check_tears=check_tears)
+        self._files = files
+
+    def __iter__(self) -> Iterator[ScannedRecord]:
+        while self.end_offset < self._files.end_offset:
+            file = self._files.find(self.end_offset)
+            yield from self.records(file.view, file.base_offset)
+            if not is_whole_blank(file.view, self.end_offset - file.base_offset):
+                return
+            self.end_offset = file.end_offset
 
 
 def is_whole_blank(view: memoryview, position: int) -> bool:

@@ -189,7 +189,8 @@ class FastPathSettings(msgspec.Struct, frozen=True, kw_only=True):
     trace_on: bool
     cluster_name: str
     body_bytes_max: int
-    waits_for_flush: bool
+    waits_to_answer: bool
+    """Whether sends are answered some time after they are in the log, but those that say WAIT=false."""
 
 
 class FeedResult:
@@ -283,7 +284,7 @@ class FastPath:
             region_id=settings.region_id, trace_on=settings.trace_on, cluster_name=settings.cluster_name
         )
         self._body_bytes_max = settings.body_bytes_max
-        self._waits_for_flush = settings.waits_for_flush
+        self._waits_to_answer = settings.waits_to_answer
         self._replies = SendReplies(
             store_host=self._store_host, region_id=settings.region_id, trace_on=settings.trace_on
         )
@@ -333,7 +334,7 @@ class FastPath:
         targets = self._targets
         json_forms = self._json_forms
         guard = self._guard
-        waits_for_flush = self._waits_for_flush
+        waits_to_answer = self._waits_to_answer
         body_bytes_max = self._body_bytes_max
         quota = self._quota
         run_target = result.run_target
@@ -378,7 +379,7 @@ class FastPath:
                 or header.reconsume_times
                 or request.flag & OTHER_FLAGS
                 or not 0 < frame_end - header_end <= body_bytes_max
-                or not is_plain(text, waits_for_flush)
+                or not is_plain(text, waits_to_answer)
             ):
                 break
             queue_id = header.queue_id if header.queue_id >= 0 else self._choose_queue(target.write_queue_count)

@@ -12,6 +12,7 @@ from thermocline.broker.assembly.housekeeping import Housekeeping
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.assembly.processors import due_processors, state_processors, table_processors
 from thermocline.broker.assembly.recurring import make_housekeeping
+from thermocline.broker.assembly.replicas import Replicas
 from thermocline.broker.cold.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
@@ -19,6 +20,7 @@ from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.connection import Connection
 from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.records.properties import encode_properties
@@ -173,7 +175,12 @@ async def control_broker(
         [
             *table_processors(parts),
             *due_processors(parts),
-            *state_processors(parts, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
+            *state_processors(
+                parts,
+                run_retention=run_retention,
+                ha_runtime_info=Replicas(settings, store, limits=LimitCounts()).runtime_info,
+                dispatch_behind_bytes=lambda: 0,
+            ),
         ],
         on_closed=[parts.tables.clients.connection_closed, parts.tables.proxied.connection_closed],
     )

@@ -111,7 +111,7 @@ def test_dev_serves_the_addresses_that_it_prints(dev: dict[str, str], capsys: py
 def test_a_change_that_would_promise_more_than_is_built_is_refused(
     dev: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for daemon, change in (("broker", "inSyncReplicas=2"), ("namesrv", "enableControllerInNamesrv=true")):
+    for daemon, change in (("broker", "minInSyncReplicas=2"), ("namesrv", "enableControllerInNamesrv=true")):
         named = ["broker-a"] if daemon == "broker" else []
         status = run([daemon, "config", "set", *named, change, "--namesrv", dev["namesrv"]])
         assert status == 1
@@ -389,8 +389,9 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["broker", "--set", "lisenPort=1"], 2, "listenPort"),
         (["broker", "--set", "listenPort=99999"], 2, "listenPort"),
         (["broker", "--config", "missing.conf"], 2, "missing.conf"),
-        (["broker", "--set", "inSyncReplicas=2"], 2, "inSyncReplicas=2 is refused: it would promise"),
-        (["dev", "--set", "brokerRole=SYNC_MASTER"], 2, "brokerRole=SYNC_MASTER is refused: it would promise"),
+        (["broker", "--set", "inSyncReplicas=2"], 2, "brokerRole=SYNC_MASTER alone"),
+        (["dev", "--set", "brokerRole=SLAVE"], 2, "a slave needs a brokerId above 0"),
+        (["dev", "--set", "minInSyncReplicas=2"], 2, "minInSyncReplicas=2 is refused: it would promise"),
         (["namesrv", "--set", "enableControllerInNamesrv=true"], 2, "enableControllerInNamesrv=true is refused"),
         (["namesrv", "--set", "listenPort=many"], 2, "listenPort"),
         (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),

@@ -65,7 +65,9 @@ def limit_rows() -> dict[str, TableRow]:
 
 def counted_in_code() -> set[str]:
     """The names under which code counts refusals."""
-    files = [path for top in ("auth", "broker", "namesrv", "remoting") for path in (ROOT / top).rglob("*.py")]
+    files = [
+        path for top in ("auth", "broker", "namesrv", "remoting", "replication") for path in (ROOT / top).rglob("*.py")
+    ]
     found = (match.groups() for path in files for match in COUNTED.finditer(path.read_text()))
     return {name for groups in found for name in groups if name}
 

@@ -253,10 +253,10 @@ def test_unsupported_options_are_refused(cluster: Cluster) -> None:
     if cluster.kind != THERMOCLINE:
         pytest.skip("the official broker has replicas")
     broker = ("-b", cluster.broker_address)
-    printed = cluster.admin("updateBrokerConfig", *broker, "-k", "inSyncReplicas", "-v", "2")
+    printed = cluster.admin("updateBrokerConfig", *broker, "-k", "minInSyncReplicas", "-v", "2")
     assert "CODE: 29" in printed
-    assert "inSyncReplicas=2 is refused: it would promise" in printed
-    assert properties(cluster.admin("getBrokerConfig", *broker))["inSyncReplicas"] == "1"
+    assert "minInSyncReplicas=2 is refused: it would promise" in printed
+    assert properties(cluster.admin("getBrokerConfig", *broker))["minInSyncReplicas"] == "1"
     printed = cluster.admin("updateNamesrvConfig", "-k", "enableControllerInNamesrv", "-v", "true")
     assert "CODE: 29" in printed
     assert "enableControllerInNamesrv=true is refused: it would promise" in printed

@@ -17,7 +17,7 @@ Rules
   - The settings that the fast path depends on are compared by identity once a chunk; a change of configuration takes
     effect with the next chunk.
   - While sends are not accepted (time of start, broker without write permission, too much waiting, or for too long),
-    the fast path stands aside and ordinary code answers each of them.
+    the fast path stands aside and ordinary code answers each of them. On a slave it does so always.
 Belongs to the hot process's loop thread.
 """
 
@@ -117,7 +117,8 @@ class HotServer:
         self._store_host = store_host
         self._targets = targets
         self._acknowledgements = acknowledgements
-        self._waits_for_flush = acknowledgements.waits_for_flush
+        self._waits_to_answer = acknowledgements.waits
+        self._is_slave = settings.broker.is_slave
         self._pulls = pulls
         self._long_polling = long_polling
         self._unique_ids = unique_ids
@@ -168,6 +169,8 @@ class HotServer:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
         if connection in self._round:
             self.end_round()
+        if self._is_slave:
+            return 0
         if self._declined is connection:
             self._declined = None
             return 0
@@ -308,7 +311,7 @@ class HotServer:
                 trace_on=config.trace_on,
                 cluster_name=config.cluster_name,
                 body_bytes_max=self._store.config.message_bytes_max,
-                waits_for_flush=self._waits_for_flush,
+                waits_to_answer=self._waits_to_answer,
             ),
             choose_queue=self._choose_queue,
             put_meter=self._stats.put_meter,

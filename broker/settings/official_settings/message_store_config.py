@@ -6,7 +6,7 @@ from thermocline.remoting.settings import MACHINE, OfficialSetting, honoured, re
 
 __all__ = ["MESSAGE_STORE_CONFIG"]
 
-_REPLICA_TUNING = "tuning of replication; the settings that ask for replicas are refused"
+_REPLICA_TUNING = "counts only with a controller or a DLedger group, which are refused"
 _ROCKSDB = "tuning of a RocksDB engine; the settings that choose one are refused"
 _COMPACTION = "compacted topics are not built: creating one is refused"
 _SWAP = "mapped files are given back to the system by the kernel"
@@ -22,15 +22,16 @@ _LOG_ADVICE = "--log-level says how much is logged"
 
 MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
     # -- replicas
-    *refused(
-        "that sends wait for a replica (SYNC_MASTER), or a replica of another broker (SLAVE)",
+    *honoured(
         {"brokerRole": "ASYNC_MASTER"},
-        advice=_DISK_ADVICE,
+        "default: no port is open for slaves; with brokerRole=ASYNC_MASTER it is, as with SYNC_MASTER",
     ),
+    *honoured({"inSyncReplicas": "1"}, "2 or more needs brokerRole=SYNC_MASTER, or it promises what is not kept"),
+    *without_effect("information about a replica set", {"totalReplicas": "1"}),
     *refused(
-        "that a send is answered when that many brokers have the message",
-        {"inSyncReplicas": "1", "minInSyncReplicas": "1", "totalReplicas": "1"},
-        advice=_DISK_ADVICE,
+        "that sends are refused while too few brokers are in sync",
+        {"minInSyncReplicas": "1"},
+        advice="inSyncReplicas says how many brokers have a message before its send is answered",
     ),
     *refused(
         "that a send is answered when all replicas in sync have the message",
@@ -49,24 +50,28 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
         },
         advice=_DISK_ADVICE,
     ),
-    *refused("that messages are copied from that master", {"haMasterAddress": ""}, advice=_DISK_ADVICE),
+    *honoured({"haMasterAddress": ""}),
     *refused("a replica that learns without being waited for", {"asyncLearner": "false"}, advice=_DISK_ADVICE),
     *refused("a log that is written twice", {"duplicationEnable": "false"}, advice=_DISK_ADVICE),
-    *honoured({"haListenPort": "10912"}, "default: listenPort + 1, as a broker of RocketMQ sets it; nothing listens"),
+    *honoured({"haListenPort": "10912"}, "default: listenPort + 1, as a broker of RocketMQ sets it"),
+    *honoured(
+        {
+            "haFlowControlEnable": "false",
+            "haHousekeepingInterval": "20000",
+            "haMaxGapNotInSync": "268435456",
+            "haSendHeartbeatInterval": "5000",
+            "haTransferBatchSize": "32768",
+            "maxHaTransferByteInSecond": "104857600",
+            "slaveTimeout": "3000",
+        }
+    ),
     *without_effect(
         _REPLICA_TUNING,
         {
             "enableBatchPush": "false",
-            "haFlowControlEnable": "false",
-            "haHousekeepingInterval": "20000",
-            "haMaxGapNotInSync": "268435456",
             "haMaxTimeSlaveNotCatchup": "15000",
-            "haSendHeartbeatInterval": "5000",
-            "haTransferBatchSize": "32768",
             "maxChecksumRange": "1073741824",
-            "maxHaTransferByteInSecond": "104857600",
             "offsetCheckInSlave": "false",
-            "slaveTimeout": "3000",
             "storePathBrokerIdentity": "",
             "storePathDLedgerCommitLog": "",
             "storePathEpochFile": "",

@@ -15,7 +15,19 @@ def test_a_reader_sees_the_last_publication(tmp_path: Path) -> None:
     page.publish(append_offset=10, flush_offset=5, min_offset=0)
     reader = SharedPage.attach(tmp_path / "thermocline" / "shared-page")
     page.publish(append_offset=300, flush_offset=200, min_offset=100)
-    assert reader.read() == Watermarks(generation=7, build_id=9, append_offset=300, flush_offset=200, min_offset=100)
+    seen = Watermarks(generation=7, build_id=9, append_offset=300, flush_offset=200, min_offset=100, seal_offset=200)
+    assert reader.read() == seen
+
+
+def test_sealing_may_stay_behind_the_flush(tmp_path: Path) -> None:
+    """As slaves have not confirmed all that is flushed."""
+    page = SharedPage.create(tmp_path / "page", generation=1, build_id=1)
+    page.publish(append_offset=300, flush_offset=200, min_offset=100, seal_offset=150)
+    assert SharedPage.attach(tmp_path / "page").read().seal_offset == 150
+    with pytest.raises(AssertionError):
+        page.publish(append_offset=300, flush_offset=200, min_offset=100, seal_offset=149)
+    with pytest.raises(AssertionError):
+        page.publish(append_offset=300, flush_offset=200, min_offset=100, seal_offset=201)
 
 
 def test_nothing_is_read_before_the_first_publication(tmp_path: Path) -> None:

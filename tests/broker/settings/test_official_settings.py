@@ -37,9 +37,7 @@ NAME_SERVER_REFUSED = sorted(name for name, each in NAME_SERVER_SETTINGS.items()
 
 # What an operator writes who wants it; any other refused setting is tried with `another_value`.
 WANTED = {
-    "brokerRole": ("SYNC_MASTER", "SLAVE", "slave"),
-    "brokerId": ("1", "-1"),
-    "inSyncReplicas": ("2", "0"),
+    "minInSyncReplicas": ("2", "0"),
     "metricsExporterType": ("PROM", "OTLP_GRPC", "LOG", "1", "3"),
     "storeType": ("defaultRocksDB",),
 }
@@ -83,8 +81,7 @@ def test_each_setting_says_why() -> None:
 def test_each_honoured_official_setting_is_a_setting_of_ours() -> None:
     honoured = {each.carrier or name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.HONOURED}
     assert honoured - SETTINGS.keys() == PLACES_IN_STORE.keys()
-    # brokerId is a setting of ours, which has one value.
-    assert (SETTINGS.keys() & BROKER_SETTINGS.keys()) - honoured == {"brokerId"}
+    assert SETTINGS.keys() & BROKER_SETTINGS.keys() <= honoured
     of_name_server = NameServerConfig().shown().keys()
     honoured = {
         each.carrier or name for name, each in NAME_SERVER_SETTINGS.items() if each.treatment is Treatment.HONOURED

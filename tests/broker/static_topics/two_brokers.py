@@ -11,12 +11,14 @@ from typing import Any
 from tests.broker.data_broker import DataBroker, ScanIndex, data_broker
 from tests.broker.pulling import pull_fields
 from thermocline.broker.assembly.processors import state_processors, table_processors
+from thermocline.broker.assembly.replicas import Replicas
 from thermocline.broker.cluster.peer_brokers import PeerBrokers
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.errors import MQError
 
@@ -164,7 +166,12 @@ async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> As
         parts.cluster.peers = peers
         messages = parts.make_message_path(key_index=ScanIndex(broker.store), long_polling=broker.long_polling)
         broker.messages = messages
-        state = state_processors(parts, run_retention=no_retention, dispatch_behind_bytes=lambda: 0)
+        state = state_processors(
+            parts,
+            run_retention=no_retention,
+            ha_runtime_info=Replicas(parts.base.settings, broker.store, limits=LimitCounts()).runtime_info,
+            dispatch_behind_bytes=lambda: 0,
+        )
         dispatcher = Dispatcher(
             [*table_processors(parts), *state, *messages.processors], on_closed=[messages.connection_closed]
         )

@@ -17,6 +17,7 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     StoreClosedError,
 )
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.store.files.file_allocator import FileAllocator
 from thermocline.store.files.mapped_file_queue import MappedFileQueue
@@ -300,3 +301,49 @@ def test_start_within_a_file(disk: SimulatedDisk) -> None:
     log.start(100)
     assert (log.append_offset, log.flush_offset, log.room_bytes) == (100, 100, FILE_BYTES - 108)
     log.close()
+
+
+def test_growth_is_reported_once(log: CommitLog) -> None:
+    reports: list[int] = []
+    log.notify_growth(lambda: reports.append(log.append_offset))
+    assert reports == []
+    log.append(b"x" * 100)
+    log.append(b"x" * 100)
+    assert reports == [100]
+
+
+def test_a_log_that_refuses_all_lets_its_writer_through(log: CommitLog) -> None:
+    """Also after it was paused for another reason, which holds for the writer too."""
+    log.refuse_all("a copy")
+    assert log.unwanted_refusal is None
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailableError, match="a copy"):
+            log.append(b"x")
+        with log.let_through("a copy"):
+            log.append(b"x" * 10)
+        log.pause("the disk is full")
+        assert log.unwanted_refusal == "the disk is full"
+        with log.let_through("a copy"), pytest.raises(ServiceUnavailableError, match="the disk is full"):
+            log.append(b"x")
+        log.resume()
+    assert log.append_offset == 20
+
+
+def test_an_empty_copy_begins_where_the_other_log_does(log: CommitLog, disk: SimulatedDisk) -> None:
+    log.refuse_all("a copy")
+    with log.let_through("a copy"):
+        log.start_copy_at(PhysicalOffset(3 * FILE_BYTES))
+        log.append(b"x" * 10)
+        log.roll(b"\0" * (FILE_BYTES - 10))
+    assert (log.min_offset, log.append_offset) == (3 * FILE_BYTES, 4 * FILE_BYTES)
+    assert disk.list_directory("/log") == [f"{number * FILE_BYTES:020}" for number in (3, 4)]
+    with pytest.raises(ServiceUnavailableError):
+        log.append(b"x")
+
+
+def test_a_copy_that_finds_no_room_for_its_first_file_fails(log: CommitLog, disk: SimulatedDisk) -> None:
+    disk.is_full = True
+    with pytest.raises(DiskFullError):
+        log.start_copy_at(PhysicalOffset(3 * FILE_BYTES))
+    with pytest.raises(StoreClosedError):
+        log.append(b"x")

@@ -66,7 +66,7 @@ class Bench:
                 trace_on=True,
                 cluster_name="DefaultCluster",
                 body_bytes_max=4_000,
-                waits_for_flush=waits_for_flush,
+                waits_to_answer=waits_for_flush,
             ),
             choose_queue=lambda count: count - 1,
             put_meter=lambda topic: TopicMeter(topic, self.puts),

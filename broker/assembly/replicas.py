@@ -1,0 +1,128 @@
+"""Replicas: a master's port for slaves, or a slave's link to its master; neither without brokerRole.
+
+made        sends wait for slaves if inSyncReplicas says so, or the log refuses all but its master's bytes
+open_port   slaves can connect, before NameServers get the address
+start_link  the slave follows its master: as haMasterAddress says, else as NameServers answer
+close       the link as one of the first parts; the port after all sends are answered, before the store
+"""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.settings import BrokerSettings, ReplicaSettings
+from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from thermocline.remoting.clocks import monotonic_ms
+from thermocline.remoting.connections import LimitCounts
+from thermocline.replication import Confirmations, PlainCodec, ReplicationSettings
+from thermocline.replication.links import MasterPort, SlaveLink
+from thermocline.store.message_store import MessageStore
+
+
+class Replicas:
+    """See the module's header. On the loop."""
+
+    def __init__(self, settings: BrokerSettings, store: MessageStore, *, limits: LimitCounts) -> None:
+        config = settings.broker
+        self._settings = settings
+        self._store = store
+        self._limits = limits
+        self._takes_free_port = not config.ha_port and not config.listen_port
+        self._port: MasterPort | None = None
+        self._link: SlaveLink | None = None
+        self._confirmations: Confirmations | None = None
+        if config.slaves_needed:
+            self._confirmations = Confirmations(
+                slaves_needed=config.slaves_needed, timeout_ms=lambda: settings.broker.slave_timeout_ms
+            )
+            store.stored.replicas = self._confirmations
+        if config.is_slave:
+            self._link = SlaveLink(store, PlainCodec(), replication_settings(config), clock=_steady_ms)
+
+    def open_port(self, resources: AsyncExitStack) -> None:
+        """Take the port of slaves, until `resources` close; nothing to do on a broker that takes none.
+
+        Raises:
+            OSError: The port is taken.
+        """
+        config = self._settings.broker
+        if not config.takes_slaves:
+            return
+        self._port = MasterPort(
+            self._store.commit_log,
+            PlainCodec(),
+            replication_settings(config),
+            confirmations=self._confirmations,
+            clock=_steady_ms,
+            limits=self._limits,
+            connections_max=config.ha_connections_max,
+        )
+        resources.callback(self._port.close)
+        wanted = 0 if self._takes_free_port else config.ha_port or config.listen_port + 1
+        self._settings.broker = replace(config, ha_port=self._port.start(config.bound_host, wanted))
+
+    def start_link(self, parts: BrokerParts, resources: AsyncExitStack) -> None:
+        """Follow the master, until `resources` close; nothing to do on a master."""
+        link = self._link
+        if link is None:
+            return
+        address = self._settings.broker.ha_master_address
+        if address:
+            link.follow(address)
+        else:
+            parts.cluster.registration.on_master = link.follow
+        link.start()
+        resources.push_async_callback(link.close)
+
+    def runtime_info(self) -> HARuntimeInfo:
+        """The state of replication, as `mqadmin haStatus` shows it."""
+        return self._slave_info() if self._settings.broker.is_slave else self._master_info()
+
+    def _master_info(self) -> HARuntimeInfo:
+        end_offset = self._store.commit_log.append_offset
+        gap_bytes_max = self._settings.broker.ha_gap_bytes_max
+        slaves = [
+            HAConnectionRuntimeInfo(
+                addr=slave.address,
+                diff=end_offset - slave.confirmed_offset,
+                in_sync=end_offset - slave.confirmed_offset < gap_bytes_max,
+                slave_ack_offset=slave.confirmed_offset,
+                transfer_from_where=slave.next_offset,
+                transferred_byte_in_second=slave.bytes_per_second,
+            )
+            for slave in (() if self._port is None else self._port.states())
+        ]
+        return HARuntimeInfo(
+            master=True,
+            master_commit_log_max_offset=end_offset,
+            ha_connection_info=slaves,
+            in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
+        )
+
+    def _slave_info(self) -> HARuntimeInfo:
+        link = self._link
+        assert link is not None
+        return HARuntimeInfo(
+            master=False,
+            ha_client_runtime_info=HAClientRuntimeInfo(
+                master_addr=link.master_address or None,
+                max_offset=self._store.commit_log.append_offset,
+                last_read_timestamp=link.last_read_ms,
+                last_write_timestamp=link.last_written_ms,
+                transferred_byte_in_second=link.bytes_per_second,
+            ),
+        )
+
+
+def replication_settings(config: ReplicaSettings) -> ReplicationSettings:
+    """The values of `ha...` settings."""
+    return ReplicationSettings(
+        transfer_bytes_max=config.ha_transfer_bytes,
+        heartbeat_interval_ms=config.ha_heartbeat_interval_ms,
+        silence_ms_max=config.ha_silence_ms_max,
+        bytes_per_second_max=config.ha_bytes_per_second_max if config.ha_flow_control else 0,
+    )
+
+
+def _steady_ms() -> int:
+    return int(monotonic_ms())

@@ -1,0 +1,82 @@
+"""Settings of replication, of RocketMQ's MessageStoreConfig.
+
+    brokerRole     brokerId   the log                                              sends are answered
+    (not set)      0          no slave can connect                                 when stored here
+    ASYNC_MASTER   0          slaves copy it, from the port haListenPort           when stored here
+    SYNC_MASTER    0          likewise                                             when inSyncReplicas brokers have it
+    SLAVE          above 0    is the copy of a master's                            never: they are refused
+
+`inSyncReplicas` counts the master. Source: store/config/MessageStoreConfig.java, Apache RocketMQ 5.5.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from thermocline.broker.settings.limit_settings import LimitSettings
+from thermocline.broker.settings.setting_field import setting
+from thermocline.remoting.errors import InvalidParameterError
+
+
+class BrokerRole(Enum):
+    """RocketMQ's names."""
+
+    NONE = ""
+    """Not set: shown as ASYNC_MASTER, which is RocketMQ's default; no port is open for slaves."""
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings(LimitSettings):
+    """The part of BrokerConfig about replicas."""
+
+    broker_role: BrokerRole = setting(BrokerRole.NONE, "brokerRole")  # noqa: RUF009 - makes a field
+    broker_id: int = setting(0, "brokerId", least=0, most=(1 << 31) - 1)
+    """0 is the master."""
+    ha_port: int = setting(0, "haListenPort", least=0, most=65535)
+    """Where slaves connect; 0: listen_port + 1."""
+    ha_master_address: str = setting("", "haMasterAddress")
+    """host:port of the master's `ha_port`; empty: as a NameServer answers."""
+    in_sync_replicas: int = setting(1, "inSyncReplicas", least=1, most=64)
+    slave_timeout_ms: int = setting(3_000, "slaveTimeout", least=1, live=True)
+    """How long a send waits for slaves."""
+    ha_transfer_bytes: int = setting(32_768, "haTransferBatchSize", least=1, most=1 << 22)
+    ha_heartbeat_interval_ms: int = setting(5_000, "haSendHeartbeatInterval", least=10)
+    ha_silence_ms_max: int = setting(20_000, "haHousekeepingInterval", least=10)
+    ha_flow_control: bool = setting(False, "haFlowControlEnable")
+    ha_bytes_per_second_max: int = setting(100 << 20, "maxHaTransferByteInSecond", least=1)
+    ha_gap_bytes_max: int = setting(256 << 20, "haMaxGapNotInSync", least=0)
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the log is the copy of a master's."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    @property
+    def takes_slaves(self) -> bool:
+        """Whether a port is open for slaves."""
+        return self.broker_role in (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER)
+
+    @property
+    def slaves_needed(self) -> int:
+        """How many slaves have to confirm a send before it is answered."""
+        return self.in_sync_replicas - 1 if self.broker_role is BrokerRole.SYNC_MASTER else 0
+
+    def check_role(self) -> None:
+        """
+        Raises:
+            InvalidParameterError: Role, id and promise contradict each other.
+        """
+        if self.is_slave and not self.broker_id:
+            raise InvalidParameterError("a slave needs a brokerId above 0", setting="brokerId", value=self.broker_id)
+        if self.broker_id and not self.is_slave:
+            raise InvalidParameterError(
+                "only a slave (brokerRole=SLAVE) has another brokerId than 0", setting="brokerId", value=self.broker_id
+            )
+        if self.in_sync_replicas > 1 and self.broker_role in (BrokerRole.NONE, BrokerRole.ASYNC_MASTER):
+            raise InvalidParameterError(
+                "sends wait for other brokers with brokerRole=SYNC_MASTER alone",
+                setting="inSyncReplicas",
+                value=self.in_sync_replicas,
+            )

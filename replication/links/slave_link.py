@@ -1,0 +1,187 @@
+"""Slave link: the connection to the master, made again as long as the broker runs.
+
+    bytes of the master's log -> LogCopy -> report of the log's end, with SYNC_FLUSH of its durable part
+
+The first report of a connection says where the master goes on, so all is made durable before it. A connection that
+ends, for whatever reason, is made again after RECONNECT_MS; the log goes on where it ends. Bytes are read when those
+before them are in the log, so the kernel's buffers bound what waits.
+Belongs to the hot process's loop thread.
+Source: store/ha/DefaultHAClient.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.errors import ClosedError, MQError, ProtocolError, ServiceUnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.socket_address import parse_address
+from thermocline.replication import LogCopy, ReplicationSettings, SlaveSession, TransferCodec
+from thermocline.store.config import FlushDiskType
+from thermocline.store.log import PutStatus
+from thermocline.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_MS = 5_000
+CONNECT_TIMEOUT_S = 3.0
+READ_BYTES = 256 << 10
+TICKS_PER_INTERVAL = 4
+
+
+class SlaveLink:
+    """`start` once, `close` as often as wanted."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        codec: TransferCodec,
+        settings: ReplicationSettings,
+        *,
+        clock: Callable[[], int],
+        reconnect_ms: int = RECONNECT_MS,
+    ) -> None:
+        """Nothing but this link appends to the store's log from now on. `clock`: ms, for intervals."""
+        self._store = store
+        self._codec = codec
+        self._settings = settings
+        self._clock = clock
+        self._reconnect_ms = reconnect_ms
+        self._copy = LogCopy(store)
+        self._reports_flushed = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._address = ""
+        self._has_address = asyncio.Event()
+        self._session: SlaveSession | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._last_error = ""
+
+    @property
+    def master_address(self) -> str:
+        """host:port of the master's replication port; empty while it is not known."""
+        return self._address
+
+    @property
+    def bytes_per_second(self) -> int:
+        """What came in the last second."""
+        return 0 if self._session is None else self._session.rate.last_second(self._clock())
+
+    @property
+    def last_read_ms(self) -> int:
+        """When something came last, by the wall clock; 0 without a connection."""
+        return 0 if self._session is None else self._at_wall_clock(self._session.read_ms)
+
+    @property
+    def last_written_ms(self) -> int:
+        """When a report was sent last, by the wall clock; 0 without a connection."""
+        return 0 if self._session is None else self._at_wall_clock(self._session.written_ms)
+
+    def _at_wall_clock(self, time_ms: int) -> int:
+        return wall_clock_ms() - (self._clock() - time_ms)
+
+    def follow(self, address: str) -> None:
+        """Follow the master at this address; a connection to another one ends."""
+        if address and address != self._address:
+            logger.info("master's replication address address=%s before=%s", address, self._address)
+            self._address = address
+            self._has_address.set()
+            if self._writer is not None:
+                self._writer.close()
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        assert self._task is None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="replication from the master")
+
+    async def close(self) -> None:
+        """Stop. Idempotent."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        while True:
+            await self._has_address.wait()
+            address = self._address
+            try:
+                await self._follow_once(address)
+            except ClosedError as error:
+                logger.error("replication ends, the log takes no writes error=%s", error)
+                return
+            except (MQError, OSError, TimeoutError) as error:
+                text = str(error) or type(error).__name__
+                if text != self._last_error:
+                    logger.warning("replication interrupted master=%s error=%s", address, text)
+                self._last_error = text
+            except Exception:  # a bug of ours must not end replication for good
+                logger.exception("replication interrupted, a bug of ours master=%s", address)
+            if address == self._address:
+                await asyncio.sleep(self._reconnect_ms / 1_000)
+
+    async def _follow_once(self, address: str) -> None:
+        """Follow a master until its connection ends, which raises."""
+        if self._reports_flushed:
+            await self._flush()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
+        try:
+            self._copy.restart()
+            self._session = SlaveSession(
+                self._codec, self._settings, end_offset=self._copy.end_offset, now_ms=self._clock()
+            )
+            logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
+            self._report()
+            await self._receive(reader, self._session)
+        finally:
+            self._session = None
+            writer, self._writer = self._writer, None
+            writer.close()
+            self._copy.restart()
+
+    async def _flush(self) -> None:
+        flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        self._store.flush.wait(
+            self._copy.end_offset, lambda status: None if flushed.done() else flushed.set_result(status)
+        )
+        status = await flushed
+        if status is not PutStatus.PUT_OK:
+            raise ServiceUnavailableError(status.value)
+
+    async def _receive(self, reader: asyncio.StreamReader, session: SlaveSession) -> None:
+        tick_s = min(self._settings.heartbeat_interval_ms, self._settings.silence_ms_max) / TICKS_PER_INTERVAL / 1_000
+        while True:
+            try:
+                async with asyncio.timeout(tick_s):
+                    data = await reader.read(READ_BYTES)
+            except TimeoutError:
+                if session.is_silent(self._clock()):
+                    raise ProtocolError("the master is silent") from None
+                self._report()
+                continue
+            if not data:
+                raise ProtocolError("the master has closed the connection")
+            self._last_error = ""
+            for offset, part in session.receive(data, now_ms=self._clock()):
+                self._copy.receive(offset, part)
+            if self._reports_flushed:
+                self._store.flush.wait(self._copy.end_offset, lambda _: self._report())
+            else:
+                self._report()
+
+    def _report(self) -> None:
+        session, writer = self._session, self._writer
+        if session is None or writer is None:
+            return
+        frame = session.report(self._stored_offset, now_ms=self._clock())
+        if frame is not None:
+            writer.write(frame)
+
+    @property
+    def _stored_offset(self) -> PhysicalOffset:
+        return self._store.commit_log.flush_offset if self._reports_flushed else self._copy.end_offset

@@ -1,0 +1,85 @@
+"""Plain codec: the frames of replication without a controller.
+
+    slave -> master   report     int64 physical offset that the slave has
+    master -> slave   transfer   int64 physical offset, int32 bytes that follow, bytes of the log
+
+A transfer without bytes is a heartbeat; its offset is where the next one will begin. Bytes are of one log file; they
+begin and end anywhere in a record.
+Source: store/ha/DefaultHAConnection.java, DefaultHAClient.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+from thermocline.remoting.errors import ProtocolError
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.store.files import Buffer
+
+REPORT = Struct(">q")
+assert REPORT.size == 8
+TRANSFER_HEAD = Struct(
+    ">q"  # physical offset of the first byte, or of the next one in a heartbeat
+    "i"  # bytes that follow
+)
+assert TRANSFER_HEAD.size == 12
+
+
+class TransferHead(NamedTuple):
+    """What stands before the bytes of a transfer."""
+
+    offset: PhysicalOffset
+    size_bytes: int
+
+
+class TransferCodec(Protocol):
+    """The frames of one form of the protocol. Both kinds of head have a fixed length."""
+
+    report_bytes: int
+    head_bytes: int
+
+    def encode_report(self, offset: PhysicalOffset) -> bytes:
+        """The report of a slave that has the log below `offset`."""
+        ...
+
+    def decode_report(self, data: Buffer, position: int) -> PhysicalOffset:
+        """The report at `position`; ProtocolError if it cannot be one."""
+        ...
+
+    def encode_head(self, offset: PhysicalOffset, size_bytes: int) -> bytes:
+        """The head of a transfer."""
+        ...
+
+    def decode_head(self, data: Buffer, position: int) -> TransferHead:
+        """The head at `position`; ProtocolError if it cannot be one."""
+        ...
+
+
+class PlainCodec:
+    """See the module's header."""
+
+    report_bytes = REPORT.size
+    head_bytes = TRANSFER_HEAD.size
+
+    def encode_report(self, offset: PhysicalOffset) -> bytes:
+        """See TransferCodec."""
+        return REPORT.pack(offset)
+
+    def decode_report(self, data: Buffer, position: int) -> PhysicalOffset:
+        """See TransferCodec."""
+        (offset,) = REPORT.unpack_from(data, position)
+        if offset < 0:
+            raise ProtocolError("a slave reports an impossible offset", offset=offset)
+        return PhysicalOffset(offset)
+
+    def encode_head(self, offset: PhysicalOffset, size_bytes: int) -> bytes:
+        """See TransferCodec."""
+        return TRANSFER_HEAD.pack(offset, size_bytes)
+
+    def decode_head(self, data: Buffer, position: int) -> TransferHead:
+        """See TransferCodec."""
+        offset, size_bytes = TRANSFER_HEAD.unpack_from(data, position)
+        if offset < 0 or size_bytes < 0:
+            raise ProtocolError("a master sends an impossible head", offset=offset, size_bytes=size_bytes)
+        return TransferHead(PhysicalOffset(offset), size_bytes)

@@ -1,0 +1,179 @@
+"""A slave's log is its master's, byte by byte, whatever breaks: see replica_pair.py.
+
+Covers `replication/log_copy.py`, `replication/master_session.py`, `replication/slave_session.py`,
+`store/unit_placement.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.replication.replica_pair import BODY_BYTES_MAX, ReplicaPair, bytes_of
+from tests.store.power_cut import seed_shown
+from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store
+from thermocline.remoting.errors import CorruptDataError, MQError, ServiceUnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.replication.confirmations import Confirmations
+from thermocline.replication.log_copy import LogCopy
+from thermocline.store.log.message_draft import PutStatus
+
+STEPS = 250
+
+
+def test_copies_are_byte_identical_through_cuts_kills_and_lost_power(case_count: Callable[..., int]) -> None:
+    assert run_seeds(case_count(quick=300, full=1_000, soak=10_000))
+
+
+def test_a_connection_that_breaks_at_any_byte() -> None:
+    """Of three files: records, their blanks, heads. What was half there comes again."""
+    for cut_at in range(0, 2 * LOG_FILE_BYTES, 37):
+        pair = ReplicaPair(1)
+        while pair.master.commit_log.append_offset < 2.5 * LOG_FILE_BYTES:
+            pair.put()
+        # The slave has a record already, so it gets all files, not the last one alone.
+        end = pair.master.read_record(PhysicalOffset(0)).size_bytes
+        pair.copy.receive(PhysicalOffset(0), memoryview(bytes_of(pair.master, 0, end)))
+        pair.connect()
+        pair.deliver_reports(len(pair.to_master))
+        delivered = 0
+        while delivered < cut_at:
+            if not pair.to_slave:
+                pair.send()
+            count = min(cut_at - delivered, len(pair.to_slave))
+            pair.deliver(count)
+            delivered += count
+        pair.check()
+        pair.cut()
+        pair.catch_up()
+        pair.check_whole()
+
+
+def test_an_empty_slave_begins_with_the_last_file() -> None:
+    pair = ReplicaPair(2)
+    while len(pair.master.commit_log.files) < 4:
+        pair.put()
+    pair.catch_up()
+    assert pair.slave.commit_log.min_offset == 3 * LOG_FILE_BYTES
+    pair.check_whole()
+    pair.kill_slave()
+    pair.check_whole()
+    pair.put()
+    pair.catch_up()
+    pair.check_whole()
+
+
+@pytest.mark.parametrize("what", ["ahead", "deleted"])
+def test_a_slave_that_cannot_be_followed_up_is_refused(what: str) -> None:
+    """Its log ends behind the master's, or before the master's oldest file."""
+    pair = ReplicaPair(3)
+    pair.put()
+    pair.catch_up()
+    pair.cut()
+    if what == "ahead":
+        other = open_store(type(pair.master_disk)(), clock=pair.clock)
+        pair.master = other
+    else:
+        while len(pair.master.commit_log.files) < 3:
+            pair.put()
+        pair.master.commit_log.flush()
+        pair.master.commit_log.raise_minimum(PhysicalOffset(2 * LOG_FILE_BYTES))
+    end = pair.slave.commit_log.append_offset
+    assert end
+    pair.connect()
+    pair.deliver_reports(len(pair.to_master))
+    assert len(pair.refusals) == 1
+    assert pair.slave.commit_log.append_offset == end
+
+
+def test_a_copied_log_takes_nothing_else() -> None:
+    pair = ReplicaPair(4)
+    pair.catch_up()
+    with pytest.raises(ServiceUnavailableError):
+        pair.slave.put(draft())
+    pair.slave.commit_log.pause("the disk is full")
+    pair.slave.commit_log.resume()
+    with pytest.raises(ServiceUnavailableError):
+        pair.slave.put(draft())
+    pair.put()
+    pair.catch_up()
+    pair.check_whole()
+
+
+def test_a_full_disk_interrupts_and_the_copy_goes_on() -> None:
+    pair = ReplicaPair(5)
+    pair.catch_up()
+    pair.put()
+    pair.slave.commit_log.pause("the disk is full")
+    with pytest.raises(ServiceUnavailableError):
+        pair.catch_up()
+    pair.cut()
+    pair.slave.commit_log.resume()
+    pair.catch_up()
+    pair.check_whole()
+
+
+@pytest.mark.parametrize("damage", ["magic", "size", "body", "border"])
+def test_bytes_that_are_no_part_of_a_log_are_refused(damage: str) -> None:
+    pair = ReplicaPair(6)
+    pair.slave = open_store(type(pair.slave_disk)(), clock=pair.clock)
+    copy = LogCopy(pair.slave)
+    result = pair.master.put(draft(body=b"x" * BODY_BYTES_MAX))
+    record = bytearray(bytes_of(pair.master, result.physical_offset, result.end_offset))
+    offset = 0 if damage != "border" else 100
+    if damage == "magic":
+        record[4] ^= 1
+    elif damage == "size":
+        record[:4] = (3).to_bytes(4, "big")
+    elif damage == "body":
+        record[len(record) // 2] ^= 1
+    with pytest.raises(CorruptDataError):
+        copy.receive(PhysicalOffset(offset), memoryview(bytes(record)))
+    assert pair.slave.commit_log.append_offset == 0
+
+
+def test_wakes_the_pulls_that_wait_at_queues_that_grew() -> None:
+    pair = ReplicaPair(7)
+    pair.catch_up()
+    grown: list[str] = []
+    pair.slave.on_append = lambda queue: grown.append(queue.topic)
+    pair.put()
+    pair.catch_up()
+    assert len(grown) == 1
+
+
+def test_a_slave_that_reports_what_it_cannot_have_is_refused() -> None:
+    pair = ReplicaPair(8)
+    pair.put()
+    pair.connect()
+    pair.deliver_reports(len(pair.to_master))
+    session = pair.master_session
+    assert session is not None
+    with pytest.raises(MQError):
+        session.receive((1 << 40).to_bytes(8, "big"), now_ms=pair.clock.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("owner", "rule"), [(Confirmations, "began_at"), (LogCopy, "restart")], ids=["empty slave", "parts of records"]
+)
+def test_a_rule_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch, owner: type, rule: str) -> None:
+    """Without it the simulation fails, so that it proves something of the rule."""
+    monkeypatch.setattr(owner, rule, lambda *arguments: None)
+    with pytest.raises((AssertionError, MQError)):
+        run_seeds(1_000)
+
+
+def run_seeds(count: int) -> int:
+    """Run so many pairs; the number of puts that a slave has confirmed."""
+    answered = 0
+    for seed in range(count):
+        with seed_shown(seed):
+            pair = ReplicaPair(seed)
+            for _ in range(STEPS):
+                pair.step()
+            pair.catch_up()
+            pair.check_whole()
+            assert pair.refusals == []
+            answered += pair.answers.count(PutStatus.PUT_OK)
+    return answered
