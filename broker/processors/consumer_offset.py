@@ -8,8 +8,6 @@ A group without an offset (14)
     the log to be in memory. Then a group that starts at "last" still gets the messages sent just before its first
     member connected. Otherwise it gets "not found" and its client decides. Messages that only the cold tier holds do
     not count as "in memory": otherwise a new group that wants only new messages would read years of history.
-    It also gets 0 when the queue never had a message. RocketMQ answers "not found" there: a client that starts at
-    "last" then asks for the end, and passes over a message that is stored between its two questions.
 
 While a group is held (tables/group_holds.py), requests that would move it are refused with a retryable error.
 
@@ -135,13 +133,7 @@ class ConsumerOffsetProcessor:
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
         if header.set_zero_if_not_found is False:
             return _not_found(command, "Not found, do not set to zero, maybe this group boot first")
-        config = self._topics.get(header.topic)
-        is_unused = (
-            config is not None
-            and _has_queue(config, header.queue_id)
-            and self._first_messages.is_next(header.topic, header.queue_id)
-        )
-        if is_unused or self._first_messages.is_in_memory(header.topic, header.queue_id):
+        if self._first_messages.is_in_memory(header.topic, header.queue_id):
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=QUEUE_START))
         return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
@@ -168,7 +160,7 @@ class ConsumerOffsetProcessor:
         config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError(f"Topic {topic} not exist!")
-        if not _has_queue(config, queue_id):
+        if not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             raise InvalidParameterError(f"queueId [{queue_id}] is illegal, topic is {topic}")
         remark = None
         if self._settings.broker.server_side_reset and self._offsets.has_reset(topic, group, queue_id):
@@ -315,10 +307,6 @@ class ConsumerOffsetProcessor:
             MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id): offset
             for queue_id, offset in offsets.items()
         }
-
-
-def _has_queue(config: TopicConfig, queue_id: int) -> bool:
-    return 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
 
 
 def _not_found(command: RemotingCommand, remark: str) -> RemotingCommand:

@@ -2,7 +2,7 @@
 
 A group that starts at "last" then begins with it, so that it gets the messages sent just before its first member
 connected. Messages that only the cold tier holds are not in memory: otherwise a new group that wants only new messages
-would read years of history. The first message of an unused queue is the next one that is stored.
+would read years of history.
 Source: MessageStore.checkInMemByConsumeOffset, Apache RocketMQ 5.3.
 """
 
@@ -23,11 +23,6 @@ class FirstMessages:
         self._visible = visible
         self._lookup = lookup
         self._memory_bytes = total_memory_bytes()
-
-    def is_next(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue never had a message."""
-        queue = self._lookup.find(topic, queue_id)
-        return queue is None or queue.next_offset == QUEUE_START
 
     def is_in_memory(self, topic: str, queue_id: int) -> bool:
         """Whether the queue's first message ever is still here, visible, and in memory."""
