@@ -17,6 +17,7 @@ Rules
     must not be followed by a newer version without it.
   - The request is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
   - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
+  - The answer to a slave names its master, if the NameServer has one.
   - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
 Owner: the hot process's event loop.
 Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll, registerSingleTopicAll),
@@ -43,6 +44,7 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import MQError, ResponseError, UnavailableError
 from thermocline.remoting.headers.namesrv import (
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnregisterBrokerRequestHeader,
 )
@@ -71,6 +73,15 @@ class RegistrationStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_registered: bool
     registered_count: int
     last_error: str
+
+
+class Master(msgspec.Struct, frozen=True, kw_only=True):
+    """The master of a broker with another id than 0, as a NameServer knows it."""
+
+    address: str
+    """host:port for clients and brokers."""
+    ha_address: str | None
+    """host:port of its log for replicas."""
 
 
 class Registration:
@@ -143,6 +154,11 @@ class Registration:
             if connection is not None:
                 return await connection.call(command, timeout_ms=timeout_ms)
         return None
+
+    @property
+    def master(self) -> Master | None:
+        """This broker's master, by the first NameServer that knew one at the last registration."""
+        return next((link.master for link in self._links.values() if link.master is not None), None)
 
     def status(self) -> list[RegistrationStatus]:
         """How each NameServer of the list stands."""
@@ -296,6 +312,8 @@ class _Link:
         self._wake = asyncio.Event()
         self._registered_count = 0
         self._last_error = ""
+        self.master: Master | None = None
+        """As of the last registration."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -405,6 +423,8 @@ class _Link:
                 answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
                 if answer.code != ResponseCode.SUCCESS:
                     raise ResponseError(answer.remark or "", code=answer.code)
+                if command.code == RequestCode.REGISTER_BROKER:
+                    self.master = _master_in(answer)
                 if answer.body:
                     await self._registration.take_order_topics(bytes(answer.body))
         except MQError as error:
@@ -424,6 +444,13 @@ class _Link:
         if str(error) != self._last_error:
             logger.warning("not registered name_server=%s error=%s", self.address, error)
         self._last_error = str(error)
+
+
+def _master_in(answer: RemotingCommand) -> Master | None:
+    header = answer.header(RegisterBrokerResponseHeader)
+    if not header.master_addr:
+        return None
+    return Master(address=header.master_addr, ha_address=header.ha_server_addr or None)
 
 
 def _is_whole(permission: int) -> bool:

@@ -138,6 +138,8 @@ async def control_broker(
     disk: Disk | None = None,
     cold: ColdReads | None = None,
     config: BrokerConfig | None = None,
+    is_slave: bool = False,
+    store_host: tuple[str, int] = STORE_HOST,
     **store_settings: Any,
 ) -> AsyncIterator[ControlBroker]:
     """Open, serve, and stop cleanly."""
@@ -164,10 +166,11 @@ async def control_broker(
         store,
         disk=disk,
         cold=cold or NoColdTier(),
-        store_host=STORE_HOST,
+        store_host=store_host,
         arrived=note_arrived,
         clock=clock,
         seed=7,
+        is_slave=is_slave,
     )
     dispatcher = Dispatcher(
         [
