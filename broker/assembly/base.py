@@ -27,10 +27,11 @@ class Base:
         clock: Callable[[], int],
         random: Random,
         limits: LimitCounts | None = None,
+        is_slave: bool = False,
     ) -> None:
         """`store_host`: the advertised address; it stands in offset message ids, so clients dial it to view a message.
         `arrived`: called with the queues that grew by the broker's own messages. `clock`: wall clock in ms.
-        `limits`: where refusals by limits are counted."""
+        `limits`: where refusals by limits are counted. `is_slave`: another broker of the name is the master."""
         self.settings = settings
         self.store = store
         self.disk = disk
@@ -40,6 +41,7 @@ class Base:
         self.clock = clock
         self.random = random
         self.limits = limits or LimitCounts()
+        self.is_slave = is_slave
         store.store_host = store_host
         make_durable_directory(disk, store.config.config_path)
         make_durable_directory(disk, store.config.own_path)

@@ -87,11 +87,13 @@ async def make_parts(
     clock: Callable[[], int] = wall_clock_ms,
     seed: int | None = None,
     limits: LimitCounts | None = None,
+    is_slave: bool = False,
 ) -> BrokerParts:
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
-    `limits`: where refusals by limits are counted.
+    `limits`: where refusals by limits are counted. `is_slave`: another broker of the
+    name is the master; timers stay closed.
 
     Raises:
         CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
@@ -108,6 +110,7 @@ async def make_parts(
         clock=clock,
         random=random.Random(seed),
         limits=limits,
+        is_slave=is_slave,
     )
     tables = Tables(base)
     due = DueMessages(base, tables)
