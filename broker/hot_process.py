@@ -230,6 +230,8 @@ class HotProcess:
         """Log when strangers reach the broker, and when clients that should reach it cannot."""
         config = self._settings.broker
         ports = [format_address(config.bound_host, config.listen_port)]
+        if self._listener.vip_port:
+            ports.append(format_address(config.bound_host, self._listener.vip_port))
         if config.health_port >= 0:
             ports.append(format_address(config.health_host, config.health_port))
         warn_if_exposed(ports, authentication_enabled=self._settings.auth.authentication_enabled)
