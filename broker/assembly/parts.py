@@ -92,8 +92,8 @@ async def make_parts(
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
-    `limits`: where refusals by limits are counted. `is_slave`: another broker of the
-    name is the master; timers stay closed.
+    `limits`: where refusals by limits are counted. `is_slave`: another broker of the name is the master, and the timers
+    here stay closed.
 
     Raises:
         CorruptDataError: A state file cannot be read, or the timers cannot be recovered.

@@ -26,7 +26,7 @@ from thermocline.remoting.json_dialect import loads_dialect
 from thermocline.remoting.request_code import RequestCode
 from tooling.official_rocketmq import OfficialSoftware, RunningDaemon, official_broker
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.full]
 
 TOPIC, QUEUES, COUNT = "SlaveReads", 4, 100
 SYNC_TIMEOUT_S = 180.0
