@@ -9,7 +9,8 @@
 Rules
   - A page says which version its table has. Where that changes between two pages, the table is read again from its
     first page, READS_MAX times at most. A master before RocketMQ 5.4 sends all at once.
-  - Topics and groups are asked for one first, which tells the version: the others only if it is another one.
+  - The first request for topics or groups is for one of them: its answer tells the version. The pages are requested
+    only if that is another one.
 Source: broker/out/BrokerOuterAPI.java, Apache RocketMQ 5.5.
 """
 
@@ -120,7 +121,7 @@ class MasterMetadata:
         )
 
     async def incarnations(self) -> Mapping[str, Incarnation] | None:
-        """The lives of all topics that were ever made or deleted by a request; None from a broker of RocketMQ."""
+        """The incarnations of all topics that requests have made or deleted; None from a broker of RocketMQ."""
         try:
             answer = await self._ask(PrivateRequestCode.TOPIC_INCARNATIONS)
         except ResponseError as error:

@@ -1,6 +1,6 @@
 """Topics follower: topics, their attributes, time to live and mappings as the master has them.
 
-Which life of a topic's name it is, and where in the log that begins
+Which incarnation of a topic it is, and where in the log that begins
   - A master of ours tells (TOPIC_INCARNATIONS). Ids and offsets are the same here: dispatch ignores the same records,
     and what the cold tier holds by an id is found by it after a switch.
   - A master of RocketMQ does not. A topic that is new here has every record of its name; one that was deleted here
@@ -12,7 +12,7 @@ Rules
     below the one here. A master that has lost its disk deletes nothing on its slaves.
   - A topic that this broker does not serve, of batches for example, is refused by itself: the others are taken over,
     and the next round tries again.
-  - The version is taken over last: what a stop has cut off is asked for again.
+  - The version is taken over last: after a stop in between, the next start requests the table again.
 Source: broker/slave/SlaveSynchronize.java (syncTopicConfig), Apache RocketMQ 5.5.
 """
 
