@@ -248,6 +248,23 @@ class AuthStore:
         key = subject_of(username)
         return key, self.now.acls.get(key)
 
+    async def replace(self, state: AuthState) -> bool:
+        """Take over all users and policies of a master; durable on return. False when they are so already.
+
+        Raises:
+            InvalidRequestError: A user has no password, or a policy is not valid.
+            UnavailableError: The change could not be written.
+        """
+        async with self._changing:
+            try:
+                snapshot = _snapshot_of(state)
+            except ValueError as error:
+                raise InvalidRequestError("users and policies cannot be read", reason=str(error)) from error
+            if snapshot == self.now:
+                return False
+            await self._change(users=snapshot.users, acls=snapshot.acls)
+        return True
+
     # -- the file --------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
@@ -267,19 +284,10 @@ class AuthStore:
         if data is None:
             return
         try:
-            state = AuthState.decode(data)
-            users = [user_from_info(info) for info in state.users]
-            acls = [acl_from_info(info) for info in state.acls]
-            for acl in acls:
-                check_policies(acl.subject, acl.policies)
+            snapshot = _snapshot_of(AuthState.decode(data))
         except (InvalidRequestError, ValueError) as error:
             raise CorruptDataError("users and policies cannot be read", file=FILE_NAME) from error
-        self._apply(
-            AuthSnapshot(
-                users={user.username: user for user in users},
-                acls={acl.subject: acl for acl in acls},
-            )
-        )
+        self._apply(snapshot)
 
     async def _change(self, *, users: Mapping[str, User] | None = None, acls: Mapping[str, Acl] | None = None) -> None:
         before = self.now
@@ -300,6 +308,17 @@ class AuthStore:
         self._changes += 1
         for listener in self._listeners:
             listener()
+
+
+def _snapshot_of(state: AuthState) -> AuthSnapshot:
+    users = [user_from_info(info) for info in state.users]
+    acls = [acl_from_info(info) for info in state.acls]
+    for acl in acls:
+        check_policies(acl.subject, acl.policies)
+    return AuthSnapshot(
+        users={user.username: user for user in users},
+        acls={acl.subject: acl for acl in acls},
+    )
 
 
 def _check(present: int, added: int, most: int, *, noun: str, limit: str) -> None:

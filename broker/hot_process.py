@@ -238,6 +238,8 @@ class HotProcess:
         ports = [format_address(config.bound_host, config.listen_port)]
         if config.takes_slaves:
             ports.append(format_address(config.bound_host, config.ha_port))
+        if self._listener.vip_port:
+            ports.append(format_address(config.bound_host, self._listener.vip_port))
         if config.health_port >= 0:
             ports.append(format_address(config.health_host, config.health_port))
         warn_if_exposed(ports, authentication_enabled=self._settings.auth.authentication_enabled)

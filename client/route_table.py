@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
-from thermocline.client.topic_route import BrokerAddress, TopicRoute, borrowed_route, read_route
+from thermocline.client.topic_route import MASTER_ID, BrokerAddress, TopicRoute, borrowed_route, read_route
 from thermocline.remoting.bodies import PERM_WRITE, TopicRouteData
 from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
@@ -62,15 +62,31 @@ class RouteTable:
         Raises:
             UnavailableError: The broker is in no route.
         """
+        return self._route_of(broker_name).reader(broker_name, broker_id)
+
+    def master(self, broker_name: str) -> str:
+        """Return the address of a broker's master, by the route of any topic.
+
+        Raises:
+            UnavailableError: The broker is in no route, or has no master now.
+        """
+        return self._route_of(broker_name).master(broker_name)
+
+    def _route_of(self, broker_name: str) -> TopicRoute:
         for route in self._routes.values():
             if route.addresses.get(broker_name):
-                return route.reader(broker_name, broker_id)
+                return route
         raise UnavailableError("this broker is in no route", broker_name=broker_name)
 
     def broker_of(self, queue: MessageQueue) -> str:
         """Return the broker to ask about a queue: the one it is named after, or a logic queue's leader."""
         route = self._routes.get(queue.topic)
         return queue.broker_name if route is None else route.broker_of(queue)
+
+    def is_master(self, queue: MessageQueue, address: str) -> bool:
+        """Whether the address is that of the master of the queue's broker."""
+        route = self._routes.get(queue.topic)
+        return route is not None and route.addresses.get(route.broker_of(queue), {}).get(MASTER_ID) == address
 
     async def find_reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
         """Return the address to read a queue from, if need be after one more look at the topic's route.

@@ -68,7 +68,7 @@ class TopicRoute:
         return address
 
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address to read from: the broker with that id, else its master, else any replica.
+        """Return the address to read from: the broker with that id, of replicas else the next, else the least id.
 
         Raises:
             UnavailableError: The route has none.
@@ -76,7 +76,10 @@ class TopicRoute:
         by_id = self.addresses.get(broker_name)
         if not by_id:
             raise UnavailableError("the broker is not there now", topic=self.topic, broker_name=broker_name)
-        return by_id.get(broker_id) or by_id.get(MASTER_ID) or by_id[min(by_id)]
+        address = by_id.get(broker_id)
+        if address is None and broker_id != MASTER_ID:
+            address = by_id.get(broker_id + 1)
+        return address or by_id[min(by_id)]
 
 
 def read_route(topic: str, data: TopicRouteData) -> TopicRoute:

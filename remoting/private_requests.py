@@ -23,6 +23,7 @@ A number is never given a second meaning.
 | FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
 | ACL_CHECK | username, resource, actions, sourceIp? | whether a user may, and the entry that decides |
 | ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
+| TOPIC_INCARNATIONS | | the file of incarnations: where in the log each topic began, what has expired of it |
 | PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
 
@@ -80,6 +81,7 @@ class PrivateRequestCode(enum.IntEnum):
     ACL_VERSION = 90171
     PROXIED_CLIENTS_REPORT = 90180
     PROXIED_CLIENTS_LIST = 90181
+    TOPIC_INCARNATIONS = 90190
 
 
 class TierHeader(Header, kw_only=True):

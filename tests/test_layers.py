@@ -242,6 +242,11 @@ ALLOWED: dict[str, frozenset[str]] = {
         "timers transactions",
         "broker.sends broker.settings broker.state_files broker.stats broker.tables",
     ),
+    "broker.replicas": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.clients store.state timers",
+        "auth broker.due broker.state_files broker.tables",
+    ),
     "broker.tier": edges(
         CODEC,
         "remoting.bodies store.files store.state store.log store.queues store.index store",
@@ -293,12 +298,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "auth remoting.connections remoting.health store.files store.config store.queues store",
+        "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
         "pop timers transactions broker.access",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "replication replication.links remoting.bodies",
-        "broker.proxy_process broker.pulls broker.queues broker.sends broker.settings broker.state broker.state_files",
+        "broker.proxy_process broker.pulls broker.queues broker.replicas broker.sends broker.settings broker.state",
+        "broker.state_files",
         "broker.static_topics broker.stats broker.tables broker.tier broker.tier_process",
         "remoting.tls",
     ),

@@ -81,6 +81,24 @@ class TimerCheckpoint:
     """None: RocketMQ has written last."""
 
     @classmethod
+    def of_master(cls, data: bytes) -> TimerCheckpoint:
+        """A master's checkpoint for a broker that has no timer log of its own: it will enqueue everything again.
+
+        `data`: what `encode_shared` gives, or RocketMQ's broker. Raises ValueError if it is neither.
+        """
+        if len(data) < SHARED.size:
+            raise ValueError("a timer checkpoint has 56 bytes")
+        read_time_ms, log_position, queue_offset, master_offset, _, timestamp_ms, number = SHARED.unpack_from(data)
+        return cls(
+            read_time_ms=read_time_ms,
+            log_position=log_position,
+            # Without units in the log that it tells of, recovery would go on behind what is not delivered.
+            queue_offset=QueueOffset(min(queue_offset, master_offset)) if log_position else QUEUE_START,
+            timestamp_ms=timestamp_ms,
+            number=number,
+        )
+
+    @classmethod
     def load(cls, disk: Disk, path: str) -> TimerCheckpoint | None:
         """Read the file; None when there is none, or nothing was ever written to it."""
         if not disk.exists(path):

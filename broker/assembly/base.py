@@ -48,6 +48,11 @@ class Base:
         )
 
     @property
+    def is_slave(self) -> bool:
+        """Whether another broker of this name is the master."""
+        return self.settings.broker.is_slave
+
+    @property
     def advertised_address(self) -> str:
         """host:port that clients and NameServers are given."""
         return f"{self.store_host[0]}:{self.store_host[1]}"

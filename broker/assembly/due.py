@@ -31,7 +31,7 @@ class DueMessages:
 
     transactions: TransactionCoordinator
     timers: TimerMessageStore | None
-    """None while they are switched off, and on a slave."""
+    """None while they are switched off, and at a slave."""
 
     def __init__(self, base: Base, tables: Tables) -> None:
         settings = base.settings
@@ -79,14 +79,14 @@ class DueMessages:
         )
 
     def open_timers(self) -> None:
-        """Recover the timers.
+        """Recover the timers; those of a slave stay closed, and their files follow the master's.
 
         Raises:
             CorruptDataError: They cannot be recovered.
             OSError, DiskFullError: The disk failed under them.
         """
         base = self._base
-        if base.settings.broker.is_slave:
+        if base.is_slave:
             self.timers = None
             return
         self.timers = open_timers(base.settings, base.store, disk=base.disk, clock=base.clock, chance=base.random)

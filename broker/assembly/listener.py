@@ -2,12 +2,14 @@
 
 made     not bound yet
 start    the port is taken; requests are answered "the broker is starting", so that ports and addresses are known
-         before the parts that show them are made
+         before the parts that show them are made. So is the VIP port, two below, if it is free: it serves the same to
+         slaves of RocketMQ, which fetch topics and timers there, and to Java clients with `vipChannelEnabled`
 serve    requests are served
 start_local   processes of this user are served on a unix socket, too
 close    no new connections; open ones get the answers to requests in flight and are closed
 """
 
+import logging
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -23,7 +25,10 @@ from thermocline.remoting.connections import (
 )
 from thermocline.remoting.tls import TlsGate
 
+logger = logging.getLogger(__name__)
+
 CLOSE_TIMEOUT_MS = 2_000
+VIP_PORT_DISTANCE = 2
 LOCAL_LIMITS = ConnectionLimits(requests_running_max=4_096)
 """A connection of the unix socket carries the requests of all clients of a proxy."""
 
@@ -54,6 +59,8 @@ class Listener:
             local_limits=LOCAL_LIMITS,
         )
         self.port = 0
+        self.vip_port = 0
+        """0: none is open."""
 
     @property
     def gate(self) -> TlsGate:
@@ -70,10 +77,22 @@ class Listener:
         resources.callback(self._gate.close)
         self.port = port = await self._server.start(config.bound_host, config.listen_port)
         self.close_with(resources)
+        await self._open_vip_port()
         self._gate.open()
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
         host = advertised_host(listen_host=config.bound_host, configured_host=config.advertised_host)
         self.store_host = host, config.advertised_port or port
+
+    async def _open_vip_port(self) -> None:
+        """Take the VIP port of a port that was named. Without it the broker serves all but what comes there."""
+        config = self._settings.broker
+        vip_port = config.listen_port - VIP_PORT_DISTANCE
+        if not config.vip_port_on or vip_port <= 0:
+            return
+        try:
+            self.vip_port = await self._server.start(config.bound_host, vip_port)
+        except OSError as error:
+            logger.warning("VIP port not opened, slaves of RocketMQ need it port=%d error=%s", vip_port, error)
 
     async def start_local(self, path: str) -> None:
         """Serve processes of this user on a unix socket, too, as on the port; it closes with the port.

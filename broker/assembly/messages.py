@@ -29,7 +29,7 @@ from thermocline.broker.processors.messages import (
     TransactionProcessor,
     ViewProcessor,
 )
-from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullAdmission, PullFinder
+from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullAdmission, PullFinder, ReplicaReads
 from thermocline.broker.queues import LocalRecords
 from thermocline.broker.sends import Acknowledgements, SendTargets
 from thermocline.broker.settings import INT_MAX
@@ -167,6 +167,14 @@ def _make_pulls(
         long_polling=long_polling,
         limits=ColdPullLimits(),
         quotas=tables.quotas,
+        replica_reads=ReplicaReads(
+            settings=base.settings,
+            store=base.store,
+            groups=tables.groups,
+            near_bytes=lambda: finder.near_bytes,
+            is_slave=base.is_slave,
+            has_master=lambda: cluster.registration.master is not None,
+        ),
     )
 
 

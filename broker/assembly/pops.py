@@ -41,7 +41,11 @@ class Pops:
         tables.persister.register(
             consumer_offsets.FILE_NAME,
             f"{store.config.config_path}/{consumer_offsets.FILE_NAME}",
-            lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset),
+            lambda: offsets.encode(
+                pop_log_offset=store.commit_log.append_offset
+                if offsets.followed_log_offset is None
+                else offsets.followed_log_offset
+            ),
             changes=offsets.changes,
             durable_first=lambda: popped_is_durable(store, self.store),
         )

@@ -229,7 +229,7 @@ def state_processors(
             proxied=tables.proxied,
             cold=base.cold,
         ),
-        ReplicaProcessor(runtime_info=ha_runtime_info),
+        ReplicaProcessor(store=base.store, runtime_info=ha_runtime_info),
         AdminProcessor(
             settings=base.settings,
             store=base.store,

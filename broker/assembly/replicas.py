@@ -2,14 +2,16 @@
 
 made        sends wait for slaves if inSyncReplicas says so, or the log refuses all but its master's bytes
 open_port   slaves can connect, before NameServers get the address
-start_link  the slave follows its master: as haMasterAddress says, else as NameServers answer
-close       the link as one of the first parts; the port after all sends are answered, before the store
+start_link  the slave follows its master: its log as haMasterAddress says, else as NameServers answer, and its tables
+close       the link and what follows the tables, among the first parts; the port after all sends are answered, before
+            the store
 """
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from thermocline.broker.assembly.parts import BrokerParts
+from thermocline.broker.assembly.replica_tables import make_metadata_follower
 from thermocline.broker.settings import BrokerSettings, ReplicaSettings
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
@@ -71,6 +73,9 @@ class Replicas:
             link.follow(address)
         else:
             parts.cluster.registration.on_master = link.follow
+        follower = make_metadata_follower(parts)
+        follower.start()
+        resources.push_async_callback(follower.close)
         link.start()
         resources.push_async_callback(link.close)
 

@@ -18,6 +18,7 @@ from thermocline.broker.process import LoopTurns
 from thermocline.broker.settings import broker_settings
 from thermocline.broker.state_files import ConfigPersister, load_file
 from thermocline.broker.tables import (
+    TTL_DEFAULT_FILE_NAME,
     ClientRegistry,
     ConsumerFilterTable,
     ConsumerOffsets,
@@ -109,7 +110,7 @@ class Tables:
         )
         persister.register(kept_clock.FILE_NAME, self._clock_path, self.kept_clock.encode)
         persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
-        persister.register(topic_table.TTL_DEFAULT_FILE_NAME, self._ttl_default_path, topics.encode_ttl_default)
+        persister.register(TTL_DEFAULT_FILE_NAME, self._ttl_default_path, topics.encode_ttl_default)
         persister.register(broker_settings.FILE_NAME, broker_settings.settings_path(files), self._base.settings.encode)
         path = f"{files.config_path}/{static_topic_table.FILE_NAME}"
         persister.register(static_topic_table.FILE_NAME, path, self.static_topics.encode)

@@ -17,6 +17,7 @@ Rules
     must not be followed by a newer version without it.
   - The request is joined from pieces that the topic table keeps encoded: 5 000 topics cost about a millisecond.
   - A static topic goes with its mapping (tables/static_topic_table.py), in the same message.
+  - The answer to a slave names its master, if the NameServer has one.
   - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
 Owner: the hot process's event loop.
 Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll, registerSingleTopicAll),
@@ -72,6 +73,15 @@ class RegistrationStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_registered: bool
     registered_count: int
     last_error: str
+
+
+class Master(msgspec.Struct, frozen=True, kw_only=True):
+    """The master of a broker with another id than 0, as a NameServer knows it."""
+
+    address: str
+    """host:port for clients and brokers."""
+    ha_address: str | None
+    """host:port of its log for replicas."""
 
 
 class Registration:
@@ -146,6 +156,11 @@ class Registration:
             if connection is not None:
                 return await connection.call(command, timeout_ms=timeout_ms)
         return None
+
+    @property
+    def master(self) -> Master | None:
+        """This broker's master, by the first NameServer that knew one at the last registration."""
+        return next((link.master for link in self._links.values() if link.master is not None), None)
 
     def status(self) -> list[RegistrationStatus]:
         """How each NameServer of the list stands."""
@@ -227,12 +242,10 @@ class Registration:
             ),
         )
 
-    def take_master(self, answer: RemotingCommand) -> None:
-        """Report the master that an answer to a registration names."""
-        if self.config.is_slave:
-            header = answer.header(RegisterBrokerResponseHeader)
-            if header.ha_server_addr:
-                self.on_master(header.ha_server_addr)
+    def report_master(self, master: Master | None) -> None:
+        """Pass on where a slave's master has its port for slaves."""
+        if self.config.is_slave and master is not None and master.ha_address is not None:
+            self.on_master(master.ha_address)
 
     def take_order_topics(self, body: bytes) -> Awaitable[None]:
         """Mark the topics that the NameServer's order configuration names."""
@@ -306,6 +319,8 @@ class _Link:
         self._wake = asyncio.Event()
         self._registered_count = 0
         self._last_error = ""
+        self.master: Master | None = None
+        """As of the last registration."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -415,7 +430,9 @@ class _Link:
                 answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
                 if answer.code != ResponseCode.SUCCESS:
                     raise ResponseError(answer.remark or "", code=answer.code)
-                self._registration.take_master(answer)
+                if command.code == RequestCode.REGISTER_BROKER:
+                    self.master = _master_in(answer)
+                    self._registration.report_master(self.master)
                 if answer.body:
                     await self._registration.take_order_topics(bytes(answer.body))
         except MQError as error:
@@ -439,6 +456,13 @@ class _Link:
 
 def _ignore_master(address: str) -> None:
     """What a broker without a master does with one."""
+
+
+def _master_in(answer: RemotingCommand) -> Master | None:
+    header = answer.header(RegisterBrokerResponseHeader)
+    if not header.master_addr:
+        return None
+    return Master(address=header.master_addr, ha_address=header.ha_server_addr or None)
 
 
 def _is_whole(permission: int) -> bool:

@@ -4,6 +4,7 @@ from thermocline.broker.due import delay_service, transaction_counts
 from thermocline.broker.due.delay_service import DelayService, schedule
 from thermocline.broker.due.timer_opening import open_timers
 from thermocline.broker.due.timer_service import TimerService
+from thermocline.broker.due.timer_settings import timer_config
 from thermocline.broker.due.transaction_counts import TransactionCounts
 from thermocline.broker.due.transaction_opening import open_transactions
 from thermocline.broker.due.transaction_service import TransactionService
@@ -17,5 +18,6 @@ __all__ = [
     "open_timers",
     "open_transactions",
     "schedule",
+    "timer_config",
     "transaction_counts",
 ]

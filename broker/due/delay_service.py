@@ -240,6 +240,25 @@ class DelayService:
         pairs = ",".join(f"{level}:{offset}" for level, offset in sorted(self._offsets.items()))
         return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (self._version.text(), pairs.encode())
 
+    async def follow(self, data: bytes) -> bool:
+        """Take over a master's progress, as its file has it; durable on return. False when it is so already.
+
+        Raises:
+            InvalidRequestError: It is no such file.
+            UnavailableError: The file could not be written; the progress is as before.
+        """
+        file = json_dialect.loads_as(data, _DelayOffsetFile)
+        before = self._offsets, self._version.current
+        self._offsets, self._version.current = dict(file.offset_table), file.data_version or self._version.current
+        if before == (self._offsets, self._version.current):
+            return False
+        try:
+            await self._persister.save(FILE_NAME)
+        except Exception:
+            self._offsets, self._version.current = before
+            raise
+        return True
+
     def load(self, data: bytes | None) -> None:
         """Load the file's content.
 

@@ -30,7 +30,7 @@ from thermocline.broker.helpers import (
     decode_body,
 )
 from thermocline.broker.pulls import LongPolling
-from thermocline.broker.tables import TTL_MS, ConsumerOffsets, TopicTable
+from thermocline.broker.tables import ConsumerOffsets, TopicTable, ttl_attributes
 from thermocline.broker.tier import TierLink
 from thermocline.remoting.bodies import PERM_READ, TopicConfig
 from thermocline.remoting.errors import MQError
@@ -152,12 +152,11 @@ class _FollowingTables:
             TopicConfig() if followed.config is None else msgspec.convert(followed.config, TopicConfig),
             topic_name=topic,
             perm=PERM_READ,
-            attributes={},
+            attributes=ttl_attributes({}, followed.ttl_ms or 0),
         )
         config.read_queue_nums = max(followed.queue_count, 1 if followed.config is None else config.read_queue_nums)
         config.write_queue_nums = config.read_queue_nums
-        change = {f"+{TTL_MS}": str(followed.ttl_ms or 0)}
-        await self._topics.update(config, change, expired_before_ms=followed.expired_before_ms)
+        await self._topics.follow(config, expired_before_ms=followed.expired_before_ms)
         self._incarnations[topic] = followed.incarnation
 
     def _follow_queues(self, ranges: Iterable[ColdRange]) -> list[ConsumeQueue]:

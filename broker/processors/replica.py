@@ -1,6 +1,7 @@
 """Requests about replicas.
 
     907 GET_BROKER_HA_STATUS    908 RESET_MASTER_FLUSH_OFFSET    1007 GET_BROKER_EPOCH_CACHE
+    90190 TOPIC_INCARNATIONS
 
 908 concerns replicas only: a master takes it and does nothing, as RocketMQ's. 1007 concerns brokers of a controller.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
@@ -14,8 +15,10 @@ from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import BrokerBusyError, MQError
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 BUSY_ON_SLAVE = (
     RequestCode.SEND_MESSAGE,
@@ -24,8 +27,6 @@ BUSY_ON_SLAVE = (
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.PULL_MESSAGE,
-    RequestCode.LITE_PULL_MESSAGE,
     RequestCode.POP_MESSAGE,
     RequestCode.PEEK_MESSAGE,
     RequestCode.ACK_MESSAGE,
@@ -37,7 +38,8 @@ BUSY_ON_SLAVE = (
 class ReplicaProcessor:
     """Serves what tools ask about replicas."""
 
-    def __init__(self, *, runtime_info: Callable[[], HARuntimeInfo]) -> None:
+    def __init__(self, *, store: MessageStore, runtime_info: Callable[[], HARuntimeInfo]) -> None:
+        self._store = store
         self._runtime_info = runtime_info
 
     def routes(self) -> Mapping[int, Handler]:
@@ -46,6 +48,7 @@ class ReplicaProcessor:
             RequestCode.GET_BROKER_HA_STATUS: self.get_status,
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_flush_offset,
             RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
+            PrivateRequestCode.TOPIC_INCARNATIONS: self.get_incarnations,
         }
 
     def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -60,14 +63,18 @@ class ReplicaProcessor:
         """1007: this broker has no controller."""
         raise MQError("this request only for controllerMode ")
 
+    def get_incarnations(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90190: where in the log each topic began, which a slave has to know before it dispatches the log."""
+        return RemotingCommand.response(command, body=self._store.incarnations.encode())
+
 
 class SlaveProcessor:
     """What a slave refuses: it stands before all others. Its log is the copy of its master's.
 
-    Sends and pulls are answered as RocketMQ's slave answers them without slaveReadEnable; so are requests of POP, which
-    puts messages of its own.
-    Source: rejectRequest of SendMessageProcessor.java and PullMessageProcessor.java, EndTransactionProcessor.java,
-    RecallMessageProcessor.java, Apache RocketMQ 5.5.
+    Sends are answered as RocketMQ's slave answers them; so are requests of POP, which puts messages of its own.
+    broker/pulls/replica_reads.py decides on pulls.
+    Source: rejectRequest of SendMessageProcessor.java, EndTransactionProcessor.java, RecallMessageProcessor.java,
+    Apache RocketMQ 5.5.
     """
 
     def routes(self) -> Mapping[int, Handler]:
@@ -79,7 +86,7 @@ class SlaveProcessor:
         }
 
     def refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Sends, pulls, POP."""
+        """Sends, POP."""
         raise BrokerBusyError("[REJECTREQUEST]system busy, start flow control for a while")
 
     def end_transaction(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:

@@ -8,6 +8,7 @@ from thermocline.broker.pulls.pull_finder import ColdNeeded, PullFinder, SearchN
 from thermocline.broker.pulls.pull_reply import PullAnswer, write_answer
 from thermocline.broker.pulls.pull_request import PullRequest
 from thermocline.broker.pulls.remote_pull import RemotePull
+from thermocline.broker.pulls.replica_reads import ReplicaReads
 from thermocline.broker.pulls.request_expressions import ALL, RequestExpressions, Wanted
 from thermocline.broker.pulls.static_pull import StaticPull
 
@@ -27,6 +28,7 @@ __all__ = [
     "PullForbiddenError",
     "PullRequest",
     "RemotePull",
+    "ReplicaReads",
     "RequestExpressions",
     "SearchNeeded",
     "StaticPull",

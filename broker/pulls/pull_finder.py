@@ -310,6 +310,11 @@ class PullFinder:
         )
 
     @property
+    def near_bytes(self) -> int:
+        """How far behind the log's end messages count as being in memory."""
+        return self._limits.near_bytes
+
+    @property
     def _limits(self) -> PullLimits:
         config = self._settings.broker
         if config is not self._config:  # a setting was changed

@@ -37,6 +37,7 @@ class PullAnswer:
         "offset_delta",
         "size_bytes",
         "status",
+        "suggested_broker_id",
         "topic_sys_flag",
     )
 
@@ -62,6 +63,7 @@ class PullAnswer:
         self.size_bytes = size_bytes
         self.topic_sys_flag = 0
         self.group_sys_flag = 0
+        self.suggested_broker_id = MASTER_ID
         self.offset_delta: int | None = None
         """The number that clients add to each message's offset; only for logic queues."""
 
@@ -82,6 +84,7 @@ def encode_head(answer: PullAnswer, *, opaque: int, serialize_type: SerializeTyp
     """Length word and header of the answer's frame."""
     if serialize_type is SerializeType.ROCKETMQ and answer.offset_delta is None:
         fields = _BINARY_TEMPLATE % (
+            sized_number(answer.suggested_broker_id),
             sized_number(answer.next_offset),
             sized_number(answer.min_offset),
             sized_number(answer.max_offset),
@@ -95,6 +98,7 @@ def encode_head(answer: PullAnswer, *, opaque: int, serialize_type: SerializeTyp
         return _command(answer, opaque=opaque, serialize_type=serialize_type).encode_head(body_bytes=answer.size_bytes)
     header = _TEMPLATE % (
         answer.code,
+        answer.suggested_broker_id,
         answer.next_offset,
         answer.min_offset,
         answer.max_offset,
@@ -113,7 +117,7 @@ def encode_head(answer: PullAnswer, *, opaque: int, serialize_type: SerializeTyp
 
 def _command(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> RemotingCommand:
     header = PullMessageResponseHeader(
-        suggest_which_broker_id=MASTER_ID,
+        suggest_which_broker_id=answer.suggested_broker_id,
         next_begin_offset=answer.next_offset,
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
@@ -141,11 +145,12 @@ def _sample() -> PullAnswer:
         max_offset=QueueOffset(2_000_000_004),
     )
     answer.topic_sys_flag, answer.group_sys_flag = 2_000_000_005, 2_000_000_006
+    answer.suggested_broker_id = 2_000_000_008
     return answer
 
 
-_FIELD_SENTINELS = [str(2_000_000_000 + number) for number in range(2, 7)]
-"""Next, minimum and maximum offset, both system flags."""
+_FIELD_SENTINELS = [str(2_000_000_000 + number) for number in (8, 2, 3, 4, 5, 6)]
+"""Suggested broker id; next, minimum and maximum offset; both system flags."""
 
 _TEMPLATE = json_template(
     _command(_sample(), opaque=2_000_000_007, serialize_type=SerializeType.JSON),
@@ -154,7 +159,8 @@ _TEMPLATE = json_template(
         ("STATUS", "%b"),
     ],
 )
-"""The JSON header with places for code, next, minimum and maximum offset, both system flags, opaque and status."""
+"""The JSON header with places for code, suggested broker id, next, minimum and maximum offset, both system flags,
+opaque and status."""
 
 _BINARY_TEMPLATE = binary_template(
     _command(_sample(), opaque=0, serialize_type=SerializeType.ROCKETMQ), _FIELD_SENTINELS

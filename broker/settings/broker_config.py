@@ -44,6 +44,8 @@ class BrokerConfig(ReplicaSettings):
     listen_host: str = setting("", "bindAddress")
     """Empty: loopback, or all addresses if `advertised_host` is not loopback (see `bound_host`)."""
     listen_port: int = setting(10911, "listenPort", least=0, most=65535)
+    vip_port_on: bool = setting(True, "vipPortEnable")
+    """Whether the port two below, if it is free, serves the same; slaves of RocketMQ ask for some tables there."""
     """0 takes a free one."""
     advertised_host: str = setting("", "brokerIP1")
     """The address given to clients; empty: this machine's own, or `bound_host` if that is one machine's address."""
@@ -188,6 +190,8 @@ class BrokerConfig(ReplicaSettings):
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
     query_count_max: int = setting(64, "maxMsgsNumBatch", least=1, most=1_024, live=True)
     """Messages in the answer to a query, whatever the client asks for."""
+    slave_read: bool = setting(False, "slaveReadEnable", live=True)
+    """Whether slow readers are sent to slaves, and slaves serve them."""
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
     """The part of the log that counts as in memory, back from its end, as a share of the machine's memory."""
     pull_bytes_max: int = setting(262_144, "maxTransferBytesOnMessageInMemory", least=1, live=True)

@@ -13,9 +13,9 @@ from thermocline.broker.tables import (
 from thermocline.broker.tables.client_registry import Client, ClientRegistry, ConsumerGroup
 from thermocline.broker.tables.client_usage import check_names
 from thermocline.broker.tables.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
-from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
+from thermocline.broker.tables.consumer_offsets import ConsumerOffsets, OffsetReplacement
 from thermocline.broker.tables.group_holds import GroupHolds
-from thermocline.broker.tables.group_table import GroupTable
+from thermocline.broker.tables.group_table import GroupReplacement, GroupTable
 from thermocline.broker.tables.kept_clock import KeptClock
 from thermocline.broker.tables.message_filters import CompileNeeded, MessageFilters, is_tag_type
 from thermocline.broker.tables.message_request_modes import RequestModeTable
@@ -27,7 +27,8 @@ from thermocline.broker.tables.system_topics import boot_topics, system_topic_na
 from thermocline.broker.tables.topic_attributes import (
     MESSAGE_TYPE,
     MESSAGE_TYPE_MIXED,
-    TTL_MS,
+    TTL_DEFAULT_FILE_NAME,
+    decode_ttl_default,
     full_policy,
     parse_change,
     ttl_attributes,
@@ -35,13 +36,13 @@ from thermocline.broker.tables.topic_attributes import (
     ttl_ms,
 )
 from thermocline.broker.tables.topic_journal import TopicJournal
-from thermocline.broker.tables.topic_table import TopicTable, decode_ttl_default
+from thermocline.broker.tables.topic_table import TopicTable
 
 __all__ = [
     "MESSAGE_TYPE",
     "MESSAGE_TYPE_MIXED",
     "STRATEGIES",
-    "TTL_MS",
+    "TTL_DEFAULT_FILE_NAME",
     "Client",
     "ClientRegistry",
     "CompileNeeded",
@@ -50,10 +51,12 @@ __all__ = [
     "ConsumerGroup",
     "ConsumerOffsets",
     "GroupHolds",
+    "GroupReplacement",
     "GroupTable",
     "KeptClock",
     "LedQueue",
     "MessageFilters",
+    "OffsetReplacement",
     "ProxiedClients",
     "QueueLocks",
     "RequestModeTable",

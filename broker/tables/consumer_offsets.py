@@ -25,6 +25,8 @@ Owner: the hot process's event loop. The persister calls `encode`; pieces that d
 Source: broker/offset/ConsumerOffsetManager.java, Apache RocketMQ 5.3.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -53,6 +55,49 @@ class _OffsetFile(msgspec.Struct, rename="camel"):
     data_version: DataVersion | None = None
     pop_log_offset: PhysicalOffset | None = None
     hand_offs: dict[str, list[str]] = {}
+
+
+class OffsetReplacement:
+    """Offsets of all groups in place of those of `present`, put together entry by entry."""
+
+    def __init__(self, present: ConsumerOffsets) -> None:
+        self._present = present
+        self.offsets: dict[str, dict[int, QueueOffset]] = {}
+        self.encoded: dict[str, bytes] = {}
+        self.topics_of: dict[str, set[str]] = {}
+        self.groups_of: dict[str, set[str]] = {}
+
+    def add(self, key: str, entry: bytes, decode: Callable[[], dict[int, QueueOffset]]) -> bool:
+        """Add the offsets of `topic@group`; False when they differ from those of `present`.
+
+        `entry`: as JSON, `"topic@group":{0:1}`; `decode` is called only where it differs.
+
+        Raises:
+            InvalidRequestError: They cannot be decoded.
+        """
+        present = self._present.offsets_of(key)
+        if present is not None and self._present.encoded(key) == entry:
+            self._put(key, dict(present), entry)  # a copy: consumers may commit to `present` meanwhile
+            return True
+        table = decode()
+        self._put(key, table, encode_entry(key, table))
+        return table == present
+
+    def keep_missing(self) -> Iterator[None]:
+        """Add what only the table in place has, step by step."""
+        for key, table in self._present.tables():
+            if key not in self.offsets:
+                self._put(key, dict(table), encode_entry(key, table))
+            yield
+
+    def _put(self, key: str, table: dict[int, QueueOffset], entry: bytes) -> None:
+        topic, separator, group = key.partition("@")
+        if not separator:
+            logger.warning("consumer offset without a group passed over key=%s", key)
+            return
+        self.offsets[key], self.encoded[key] = table, entry
+        self.topics_of.setdefault(group, set()).add(topic)
+        self.groups_of.setdefault(topic, set()).add(group)
 
 
 class ConsumerOffsets:
@@ -85,6 +130,8 @@ class ConsumerOffsets:
         self.changes = TableChanges()
         self.pop_log_offset: PhysicalOffset | None = None
         """The log offset up to which the loaded file includes pops: 0 without a file; None when RocketMQ wrote it."""
+        self.followed_log_offset: PhysicalOffset | None = None
+        """The same of offsets that a master has given; None while this broker has no master."""
 
     def has_pair(self, topic: str, group: str) -> bool:
         """Whether the group has an offset of the topic."""
@@ -204,6 +251,29 @@ class ConsumerOffsets:
             for queue_id, offset in table.items():
                 yield topic, group, queue_id, offset
 
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of the table."""
+        return self._version.current
+
+    @property
+    def hand_offs(self) -> Mapping[str, list[str]]:
+        """Group -> ids of the receipts that were applied to it."""
+        return self._hand_offs
+
+    @property
+    def pair_count(self) -> int:
+        """How many pairs of topic and group have offsets."""
+        return len(self._offsets)
+
+    def offsets_of(self, key: str) -> dict[int, QueueOffset] | None:
+        """The offsets of `topic@group`, as they are now and will be; None when there are none."""
+        return self._offsets.get(key)
+
+    def tables(self) -> list[tuple[str, dict[int, QueueOffset]]]:
+        """The same of every `topic@group`."""
+        return list(self._offsets.items())
+
     def clone(self, topic: str, source_group: str, target_group: str) -> None:
         """Give a group the offsets that another has; nothing happens when that has none."""
         source = self._offsets.get(f"{topic}@{source_group}")
@@ -246,6 +316,29 @@ class ConsumerOffsets:
             b'"handOffs":%s,\n' % msgspec.json.encode(self._hand_offs) if self._hand_offs else b"",
             _encode_table(self._pull_offsets, self._encoded_pulls),
         )
+
+    def replace(
+        self,
+        replacement: OffsetReplacement,
+        *,
+        version: DataVersion,
+        hand_offs: Mapping[str, list[str]],
+        log_offset: PhysicalOffset,
+    ) -> None:
+        """Take over, all at once, what a master has. Pull offsets and pending resets are this broker's own.
+
+        `log_offset`: the master's log was no shorter when it answered: the offsets include all pops below it.
+        """
+        self._offsets, self._encoded = replacement.offsets, replacement.encoded
+        self._topics_of, self._groups_of = replacement.topics_of, replacement.groups_of
+        self._hand_offs = dict(hand_offs)
+        self._version.current = version
+        self.followed_log_offset = log_offset
+        self.changes.add()
+
+    def encoded(self, key: str) -> bytes | None:
+        """The offsets of `topic@group` as the file has them; None when they have changed since it was written."""
+        return self._encoded.get(key)
 
     def load(self, data: bytes | None) -> None:
         """Load a file's content.
@@ -313,6 +406,11 @@ def _encode_table(table: Mapping[str, Mapping[int, QueueOffset]], encoded: dict[
     """Entries of a table, those that are not in `encoded` yet encoded now."""
     for key, offsets in table.items():
         if key not in encoded:
-            pairs = ",".join(f"{queue_id}:{offset}" for queue_id, offset in offsets.items())
-            encoded[key] = b"%s:{%s}" % (msgspec.json.encode(key), pairs.encode())
+            encoded[key] = encode_entry(key, offsets)
     return b",\n".join(encoded.values())
+
+
+def encode_entry(key: str, offsets: Mapping[int, QueueOffset]) -> bytes:
+    """The offsets of `topic@group` as a member of a table."""
+    pairs = ",".join(f"{queue_id}:{offset}" for queue_id, offset in offsets.items())
+    return b"%s:{%s}" % (msgspec.json.encode(key), pairs.encode())

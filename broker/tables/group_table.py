@@ -56,6 +56,20 @@ BOOT_GROUPS = (
 """Made at every start where missing."""
 
 
+class GroupReplacement:
+    """Groups in place of those of a table, put together one by one."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, SubscriptionGroupConfig] = {}
+        self.encoded: dict[str, bytes] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+
+    def add(self, config: SubscriptionGroupConfig) -> None:
+        """Add a group."""
+        self.groups[config.group_name] = config
+        self.encoded[config.group_name] = _encode_entry(config)
+
+
 class GroupTable:
     """All consumer groups that are set up."""
 
@@ -160,6 +174,24 @@ class GroupTable:
             raise
         logger.info("groups set up groups=%s", ",".join(config.group_name for config in wanted))
 
+    async def replace(self, replacement: GroupReplacement, *, version: DataVersion) -> None:
+        """Take over, all at once, what a master has; durable on return.
+
+        Raises:
+            UnavailableError: The file could not be written; the groups are as before.
+        """
+        before = self._groups, self._encoded, self._forbidden, self._version.current
+        for name in BOOT_GROUPS:
+            if name not in replacement.groups:
+                replacement.add(self._groups.get(name) or SubscriptionGroupConfig(group_name=name))
+        self._groups, self._encoded = replacement.groups, replacement.encoded
+        self._forbidden, self._version.current = replacement.forbidden, version
+        try:
+            await self._persister.save(FILE_NAME)
+        except Exception:
+            self._groups, self._encoded, self._forbidden, self._version.current = before
+            raise
+
     async def delete(self, group: str) -> None:
         """Forget a group; durable on return, whether it was there or not.
 
@@ -247,5 +279,9 @@ class GroupTable:
     def _put(self, config: SubscriptionGroupConfig) -> None:
         name = config.group_name
         self._groups[name] = config
-        self._encoded[name] = msgspec.json.encode(name) + b":" + config.encode()
+        self._encoded[name] = _encode_entry(config)
         self._version.bump()
+
+
+def _encode_entry(config: SubscriptionGroupConfig) -> bytes:
+    return msgspec.json.encode(config.group_name) + b":" + config.encode()

@@ -36,6 +36,23 @@ class RequestModeTable:
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
         await self._persister.save(FILE_NAME)
 
+    async def replace(self, modes: MessageRequestModes) -> bool:
+        """Take over, all at once, what a master has; durable on return. False when it is so already.
+
+        Raises:
+            UnavailableError: The file could not be written; the modes are as before.
+        """
+        before = self._modes
+        if modes.message_request_mode_map == before:
+            return False
+        self._modes = modes.message_request_mode_map
+        try:
+            await self._persister.save(FILE_NAME)
+        except Exception:
+            self._modes = before
+            raise
+        return True
+
     def encode(self) -> bytes:
         """The file's content."""
         return MessageRequestModes(message_request_mode_map=self._modes).encode()

@@ -171,6 +171,29 @@ class StaticTopicTable:
             await self._put(after)
         return True
 
+    async def replace(self, details: Mapping[str, TopicQueueMappingDetail], *, version: DataVersion) -> None:
+        """Take over, all at once, the mappings of this broker's master; durable on return.
+
+        Raises:
+            UnavailableError: The file could not be written; the mappings are as before.
+        """
+        async with self._changing:
+            before, written = self._details, self._written
+            version_before, self._version.current = self._version.current, version
+            self._written = dict(details)
+            try:
+                await self._persister.save(FILE_NAME)
+            except Exception:
+                self._written, self._version.current = written, version_before
+                raise
+            names = [name for name in {**before, **details} if before.get(name) != details.get(name)]
+            for name in names:
+                if name in details:
+                    self._details[name] = details[name]
+                else:
+                    self._details.pop(name, None)
+                self._tell(name)
+
     async def delete(self, topic: str) -> None:
         """Forget a topic's mapping, at once; durable on return. One that is not there is fine.
 

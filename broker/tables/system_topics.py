@@ -13,6 +13,8 @@
 Source: broker/topic/TopicConfigManager.java (init), Apache RocketMQ 5.3, and the registration of a 5.5.0 broker.
 """
 
+import logging
+
 from thermocline.broker.settings import BrokerConfig
 from thermocline.remoting.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from thermocline.remoting.topic_validation import (
@@ -29,6 +31,8 @@ from thermocline.remoting.topic_validation import (
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_HALF_TOPIC,
 )
+
+logger = logging.getLogger(__name__)
 
 READ_WRITE = PERM_READ | PERM_WRITE
 ALL = READ_WRITE | PERM_INHERIT
@@ -68,6 +72,20 @@ def boot_topics(config: BrokerConfig, *, delay_level_count: int) -> list[TopicCo
 def system_topic_names(config: BrokerConfig, *, delay_level_count: int) -> frozenset[str]:
     """The names that belong to the broker: the boot topics, and those that only some versions have."""
     return SYSTEM_TOPICS | {topic.topic_name for topic in boot_topics(config, delay_level_count=delay_level_count)}
+
+
+def warn_if_other(present: TopicConfig, wanted: TopicConfig) -> None:
+    """Log a system topic that was made by other settings, which RocketMQ keeps too."""
+    if (present.write_queue_nums, present.perm) != (wanted.write_queue_nums, wanted.perm):
+        logger.warning(
+            "system topic stays as it was made, not as the settings say topic=%s queues=%d settings_queues=%d"
+            " perm=%d settings_perm=%d",
+            wanted.topic_name,
+            present.write_queue_nums,
+            wanted.write_queue_nums,
+            present.perm,
+            wanted.perm,
+        )
 
 
 def _topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:

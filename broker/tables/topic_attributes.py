@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from thermocline.remoting.duration import parse_duration_ms
-from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.tiered.budgets import FullPolicy
 
 RESERVE_TIME = "reserve.time"
@@ -41,6 +41,8 @@ TTL_KEYS = frozenset((RESERVE_TIME, TTL_MS))
 FULL_POLICY = "thermocline.full.policy"
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPE_MIXED = "MIXED"
+
+TTL_DEFAULT_FILE_NAME = "ttlDefault"
 
 LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
@@ -156,6 +158,17 @@ def apply_change(
     return _with_one_ttl(result, {key for sign, key in signed if sign == "+"}, {key for _, key in signed})
 
 
+def check_supported(attributes: Mapping[str, str]) -> None:
+    """Pass the attributes that another broker has given a topic.
+
+    Raises:
+        InvalidRequestError: One of them asks for what is not built.
+    """
+    for key, value in UNSUPPORTED_VALUES.items():
+        if attributes.get(key) == value:
+            raise InvalidRequestError(f"not supported yet. key: {key}, value: {value}")
+
+
 def ttl_ms(attributes: Mapping[str, str], *, default_ms: int | None) -> int | None:
     """Time to live in ms that the attributes mean; None keeps messages for ever."""
     fine = _number(attributes.get(TTL_MS))
@@ -227,3 +240,17 @@ def full_policy(attributes: Mapping[str, str], *, default: str) -> FullPolicy:
 def _number(text: str | None) -> int | None:
     """Attributes come from files too, where values may be invalid."""
     return int(text) if text is not None and _whole_number_from_minus_one(text) else None
+
+
+def decode_ttl_default(data: bytes | None) -> int | None:
+    """The former default in a file of `encode_ttl_default`; None when there was none.
+
+    Raises:
+        CorruptDataError: It is no such file.
+    """
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=dict[str, int])["defaultMs"] or None
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise CorruptDataError("the former default time to live cannot be read", file=TTL_DEFAULT_FILE_NAME) from error

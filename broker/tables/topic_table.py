@@ -37,7 +37,8 @@ from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.broker.tables import topic_journal
 from thermocline.broker.tables.creation_limits import POP_RETRY_TOPICS, TOPICS, CreationLimits
-from thermocline.broker.tables.topic_attributes import apply_change, ttl_ms
+from thermocline.broker.tables.system_topics import warn_if_other
+from thermocline.broker.tables.topic_attributes import TTL_DEFAULT_FILE_NAME, apply_change, check_supported, ttl_ms
 from thermocline.broker.tables.topic_journal import TopicJournal
 from thermocline.remoting.bodies import (
     PERM_INHERIT,
@@ -55,6 +56,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
 from thermocline.store.config import visible_from_ms
 from thermocline.store.message_store import MessageStore
@@ -69,7 +71,6 @@ SINGLE_BIRTHS_MAX = 16
 """So many births in FOLD_AFTER_S have the tables written before they appear, as Apache RocketMQ does it for each."""
 FOLD_LINES_MIN = 1_000
 """So many lines are folded into the tables at once, or as many as there are topics in them: whichever is more."""
-TTL_DEFAULT_FILE_NAME = "ttlDefault"
 
 TopicListener = Callable[[str, TopicConfig | None], None]
 """Called with a topic and its configuration after it was made or changed; with None after it was deleted."""
@@ -278,13 +279,8 @@ class TopicTable:
             await self._set_order(topic, order)
         return existing
 
-    async def update(
-        self, wanted: TopicConfig, attribute_change: Mapping[str, str], *, expired_before_ms: int | None = None
-    ) -> bool:
+    async def update(self, wanted: TopicConfig, attribute_change: Mapping[str, str]) -> bool:
         """Make a topic, or set it up anew; False when it is so already. `wanted.attributes` does not count.
-
-        `expired_before_ms`: what has expired for good, when another broker says so. The former time to live then does
-        not count: the other broker has changed it at a time that is unknown here.
 
         Raises:
             InvalidRequestError: The attribute change breaks a rule; nothing changes.
@@ -295,27 +291,52 @@ class TopicTable:
             current = {} if present is None else present.attributes
             attributes = apply_change(current, attribute_change, is_new=present is None)
             config = msgspec.structs.replace(wanted, attributes=attributes)
-            if present is not None and expired_before_ms is not None:
-                self._incarnations.expire_before(wanted.topic_name, expired_before_ms)
             if present == config:
                 return False
             if present is None:
                 created = await self._create(config)
-                if expired_before_ms is not None:
-                    self._incarnations.expire_before(wanted.topic_name, expired_before_ms)
                 if created == config:
                     return True
                 present = created  # a first message was faster
             try:
-                if expired_before_ms is None:
-                    await self._fix_cut(present, config)
+                await self._fix_cut(present, config)
                 await self._replace(config)
             finally:
                 self._standing.discard(wanted.topic_name)
             return True
 
-    async def delete(self, topic: str) -> None:
+    async def follow(self, config: TopicConfig, *, expired_before_ms: int = 0) -> None:
+        """Make a topic, or set it up anew, as another broker has it, attributes included; durable on return.
+
+        `expired_before_ms`: what has expired there for good. The former time to live does not count: it was changed
+        there at a time that is unknown here.
+
+        Raises:
+            InvalidRequestError: It has an attribute that is not served here.
+            UnavailableError: The files could not be written; nothing changes.
+        """
+        topic = config.topic_name
+        check_supported(config.attributes)
+        async with self.alone(topic):
+            if topic not in self._topics:
+                await self._create(config)
+            self._incarnations.expire_before(topic, expired_before_ms)
+            if self._topics[topic] != config:
+                await self._replace(config)
+
+    async def follow_version(self, version: DataVersion) -> None:
+        """Take over the version of the broker whose topics these are; durable on return.
+
+        Raises:
+            UnavailableError: The files could not be written.
+        """
+        self._version.current = version
+        await self._save()
+
+    async def delete(self, topic: str, *, next_start: PhysicalOffset | None = None) -> None:
         """Delete a topic and its queues; durable on return, whether it was there or not. Its records are ignored.
+
+        `next_start`: where in the log a topic of the name begins at the earliest, if it is made again elsewhere.
 
         Raises:
             UnavailableError: The files could not be written; the topic is gone from memory only. Ask again.
@@ -325,7 +346,7 @@ class TopicTable:
                 await asyncio.wait([self._creating[topic]])
             self._deleting[topic] = asyncio.Event()
             try:
-                await self._delete_now(topic)
+                await self._delete_now(topic, next_start)
             finally:
                 self._deleting.pop(topic).set()
 
@@ -391,7 +412,7 @@ class TopicTable:
         for config in missing:
             self._publish(config)
         for config in topics:
-            self._warn_if_other(config)
+            warn_if_other(self._topics[config.topic_name], config)
         default_ms = self._ttl_default_ms
         if previous_ttl_default_ms is not None and previous_ttl_default_ms != default_ms:
             now = self._clock()
@@ -408,20 +429,6 @@ class TopicTable:
             await self._persister.save(FILE_NAME)
         if previous_ttl_default_ms != default_ms:
             await self._persister.save(TTL_DEFAULT_FILE_NAME)
-
-    def _warn_if_other(self, wanted: TopicConfig) -> None:
-        """Log a system topic that was made by other settings, which RocketMQ keeps too."""
-        present = self._topics[wanted.topic_name]
-        if (present.write_queue_nums, present.perm) != (wanted.write_queue_nums, wanted.perm):
-            logger.warning(
-                "system topic stays as it was made, not as the settings say topic=%s queues=%d settings_queues=%d"
-                " perm=%d settings_perm=%d",
-                wanted.topic_name,
-                present.write_queue_nums,
-                wanted.write_queue_nums,
-                present.perm,
-                wanted.perm,
-            )
 
     def encode(self) -> bytes:
         """The content of topics.json."""
@@ -540,11 +547,11 @@ class TopicTable:
                 await self._fold()
         self._stop_fold_timer()
 
-    async def _delete_now(self, topic: str) -> None:
+    async def _delete_now(self, topic: str, next_start: PhysicalOffset | None) -> None:
         present = self._topics.pop(topic, None)
         self._encoded.pop(topic, None)
         self._ttl_ms.pop(topic, None)
-        self._incarnations.delete(topic)
+        self._incarnations.delete(topic, next_start=next_start)
         self._ending.add(topic)
         if present is not None:
             self._version.bump()
@@ -620,17 +627,3 @@ class TopicTable:
 
 def _encode_entry(config: TopicConfig) -> bytes:
     return msgspec.json.encode(config.topic_name) + b":" + config.encode()
-
-
-def decode_ttl_default(data: bytes | None) -> int | None:
-    """The former default in a file of `encode_ttl_default`; None when there was none.
-
-    Raises:
-        CorruptDataError: It is no such file.
-    """
-    if data is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=dict[str, int])["defaultMs"] or None
-    except (msgspec.MsgspecError, KeyError) as error:
-        raise CorruptDataError("the former default time to live cannot be read", file=TTL_DEFAULT_FILE_NAME) from error

@@ -69,7 +69,7 @@ class AdminBase(ClientOptions):
         ]
 
     async def _masters(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerAddress]:
-        """Return the masters of all clusters, of one, or one by its name or address.
+        """Return the masters of all clusters, of one, or one by its name; or the broker at an address, whatever its id.
 
         Raises:
             ObjectNotFoundError: There is none.
@@ -78,7 +78,7 @@ class AdminBase(ClientOptions):
         found = [
             one
             for one in await self._brokers()
-            if one.broker_id == MASTER_ID
+            if (one.broker_id == MASTER_ID or one.address == broker)
             and cluster in (None, one.cluster)
             and broker in (None, one.broker_name, one.address)
         ]

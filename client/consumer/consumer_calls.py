@@ -9,14 +9,14 @@ from __future__ import annotations
 import enum
 import logging
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from thermocline.client.answer import answer_error
 from thermocline.client.message_queue import MessageQueue, from_wire, to_wire
 from thermocline.client.received_message import ReceivedMessage, decode_messages, restore_topic
 from thermocline.client.session import ClientSession
-from thermocline.client.topic_route import MASTER_ID
+from thermocline.client.topic_route import MASTER_ID, TopicRoute
 from thermocline.remoting.bodies import (
     EXPRESSION_TAG,
     CheckClientRequestBody,
@@ -124,7 +124,7 @@ class ConsumerCalls:
         """
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
         address = await self._session.routes.find_reader(queue, broker_id)
-        is_master = broker_id == MASTER_ID
+        is_master = self._session.routes.is_master(queue, address)
         sys_flag = PULL_SUSPEND if suspend_ms else 0
         if tells_subscription:
             sys_flag |= PULL_SUBSCRIPTION
@@ -263,7 +263,7 @@ class ConsumerCalls:
         try:
             route = await self._session.routes.get(subscription.topic)
             if route.brokers:
-                address = random.choice(route.brokers).address
+                address = _some_broker(route)
                 await self._session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
         except (TopicNotFoundError, UnavailableError) as error:
             logger.info("expression not checked topic=%s error=%s", subscription.topic, error)
@@ -273,7 +273,7 @@ class ConsumerCalls:
         route = await self._session.routes.get(topic)
         if not route.brokers:
             raise UnavailableError("no broker of the topic is in its route", topic=topic)
-        address = random.choice(route.brokers).address
+        address = _some_broker(route)
         header = GetConsumerListByGroupRequestHeader(consumer_group=self._group)
         answer = await self._session.call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
         return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
@@ -281,12 +281,12 @@ class ConsumerCalls:
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues for this member, or renew its locks; return those that it holds now.
 
-        A broker that does not answer grants nothing.
+        A broker that does not answer grants nothing; one without a master is not asked.
         """
         locked: set[MessageQueue] = set()
-        for broker_name, of_broker in self._by_broker(queues).items():
+        for master, of_broker in self._by_master(queues):
             answer = await self._session.call(
-                self._session.routes.reader(broker_name),
+                master,
                 RequestCode.LOCK_BATCH_MQ,
                 body=self._lock_body(of_broker),
                 timeout_ms=LOCK_TIMEOUT_MS,
@@ -296,13 +296,22 @@ class ConsumerCalls:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Release this member's locks."""
-        for broker_name, of_broker in self._by_broker(queues).items():
+        for master, of_broker in self._by_master(queues):
             await self._session.call(
-                self._session.routes.reader(broker_name),
+                master,
                 RequestCode.UNLOCK_BATCH_MQ,
                 body=self._lock_body(of_broker),
                 timeout_ms=LOCK_TIMEOUT_MS,
             )
+
+    def _by_master(self, queues: Iterable[MessageQueue]) -> Iterator[tuple[str, list[MessageQueue]]]:
+        """The queues by the addresses of their masters; those without one are left out."""
+        for broker_name, of_broker in self._by_broker(queues).items():
+            try:
+                master = self._session.routes.master(broker_name)
+            except UnavailableError:
+                continue
+            yield master, of_broker
 
     def _lock_body(self, queues: list[MessageQueue]) -> bytes:
         return LockBatchRequestBody(
@@ -385,6 +394,12 @@ class ConsumerCalls:
 
     async def _ask_master(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
         return await self._session.call(await self._session.routes.find_reader(queue), code, header)
+
+
+def _some_broker(route: TopicRoute) -> str:
+    """The address of one of the route's masters; without any that of a replica."""
+    masters = [one for one in route.brokers if one.broker_id == MASTER_ID]
+    return random.choice(masters or route.brokers).address
 
 
 _STORED_FLAGS = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80

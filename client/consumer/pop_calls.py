@@ -77,7 +77,7 @@ class PopCalls:
             attempt_id=attempt_id,
             broker_name=broker_name,
         )
-        address = self._session.routes.reader(broker_name)
+        address = self._session.routes.master(broker_name)
         answer = await self._session.connections.call(
             address,
             RemotingCommand.request(RequestCode.POP_MESSAGE, header),
@@ -161,5 +161,5 @@ class PopCalls:
     async def _call(
         self, broker_name: str, code: int, header: Header | None = None, *, body: bytes = b""
     ) -> RemotingCommand:
-        address = self._session.routes.reader(broker_name)
+        address = self._session.routes.master(broker_name)
         return await self._session.call(address, code, header, body=body)

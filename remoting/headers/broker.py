@@ -48,9 +48,9 @@ class GetAllTopicConfigRequestHeader(Header, kw_only=True):
 
 
 class GetAllTopicConfigResponseHeader(Header, kw_only=True):
-    """The answer to GET_ALL_TOPIC_CONFIG."""
+    """The answer to GET_ALL_TOPIC_CONFIG; absent from old brokers, which send everything at once."""
 
-    total_topic_num: Int
+    total_topic_num: Int | None = None
 
 
 class GetTopicStatsInfoRequestHeader(TopicHeader, kw_only=True):

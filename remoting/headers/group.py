@@ -189,6 +189,6 @@ class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
 
 
 class GetAllSubscriptionGroupResponseHeader(Header, kw_only=True):
-    """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG; absent from old brokers, which send everything at once."""
 
-    total_group_num: Int
+    total_group_num: Int | None = None

@@ -2,7 +2,7 @@
 
 from thermocline.store.state.checkpoint import StoreCheckpoint
 from thermocline.store.state.identity import StoreIdentity, load_or_make_identity
-from thermocline.store.state.incarnation import Incarnation, TopicIncarnations
+from thermocline.store.state.incarnation import Incarnation, IncarnationTable, TopicIncarnations
 from thermocline.store.state.origin import StoreOrigin, load_origin, save_origin
 from thermocline.store.state.table_changes import TableChanges
 from thermocline.store.state.topic_births import BornTopic, TopicBirth, read_births, take_births, with_born
@@ -10,6 +10,7 @@ from thermocline.store.state.topic_births import BornTopic, TopicBirth, read_bir
 __all__ = [
     "BornTopic",
     "Incarnation",
+    "IncarnationTable",
     "StoreCheckpoint",
     "StoreIdentity",
     "StoreOrigin",

@@ -37,9 +37,22 @@ class Incarnation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Records with a store time below it are not visible."""
 
 
-class _Table(msgspec.Struct, rename="camel"):
+class IncarnationTable(msgspec.Struct, rename="camel"):
+    """The file, and what a broker tells its slaves."""
+
     last_id: int
     incarnation_table: dict[str, Incarnation]
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> IncarnationTable:
+        """The table in a text. Raises ValueError if it is none."""
+        try:
+            table = msgspec.json.decode(data, type=cls)
+        except msgspec.DecodeError as error:
+            raise ValueError("no table of incarnations") from error
+        if any(each.id > table.last_id for each in table.incarnation_table.values()):
+            raise ValueError("an incarnation is newer than the newest")
+        return table
 
 
 FROM_THE_START = Incarnation()
@@ -61,11 +74,9 @@ class TopicIncarnations:
         """
         for candidate, data in read_with_backup(disk, path):
             try:
-                state = msgspec.json.decode(data, type=_Table)
-            except msgspec.DecodeError as error:
-                raise CorruptDataError("the incarnation table is damaged", path=candidate) from error
-            if any(each.id > state.last_id for each in state.incarnation_table.values()):
-                raise CorruptDataError("an incarnation is newer than the newest", path=candidate, last_id=state.last_id)
+                state = IncarnationTable.decode(data)
+            except ValueError as error:
+                raise CorruptDataError("the incarnation table is damaged", path=candidate, reason=str(error)) from error
             return cls(last_id=state.last_id, table=state.incarnation_table)
         return cls()
 
@@ -92,7 +103,7 @@ class TopicIncarnations:
 
     def encode(self) -> bytes:
         """The file's content."""
-        return msgspec.json.encode(_Table(last_id=self._last_id, incarnation_table=self._table))
+        return msgspec.json.encode(IncarnationTable(last_id=self._last_id, incarnation_table=self._table))
 
     def find(self, topic: str) -> Incarnation:
         """The topic's present incarnation, or its last one when it is deleted."""
@@ -131,9 +142,21 @@ class TopicIncarnations:
         self._last_id = max(self._last_id, incarnation.id)
         self._table[topic] = incarnation
 
-    def delete(self, topic: str) -> Incarnation:
-        """End the current incarnation of this name."""
-        deleted = msgspec.structs.replace(self.find(topic), deleted=True)
+    def follow(self, topic: str, incarnation: Incarnation) -> None:
+        """Take over the life that this name has at the master of this replica, by its id there."""
+        expired_ms = max(incarnation.expired_before_ms, self.find(topic).expired_before_ms)
+        self._last_id = max(self._last_id, incarnation.id)
+        self._table[topic] = msgspec.structs.replace(incarnation, expired_before_ms=expired_ms)
+
+    def delete(self, topic: str, *, next_start: PhysicalOffset | None = None) -> Incarnation:
+        """End the current incarnation of this name.
+
+        `next_start`: the lowest offset of the next one's records, if it begins at another broker; it takes the place of
+        the start, which counts no more.
+        """
+        present = self.find(topic)
+        start_offset = present.start_offset if next_start is None else max(next_start, present.start_offset)
+        deleted = msgspec.structs.replace(present, deleted=True, start_offset=start_offset)
         self._table[topic] = deleted
         return deleted
 

@@ -140,6 +140,7 @@ async def control_broker(
     disk: Disk | None = None,
     cold: ColdReads | None = None,
     config: BrokerConfig | None = None,
+    store_host: tuple[str, int] = STORE_HOST,
     **store_settings: Any,
 ) -> AsyncIterator[ControlBroker]:
     """Open, serve, and stop cleanly."""
@@ -166,7 +167,7 @@ async def control_broker(
         store,
         disk=disk,
         cold=cold or NoColdTier(),
-        store_host=STORE_HOST,
+        store_host=store_host,
         arrived=note_arrived,
         clock=clock,
         seed=7,

@@ -151,9 +151,13 @@ async def data_broker(
     start: bool = True,
     near_bytes: int | None = None,
     wrap_cold: Callable[[MessageStore], ColdReads] | None = None,
+    port: int = 0,
     **store_settings: Any,
 ) -> AsyncIterator[DataBroker]:
-    """Open, serve on a free port, and stop cleanly. Without `start` nothing keeps time, and flushes run in place."""
+    """Open, serve on a free port or on `port`, and stop cleanly. Only on the latter clients find it by routes.
+
+    Without `start` nothing keeps time, and flushes run in place.
+    """
     clock = clock or Clock()
     disk = disk or HalfFullDisk()
     config = config or BrokerConfig(listen_host="127.0.0.1")
@@ -168,7 +172,7 @@ async def data_broker(
         store,
         disk=disk,
         cold=wrap_cold(store) if wrap_cold is not None else cold or NoColdTier(),
-        store_host=STORE_HOST,
+        store_host=("127.0.0.1", port) if port else STORE_HOST,
         arrived=long_polling.arrived,
         clock=clock,
         seed=7,
@@ -185,7 +189,7 @@ async def data_broker(
         on_closed=[parts.tables.clients.connection_closed, messages.connection_closed, pop.connection_closed],
     )
     server = RemotingServer(dispatcher, chunk_handler=messages.hot)
-    port = await server.start("127.0.0.1", 0)
+    port = await server.start("127.0.0.1", port)
     if start:
         messages.hot.start()
     broker = DataBroker(

@@ -44,6 +44,7 @@ def test_reads_follow_the_suggested_broker_and_fall_back() -> None:
     assert route.reader("broker-a") == "127.0.0.1:10911"
     assert route.reader("broker-a", 1) == "127.0.0.1:10921"
     assert route.reader("broker-a", 7) == "127.0.0.1:10911"
+    assert route.reader("broker-c", 0) == route.reader("broker-c", 7) == "127.0.0.3:10911"
     assert route.reader("broker-c") == "127.0.0.3:10911"
     with pytest.raises(UnavailableError):
         route.reader("broker-x")

@@ -20,6 +20,7 @@ Rules
   - A pull of a static topic's logic queue reads one physical queue, here or on another broker, and is answered in
     offsets of the logic queue (pulls/static_pull.py). If its queue moves away while it waits, the answer makes the
     client pull again. Ordinary pulls pay a dictionary lookup for this, and none while no topic is static.
+  - Where reads are spread over replicas, answers are subject to pulls/replica_reads.py.
   - One-way pulls make no sense and are not answered.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache RocketMQ 5.3.
 """
@@ -48,6 +49,7 @@ from thermocline.broker.pulls import (
     PullForbiddenError,
     PullRequest,
     RemotePull,
+    ReplicaReads,
     SearchNeeded,
     StaticPull,
     write_answer,
@@ -117,6 +119,7 @@ class PullProcessor:
         long_polling: LongPolling,
         limits: ColdPullLimits,
         quotas: QuotaTable,
+        replica_reads: ReplicaReads,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -132,6 +135,7 @@ class PullProcessor:
         self._long_polling = long_polling
         self._limits = limits
         self._quotas = quotas
+        self._replica_reads = replica_reads
         self._known_headers = KnownHeaders(
             PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"]
         )
@@ -160,7 +164,7 @@ class PullProcessor:
         if command.is_oneway:
             return None
         header = request.header
-        self._check_quota(request)
+        self._check(request)
         if header.topic in self._static_details and header.logical is not False:
             led = self._static_topics.led(header.topic, header.queue_id, is_logical=True)
             assert led is not None
@@ -229,7 +233,7 @@ class PullProcessor:
         if self._static_details and request.header.topic in self._static_details:
             return False
         try:
-            self._check_quota(request)
+            self._check(request)
             admission = self._admission.admit(request)
             answer = self._finder.find(request, admission.wanted)
         except SearchNeeded as needed:
@@ -243,8 +247,10 @@ class PullProcessor:
         self._answer_or_park(request, admission, answer)
         return True
 
-    def _check_quota(self, request: PullRequest) -> None:
-        """Pass a pull. BrokerBusyError: a quota is used up."""
+    def _check(self, request: PullRequest) -> None:
+        """Pass a pull. BrokerBusyError: a quota is used up, or this is a slave that is not to be read."""
+        if self._replica_reads.is_on:
+            self._replica_reads.check()
         quotas = self._quotas.current()
         if quotas is not None:
             header = request.header
@@ -295,6 +301,8 @@ class PullProcessor:
             )
 
     def _answer_or_park(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
+        if self._replica_reads.is_on and not answer.message_count:
+            self._replica_reads.apply(request, answer)  # before the pull waits: a slave may send it to its master
         code = answer.code if request.static is None else request.static.logical(answer).code
         if code == ResponseCode.PULL_NOT_FOUND and request.header.sys_flag & sys_flags.PULL_SUSPEND:
             config = self._settings.broker
@@ -401,6 +409,8 @@ class PullProcessor:
 
     def _write(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
         header = request.header
+        if self._replica_reads.is_on:
+            self._replica_reads.apply(request, answer)
         quotas = self._quotas.current()
         if quotas is not None:
             address = request.connection.remote_host_bytes

@@ -77,7 +77,7 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
         {"enableSlaveActingMaster": "false", "enableRemoteEscape": "false"},
         advice=_REPLICAS_ADVICE,
     ),
-    *refused("reads that are taken over by replicas", {"slaveReadEnable": "false"}),
+    *honoured({"slaveReadEnable": "false"}, "reads of the cold tier stay at the master: they do not slow it down"),
     *without_effect(
         _CONTROLLER_TUNING,
         {

@@ -3,15 +3,16 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from tests.broker.slave_config import slave_config
 from tests.waiting import until
-from thermocline.broker.cluster.registration import Registration
+from thermocline.broker.cluster.registration import Master, Registration
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
@@ -65,6 +66,29 @@ async def test_a_broker_registers_with_every_name_server(tmp_path: Path) -> None
             assert route.queue_datas[0].perm == 7
             assert set(server.registry.topics()) == set(broker.parts.tables.topics)
         assert [status.is_registered for status in broker.parts.cluster.registration.status()] == [True, True]
+
+
+async def test_a_slave_learns_its_master_and_that_it_is_gone(tmp_path: Path) -> None:
+    async with name_server() as (server, address), AsyncExitStack() as stack:
+        registrations = []
+        for broker_id, port in ((0, 10911), (1, 10921)):
+            settings = {"name_server_addresses": address, "register_period_ms": 20}
+            config = slave_config(**settings) if broker_id else BrokerConfig(listen_host="127.0.0.1", **settings)
+            broker = await stack.enter_async_context(
+                control_broker(tmp_path / str(broker_id), config=config, store_host=("127.0.0.1", port))
+            )
+            registration = broker.parts.cluster.registration
+            registration.start()
+            stack.push_async_callback(registration.close)
+            await asyncio.wait_for(registration.wait_registered(), timeout=10)
+            registrations.append(registration)
+        master, slave = registrations
+        await until(lambda: slave.master == Master(address="127.0.0.1:10911", ha_address="127.0.0.1:10912"))
+        assert master.master is None
+        assert server.registry.broker_addresses("broker-a") == {0: "127.0.0.1:10911", 1: "127.0.0.1:10921"}
+        await master.unregister()
+        await until(lambda: slave.master is None, what="the slave's next registration says that there is none")
+        assert slave.status()[0].is_registered
 
 
 async def test_a_broker_tells_its_zone(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.state_files.config_persister import ConfigPersister, ConfigSyncSite, load_file
 from thermocline.broker.tables import topic_table
+from thermocline.broker.tables.topic_attributes import decode_ttl_default
 from thermocline.broker.tables.topic_journal import FILE_NAME as JOURNAL_NAME
 from thermocline.broker.tables.topic_journal import JournalSyncSite, TopicJournal
-from thermocline.broker.tables.topic_table import FILE_NAME, TopicTable, decode_ttl_default
+from thermocline.broker.tables.topic_table import FILE_NAME, TopicTable
 from thermocline.broker.tier_process.state_capture import QueueEnds, StateCapture
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, InvalidRequestError, UnavailableError

@@ -1,0 +1,27 @@
+"""Replicas: a slave's tables that follow its master's."""
+
+from thermocline.broker.replicas.followed_table import FollowedTable
+from thermocline.broker.replicas.metadata_follower import MetadataFollower
+from thermocline.broker.replicas.table_followers import (
+    DelayFollower,
+    GroupsFollower,
+    OffsetsFollower,
+    RequestModesFollower,
+    TimerCheckpointFollower,
+    TimerMetricsFollower,
+    UsersFollower,
+)
+from thermocline.broker.replicas.topics_follower import TopicsFollower
+
+__all__ = [
+    "DelayFollower",
+    "FollowedTable",
+    "GroupsFollower",
+    "MetadataFollower",
+    "OffsetsFollower",
+    "RequestModesFollower",
+    "TimerCheckpointFollower",
+    "TimerMetricsFollower",
+    "TopicsFollower",
+    "UsersFollower",
+]

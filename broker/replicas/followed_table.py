@@ -1,0 +1,25 @@
+"""Followed table: one table of a slave that follows its master's."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from thermocline.broker.replicas.master_metadata import MasterMetadata
+
+PERIOD_MS = 10_000
+"""How often a slave asks. RocketMQ's does so every 10 s with a controller, and every 60 s without one."""
+
+
+class FollowedTable(Protocol):
+    """See the module. On the loop, of which it takes no more than slices.py allows at a time."""
+
+    name: str
+    period_ms: int
+
+    async def follow(self, master: MasterMetadata) -> bool:
+        """Take over what the master has, durably; False if nothing was new. One call at a time. Cancelling is safe.
+
+        Raises:
+            MQError: The master does not answer or its answer is refused, or the change cannot be written. The table is
+                as before, or of several topics some are taken over.
+        """
