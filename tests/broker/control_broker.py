@@ -120,16 +120,19 @@ class ControlBroker:
         assert answer.code == 0, answer.remark
 
     def put(self, topic: str, queue_id: int = 0, body: bytes = b"hello", **properties: str) -> PutResult:
-        return self.parts.base.store.put(
-            MessageDraft(
-                topic=topic,
-                queue_id=queue_id,
-                body=body,
-                properties_text=encode_properties(properties),
-                born_timestamp_ms=self.clock(),
-                born_host=("10.0.0.7", 4711),
+        """Store a message, in a slave's log too, as if it came from the master."""
+        store = self.parts.base.store
+        with store.commit_log.let_through(store.commit_log.lasting_refusal or ""):
+            return store.put(
+                MessageDraft(
+                    topic=topic,
+                    queue_id=queue_id,
+                    body=body,
+                    properties_text=encode_properties(properties),
+                    born_timestamp_ms=self.clock(),
+                    born_host=("10.0.0.7", 4711),
+                )
             )
-        )
 
 
 @asynccontextmanager

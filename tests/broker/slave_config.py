@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from thermocline.broker.settings import BrokerRole
 from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.settings.replica_settings import BrokerRole
 
 
 def slave_config(**settings: Any) -> BrokerConfig:

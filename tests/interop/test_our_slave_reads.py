@@ -1,28 +1,25 @@
-"""Our slave of an official master that is gone: consumers go on from it, where they were.
+"""Our slave, of a master of ours and of an official one: consumers go on from it where they were when the master dies.
 
-Its tables come from the master over remoting, while that runs; its log is a copy of the master's files.
+Then it becomes the master, and they go on again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import contextlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.broker.data_broker import DataBroker, data_broker
-from tests.broker.replicas.following import following
-from tests.broker.slave_config import slave_config
-from tests.interop.cluster import BROKER_NAME, CLUSTER_NAME, OFFICIAL_PROPERTIES
+from tests.interop.cluster import BROKER_NAME, OFFICIAL, THERMOCLINE
 from tests.interop.java_agent import JavaAgent
 from tests.interop.killable_broker import name_server
+from tests.interop.replica_brokers import FAST, FILE_SIZES, ReplicaBroker, log_end
 from tests.interop.test_slave_metadata import ask
-from tests.waiting import until, wait_until
+from tests.waiting import wait_until
 from thermocline import ConsumeFromWhere, Message, Producer, PullConsumer
-from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.request_code import RequestCode
 from tooling.official_rocketmq import OfficialSoftware, official_broker
 
@@ -30,12 +27,24 @@ pytestmark = pytest.mark.java
 
 TOPIC, QUEUES, COUNT, CONSUMED = "OurSlaveReads", 4, 60, 20
 GROUP, NEW_GROUP, JAVA_GROUP = "OurSlaveGroup", "OurSlaveNewGroup", "OurSlaveJavaGroup"
+TOPIC_FIELDS = {
+    "topic": TOPIC,
+    "defaultTopic": "TBW102",
+    "readQueueNums": str(QUEUES),
+    "writeQueueNums": str(QUEUES),
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "order": "false",
+}
 
 
-def send(namesrv: str, start: int, count: int) -> None:
+def send(namesrv: str, start: int, count: int) -> set[bytes]:
+    """Send messages with these numbers as bodies; the bodies."""
+    bodies = [b"%d" % number for number in range(start, start + count)]
     with Producer(group="OurSlaveProducers", namesrv=namesrv) as producer:
-        for number in range(start, start + count):
-            producer.send(Message(TOPIC, b"%d" % number))
+        for body in bodies:
+            producer.send(Message(TOPIC, body))
+    return {*bodies}
 
 
 def consume(namesrv: str, group: str, wanted: set[bytes]) -> None:
@@ -54,70 +63,65 @@ def consume(namesrv: str, group: str, wanted: set[bytes]) -> None:
     assert sorted(received) == sorted(wanted)
 
 
-@asynccontextmanager
-async def our_slave(root: Path, namesrv: str) -> AsyncIterator[DataBroker]:
-    """It serves, and is registered with id 1."""
-    config = slave_config(
-        cluster_name=CLUSTER_NAME, broker_name=BROKER_NAME, name_server_addresses=namesrv, slave_read=True
-    )
-    async with (
-        data_broker(
-            root,
-            config=config,
-            port=free_port(),
-            log_file_bytes=int(OFFICIAL_PROPERTIES["mappedFileSizeCommitLog"]),
-            queue_file_bytes=20 * 300_000,
-        ) as slave,
-        AsyncExitStack() as resources,
-    ):
-        slave.parts.cluster.start(resources)
-        await slave.parts.cluster.registration.wait_registered()
-        yield slave
+def consumed_count(address: str, group: str) -> int:
+    """How many messages a group has consumed, as this broker knows it."""
+    answer = asyncio.run(ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
+    found = re.search(rf'"{TOPIC}@{group}":{{([^}}]*)}}', bytes(answer.body).decode())
+    return 0 if found is None else sum(int(each.partition(":")[2]) for each in found[1].split(","))
 
 
-async def test_consumers_go_on_at_our_slave(
-    official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
+@contextlib.contextmanager
+def master_of(kind: str, software: OfficialSoftware, directory: Path, namesrv: str) -> Iterator[tuple[str, Path]]:
+    """A master; where it serves, and its log. It is killed at the end."""
+    if kind == THERMOCLINE:
+        with ReplicaBroker(directory, namesrv, "ASYNC_MASTER") as ours:
+            yield ours.address, ours.log_folder
+        return
+    with official_broker(
+        software,
+        directory,
+        namesrv_address=namesrv,
+        store_directory=directory / "store",
+        properties={**FILE_SIZES, **FAST, "brokerRole": "ASYNC_MASTER", "brokerName": BROKER_NAME},
+    ) as official:
+        yield official.address, directory / "store" / "commitlog"
+
+
+@pytest.mark.parametrize("kind", [THERMOCLINE, OFFICIAL])
+def test_consumers_go_on_at_our_slave(
+    kind: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:
-    everything = {b"%d" % number for number in range(COUNT)}
-    first = {b"%d" % number for number in range(CONSUMED)}
-    root = tmp_path / "slave"
-    with name_server(tmp_path / "namesrv") as namesrv:
-        with official_broker(
-            official_software,
-            tmp_path / "master",
-            namesrv_address=namesrv,
-            store_directory=tmp_path / "master" / "store",
-            properties={**OFFICIAL_PROPERTIES, "brokerName": BROKER_NAME},
-            ends_cleanly=True,
-        ) as master:
-            fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES), "perm": "6"}
-            fields |= {"writeQueueNums": str(QUEUES), "topicFilterType": "SINGLE_TAG", "order": "false"}
-            await ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-            await asyncio.to_thread(send, namesrv, 0, CONSUMED)
-            await asyncio.to_thread(consume, namesrv, GROUP, first)
-            async with following(root, master_address=master.address) as slave:
-                await slave.follower.follow_all()
-                offsets = slave.slave.parts.tables.offsets.of_group(TOPIC, GROUP)
-                assert sum(offsets.values()) == CONSUMED
-            await asyncio.to_thread(send, namesrv, CONSUMED, COUNT - CONSUMED)
-        shutil.rmtree(root / "commitlog", ignore_errors=True)
-        shutil.copytree(tmp_path / "master" / "store" / "commitlog", root / "commitlog")
-
-        async with our_slave(root, namesrv) as slave_broker:
-            assert slave_broker.parts.cluster.registration.master is None
-            await asyncio.to_thread(consume, namesrv, GROUP, everything - first)
-            await asyncio.to_thread(consume, namesrv, NEW_GROUP, everything)
-            call = {"namesrv": namesrv, "group": JAVA_GROUP, "topics": {TOPIC: "*"}}
-            agent = java_agent_process
-            await asyncio.to_thread(agent.call, "start_push_consumer", name=JAVA_GROUP, **call)
-            try:
-                received = await asyncio.to_thread(agent.received, JAVA_GROUP, count=COUNT)
-                assert {message.body for message in received} == everything
-            finally:
-                await asyncio.to_thread(agent.call, "stop_consumer", name=JAVA_GROUP)
-            table = slave_broker.parts.tables.offsets
-            for group in (GROUP, NEW_GROUP, JAVA_GROUP):
-                await until(
-                    lambda group=group: sum(table.of_group(TOPIC, group).values()) == COUNT,  # type: ignore[misc]
-                    what=f"{group} has committed at the slave",
-                )
+    agent, everything = java_agent_process, set[bytes]()
+    with contextlib.ExitStack() as stack:
+        namesrv = stack.enter_context(name_server(tmp_path / "namesrv"))
+        with master_of(kind, official_software, tmp_path / "master", namesrv) as (master, master_log):
+            slave = stack.enter_context(ReplicaBroker(tmp_path / "slave", namesrv, "SLAVE", 1, slaveReadEnable="true"))
+            asyncio.run(ask(master, RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC_FIELDS))
+            first = send(namesrv, 0, CONSUMED)
+            consume(namesrv, GROUP, first)
+            rest = send(namesrv, CONSUMED, COUNT - CONSUMED)
+            everything = first | rest
+            wait_until(lambda: consumed_count(slave.address, GROUP) == CONSUMED, what="the slave has the offsets")
+            wait_until(lambda: log_end(slave.log_folder) == log_end(master_log), what="the slave has the log")
+        consume(namesrv, GROUP, rest)
+        consume(namesrv, NEW_GROUP, everything)
+        agent.call(
+            "start_push_consumer",
+            name=JAVA_GROUP,
+            namesrv=namesrv,
+            group=JAVA_GROUP,
+            topics={TOPIC: "*"},
+        )
+        try:
+            assert {message.body for message in agent.received(JAVA_GROUP, count=COUNT)} == everything
+        finally:
+            agent.call("stop_consumer", name=JAVA_GROUP)
+        slave.stop()
+        slave.become("ASYNC_MASTER", 0)
+        slave.start()
+        later = send(namesrv, COUNT, CONSUMED)
+        for group in (GROUP, NEW_GROUP, JAVA_GROUP):
+            assert consumed_count(slave.address, group) == COUNT
+        consume(namesrv, GROUP, later)
+        consume(namesrv, NEW_GROUP, later)
+        slave.check_log()

@@ -45,7 +45,7 @@ REFUSED_BY_SLAVE = {
     RequestCode.END_TRANSACTION: ResponseCode.SLAVE_NOT_AVAILABLE,
     RequestCode.RECALL_MESSAGE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
-SEND_FIELDS = {
+FIELDS = {
     "a": "test",
     "b": TOPIC,
     "c": "TBW102",
@@ -65,8 +65,14 @@ SEND_FIELDS = {
     "bornTimestamp": "1",
     "flag": "0",
     "properties": "",
+    "consumerGroup": "test",
+    "queueOffset": "0",
+    "maxMsgNums": "1",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "0",
+    "subVersion": "0",
 }
-"""Of a send, in both of its forms."""
+"""Of a send, in both of its forms, and of a pull."""
 ASYNC_MASTER, SYNC_MASTER, SLAVE = "ASYNC_MASTER", "SYNC_MASTER", "SLAVE"
 
 
@@ -232,7 +238,7 @@ async def test_a_slave_refuses_what_belongs_to_its_master(tmp_path: Path, namesr
         connection = await ClientConnection.open(slave.address)
         for serialize_type in SerializeType:
             for code, expected in REFUSED_BY_SLAVE.items():
-                request = RemotingCommand(code=code, opaque=code, ext_fields=SEND_FIELDS, body=b"refused")
+                request = RemotingCommand(code=code, opaque=code, ext_fields=FIELDS, body=b"refused")
                 request.serialize_type = serialize_type
                 answer = await connection.call(request, timeout_ms=10_000)
                 assert answer.code == expected, code
