@@ -1,4 +1,4 @@
-"""Private requests between these tools and a Thermocline broker, which Apache RocketMQ does not have.
+"""Private requests to a Thermocline broker or controller, which Apache RocketMQ does not have.
 
 They travel as ordinary remoting frames; header fields are strings as always, answers have a JSON body. An official
 broker answers "request code not supported". The numbers stay clear of RocketMQ's own (up to 5001 and from 200050).
@@ -25,6 +25,8 @@ A number is never given a second meaning.
 | ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
 | PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
+| CONTROLLER_CONSENSUS | body: Envelope (controller/consensus/peer_messages.py) | none: one-way, between controllers |
+| CONTROLLER_STATUS | | ControllerStatus: the node, and every replica set that it knows |
 
 The order and the bodies of a hand-off: remoting/bodies/hand_off.py; of reports: remoting/bodies/proxied_client.py.
 """
@@ -59,7 +61,7 @@ __all__ = [
 
 
 class PrivateRequestCode(enum.IntEnum):
-    """Request codes that only a Thermocline broker serves."""
+    """Request codes that only a Thermocline broker or controller serves."""
 
     TIER_STATUS = 90101
     TIER_SEAL = 90102
@@ -80,6 +82,8 @@ class PrivateRequestCode(enum.IntEnum):
     ACL_VERSION = 90171
     PROXIED_CLIENTS_REPORT = 90180
     PROXIED_CLIENTS_LIST = 90181
+    CONTROLLER_CONSENSUS = 90190
+    CONTROLLER_STATUS = 90191
 
 
 class TierHeader(Header, kw_only=True):
