@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 
 from thermocline.controller.consensus.journal import Journal
-from thermocline.controller.consensus.peer_messages import Envelope, Message
+from thermocline.controller.consensus.peer_messages import Envelope, Message, RisingOrder
 from thermocline.controller.consensus.peers import Peers
 from thermocline.controller.consensus.replicated_log import TICK_MS, ReplicatedLog
 from thermocline.remoting.clients import ClientConnection
@@ -91,7 +91,7 @@ class ConsensusNode:
         self._log: ReplicatedLog | None = None
         self._starts = 0
         self._sequence = 0
-        self._received: dict[str, tuple[int, int]] = dict.fromkeys(peers.others, (0, 0))
+        self._order = RisingOrder()
         self._links: dict[str, ClientConnection] = {}
         self._hosts: Mapping[str, frozenset[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,14 +162,12 @@ class ConsensusNode:
             PermissionDeniedError: It comes from no peer, or from another address than the peer's.
         """
         envelope = Envelope.decode(body)
-        if envelope.group != self._group or envelope.sender not in self._received:
+        if envelope.group != self._group or envelope.sender not in self._peers.others:
             raise PermissionDeniedError("not a controller of this group", sender=envelope.sender)
         if host not in self._hosts.get(envelope.sender, ()):
             raise PermissionDeniedError("not an address of this controller", sender=envelope.sender, address=host)
-        order = (envelope.starts, envelope.sequence)
-        if order <= self._received[envelope.sender] or self._log is None or self._failure is not None:
+        if self._log is None or self._failure is not None or not self._order.is_newer(envelope):
             return
-        self._received[envelope.sender] = order
         log = self._log
         self._guarded(lambda: log.receive(envelope.sender, envelope.message))
         self._tick()

@@ -40,6 +40,8 @@ HEAD = struct.Struct(
     "I"  # bytes behind this head
 )
 assert HEAD.size == 8
+LOG_SITE, VOTE_SITE, SNAPSHOT_SITE = "controller-log", "controller-vote", "controller-snapshot"
+"""Places of syncs, by which a test switches one off."""
 CHANGE = struct.Struct(">bqqI")  # kind, index, term, bytes of the command
 KIND_ENTRY, KIND_TRUNCATE = 1, 2
 CHECKSUM = struct.Struct(">I")
@@ -171,7 +173,7 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         if changes:
             data = _batch(changes)
             self._file.write_at(data, self._end)
-            self._file.sync()
+            self._file.sync(site=LOG_SITE)
             self._end += len(data)
             self._durable[start:] = self._entries[start:]
         self._changed_from = len(self._durable)
@@ -180,7 +182,12 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         """Replace the snapshot, durable on return."""
         body = msgspec.msgpack.encode(snapshot)
         replace_file(
-            self._disk, f"{self._folder}/snapshot", CHECKSUM.pack(zlib.crc32(body)) + body, keep_backup=False
+            self._disk,
+            f"{self._folder}/snapshot",
+            CHECKSUM.pack(zlib.crc32(body)) + body,
+            keep_backup=False,
+            file_site=SNAPSHOT_SITE,
+            directory_site=SNAPSHOT_SITE,
         )
         self.snapshot = snapshot
 
@@ -200,7 +207,7 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         path = f"{self._folder}/log"
         data = _batch(map(_entry_bytes, self._entries))
         self._file.close()
-        replace_file(self._disk, path, data, keep_backup=False)
+        replace_file(self._disk, path, data, keep_backup=False, file_site=LOG_SITE, directory_site=LOG_SITE)
         self._file, self._end = self._disk.open(path), len(data)
         self._durable = list(self._entries)
         self._changed_from = len(self._durable)
@@ -223,7 +230,14 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         return vote
 
     def _save_vote(self) -> None:
-        replace_file(self._disk, f"{self._folder}/vote", msgspec.json.encode(self._vote), keep_backup=False)
+        replace_file(
+            self._disk,
+            f"{self._folder}/vote",
+            msgspec.json.encode(self._vote),
+            keep_backup=False,
+            file_site=VOTE_SITE,
+            directory_site=VOTE_SITE,
+        )
 
     def _load_snapshot(self) -> SnapshotFile | None:
         path = f"{self._folder}/snapshot"

@@ -94,6 +94,21 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequestError(f"a message between controllers cannot be read: {error}") from error
 
 
+class RisingOrder:
+    """Which messages of a sender are newer than all before them; see the module."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def is_newer(self, envelope: Envelope) -> bool:
+        """Whether the message is to be taken; then it is the last one."""
+        order = (envelope.starts, envelope.sequence)
+        if order <= self._last.get(envelope.sender, (0, 0)):
+            return False
+        self._last[envelope.sender] = order
+        return True
+
+
 def from_library(message: dict[str, Any], *, term: int) -> Message | None:
     """What PySyncObj sends; None for what is not sent here. `term`: the sender's now."""
     match message["type"]:

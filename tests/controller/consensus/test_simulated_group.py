@@ -1,0 +1,46 @@
+"""Groups of controllers under faults, by seeds; and with a rule taken away, which the same checks find out.
+
+Covers `controller/consensus/replicated_log.py`, `controller/consensus/journal.py`,
+`controller/consensus/peer_messages.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.controller.consensus.simulated_group import SimulatedGroup, ViolationError
+from thermocline.controller.consensus.journal import LOG_SITE, VOTE_SITE
+
+FAULTS_S = 60.0
+SEEDS_MAX = 60
+"""Within so many runs a missing rule is found out."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_what_is_acknowledged_stays_and_all_nodes_agree(size: int, case_count: Callable[..., int]) -> None:
+    acknowledged = 0
+    for seed in range(case_count(quick=6, full=40, soak=2_000)):
+        group = SimulatedGroup(seed, size=size)
+        try:
+            group.run(FAULTS_S)
+        except ViolationError as error:
+            raise AssertionError(f"seed {seed}, {size} nodes: {error}") from error
+        acknowledged += len(group.acknowledged)
+    assert acknowledged > 500
+
+
+@pytest.mark.parametrize("site", [LOG_SITE, VOTE_SITE])
+def test_without_a_sync_the_checks_find_a_loss(site: str) -> None:
+    assert any(violates(seed, ignored_site=site) for seed in range(SEEDS_MAX))
+
+
+def violates(seed: int, *, ignored_site: str) -> bool:
+    group = SimulatedGroup(seed, size=3, ignored_sites=(ignored_site,))
+    try:
+        group.run(FAULTS_S)
+    except Exception:  # noqa: BLE001 - a lost vote may also be a file that cannot be read
+        return True
+    return False
