@@ -8,6 +8,8 @@ with an event is an answer only once that event is committed and applied.
 
 It differs from RocketMQ where RocketMQ would lose what it keeps:
   - The first master must be a registered replica; RocketMQ records any number that asks.
+  - An election that finds none before there was a first master changes nothing; RocketMQ then counts an epoch, and no
+    replica can be elected any more.
   - `clean` of living brokers by their numbers forgets these; RocketMQ forgets all replicas of the name.
   - A request without a cluster is about the cluster that the replicas registered with; RocketMQ then takes each of them
     for dead.
@@ -157,7 +159,7 @@ class Decisions:
                 designated=asker if header.designate_elect else None,
             )
             if elected is None:
-                return self._none_elected(header)
+                return _none_elected(header, had_master=sync.master_epoch > 0)
             master = elected
         if master == sync.master_id:
             return Decision(
@@ -176,20 +178,6 @@ class Decisions:
             header=_elected(members, master, sync.master_epoch + 1, sync.set_epoch + 1),
             body=ElectMasterResponseBody(broker_member_group=group, sync_state_set=[master]).encode(),
             event=ElectMaster(broker_name=header.broker_name, master_id=master),
-        )
-
-    def _none_elected(self, header: ElectMasterRequestHeader) -> Decision:
-        if header.broker_id == BY_CONTROLLER:
-            return Decision(
-                code=ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
-                remark="Old master has down and failed to elect a new broker master",
-                header=ElectMasterResponseHeader(),
-                event=ElectMaster(broker_name=header.broker_name, master_id=None),
-            )
-        return Decision(
-            code=ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
-            remark="Failed to elect a new master",
-            header=ElectMasterResponseHeader(),
         )
 
     def register(self, header: RegisterBrokerToControllerRequestHeader, liveness: Liveness) -> Decision:
@@ -327,6 +315,21 @@ class Decisions:
             ):
                 found.append(name)
         return found
+
+
+def _none_elected(header: ElectMasterRequestHeader, *, had_master: bool) -> Decision:
+    if header.broker_id == BY_CONTROLLER:
+        return Decision(
+            code=ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+            remark="Old master has down and failed to elect a new broker master",
+            header=ElectMasterResponseHeader(),
+            event=ElectMaster(broker_name=header.broker_name, master_id=None) if had_master else None,
+        )
+    return Decision(
+        code=ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+        remark="Failed to elect a new master",
+        header=ElectMasterResponseHeader(),
+    )
 
 
 def _live(liveness: Liveness, members: Members, broker_name: str, broker_id: int) -> LiveBroker | None:
