@@ -1,8 +1,8 @@
 """Rights table: the rule of every request code that a broker, a NameServer or a controller serves.
 
 A code without a rule is refused (access_control.py). docs/security.md shows the table; tests compare it with what
-broker, NameServer and controller serve, and with what RocketMQ's own classes ask for: tests/interop/test_official_rights.py names
-each difference and why.
+broker, NameServer and controller serve, and with what RocketMQ's own classes ask for:
+tests/interop/test_official_rights.py names each difference and why.
 
 VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK and END_TRANSACTION name a message by its place in the log. The topic that it
 has is checked, too, once it is read (broker/processors/messages/topic_check.py); RocketMQ believes what requests say.

@@ -26,8 +26,8 @@ from thermocline.controller.state import (
     BrokerKey,
     Decision,
     Decisions,
-    LiveTable,
     Liveness,
+    LiveTable,
     Proposal,
     ReplicaSets,
 )
@@ -238,9 +238,7 @@ class Coordinator:
             return
 
     def _check_election(self, header: ElectMasterRequestHeader) -> Decision:
-        decision = self.decisions.elect(
-            header, self.liveness(), is_unclean_allowed=self._config().elect_unclean
-        )
+        decision = self.decisions.elect(header, self.liveness(), is_unclean_allowed=self._config().elect_unclean)
         sync = self.sets.syncs.get(header.broker_name)
         if decision.event is None or header.designate_elect or sync is None or sync.master_epoch == 0:
             return decision
@@ -250,7 +248,7 @@ class Coordinator:
             return decision
         return Decision(
             code=ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
-            remark="This controller began to lead less than newLeaderElectionWaitMs ago and has not heard all brokers yet",
+            remark="This controller leads for less than newLeaderElectionWaitMs: a living master may not be known yet",
             header=ElectMasterResponseHeader(),
         )
 
@@ -274,9 +272,7 @@ class Coordinator:
             sync_state_set_epoch=header.sync_state_set_epoch,
             master_broker_id=header.master_broker_id,
         )
-        members = SyncStateSet(
-            sync_state_set=body.sync_state_set, sync_state_set_epoch=header.sync_state_set_epoch
-        )
+        members = SyncStateSet(sync_state_set=body.sync_state_set, sync_state_set_epoch=header.sync_state_set_epoch)
         liveness = self.liveness()
         for broker_id, address in group.broker_addrs.items():
             if liveness.get(BrokerKey(group.cluster, group.broker_name, broker_id)) is not None:
@@ -331,4 +327,3 @@ class Coordinator:
     def _refused(self, limit: str, address: str) -> BrokerBusyError:
         self._counts.refused(limit, address=address, detail="request refused")
         return BrokerBusyError(f"the controller takes no more, {limit} is reached")
-

@@ -31,9 +31,7 @@ class RoleNotices:
         self._client = RemotingClient(tls=tls, credentials=credentials)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def send(
-        self, address: str, header: NotifyBrokerRoleChangedRequestHeader, members: SyncStateSet
-    ) -> None:
+    def send(self, address: str, header: NotifyBrokerRoleChangedRequestHeader, members: SyncStateSet) -> None:
         """Tell the broker at this address who is the master."""
         older = self._tasks.get(address)
         if older is not None:
@@ -56,9 +54,7 @@ class RoleNotices:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
 
-    async def _send(
-        self, address: str, header: NotifyBrokerRoleChangedRequestHeader, members: SyncStateSet
-    ) -> None:
+    async def _send(self, address: str, header: NotifyBrokerRoleChangedRequestHeader, members: SyncStateSet) -> None:
         command = RemotingCommand.request(
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header, body=members.encode(), oneway=True
         )

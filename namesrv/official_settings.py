@@ -82,7 +82,9 @@ CONTROLLER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured({"controllerDLegerGroup": ""}, "default: `default`"),
     *honoured({"controllerDLegerPeers": ""}, "one, three or five nodes"),
     *honoured({"controllerDLegerSelfId": ""}),
-    *honoured({"controllerStorePath": ""}, "must be set, unless --data does; a folder of RocketMQ's controller is refused"),
+    *honoured(
+        {"controllerStorePath": ""}, "must be set, unless --data does; a folder of RocketMQ's controller is refused"
+    ),
     carried("processReadEvent", "", carrier="isProcessReadEvent"),
     *refused("the consensus of SOFAJRaft", {"controllerType": "DLedger"}),
     *refused(

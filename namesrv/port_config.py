@@ -21,9 +21,7 @@ from thermocline.remoting.settings import OfficialSetting, TlsConfig, resolve, s
 SECRET_MASK = "***"
 
 
-def setting(
-    default: Any, name: str, *, least: int | None = None, is_live: bool = True, is_secret: bool = False
-) -> Any:
+def setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True, is_secret: bool = False) -> Any:
     """A field that is a setting."""
     metadata = {"name": name, "least": least, "is_live": is_live, "is_secret": is_secret}
     return field(default=default, repr=not is_secret, metadata=metadata)
@@ -125,8 +123,7 @@ class PortConfig:
     def shown(self) -> dict[str, str]:
         """Property name -> value as text, without secrets."""
         own = {
-            item.metadata["name"]: self._shown(item.name, item.metadata["is_secret"])
-            for item in own_fields(type(self))
+            item.metadata["name"]: self._shown(item.name, item.metadata["is_secret"]) for item in own_fields(type(self))
         }
         tls = {item.metadata["name"]: _to_text(getattr(self.tls, item.name)) for item in fields(TlsConfig)}
         return own | {name: shown_tls(name, text) for name, text in tls.items()}

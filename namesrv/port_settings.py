@@ -97,7 +97,10 @@ class PortSettings(Generic[C]):
             UnavailableError: The file of changed settings cannot be read.
         """
         others = set(names_of_others) - self.property_names
-        sources = [self.environment_properties(environment), _without(PropertySource(place=FLAGS, values=flags), others)]
+        sources = [
+            self.environment_properties(environment),
+            _without(PropertySource(place=FLAGS, values=flags), others),
+        ]
         if config_path is not None:
             try:
                 sources.insert(0, _without(file_properties(str(config_path), config_path.read_bytes()), others))

@@ -92,12 +92,9 @@ def elect(app: Application, controllers: str, broker_name: str, broker_id: int, 
       thermocline controller elect broker-a 2
     """
     with app.open_admin() as admin:
-        elected = admin.elect_master(
-            controllers, cluster=cluster, broker_name=broker_name, broker_id=broker_id
-        )
+        elected = admin.elect_master(controllers, cluster=cluster, broker_name=broker_name, broker_id=broker_id)
     app.output.text(
-        f"{broker_name}: replica {elected.broker_id} at {elected.address} is the master,"
-        f" epoch {elected.master_epoch}",
+        f"{broker_name}: replica {elected.broker_id} at {elected.address} is the master, epoch {elected.master_epoch}",
         value={
             "broker_name": broker_name,
             "broker_id": elected.broker_id,
@@ -119,8 +116,8 @@ def clean(
 ) -> None:
     """Have the controllers forget replicas of BROKER_NAME, by default all of them and their master.
 
-    Epochs of a name begin anew when all its replicas, or all that are in sync, are forgotten: the first broker that asks
-    then becomes the master, whatever its log holds.
+    Epochs of a name begin anew when all its replicas, or all that are in sync, are forgotten: the first broker that
+    asks then becomes the master, whatever its log holds.
 
     \b
     Example:

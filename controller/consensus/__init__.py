@@ -1,4 +1,4 @@
-"""Consensus: the log that the controllers of a group agree on, by PySyncObj's Raft over files and connections of ours."""
+"""Consensus: the log that the controllers of a group agree on, by PySyncObj's Raft on files and connections of ours."""
 
 from thermocline.controller.consensus.consensus_node import ConsensusNode, NotLeaderError
 from thermocline.controller.consensus.peers import Peers, parse_peers

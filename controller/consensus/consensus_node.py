@@ -179,6 +179,7 @@ class ConsensusNode:
 
         Raises:
             CorruptDataError: A file cannot be what this node wrote.
+            SettingError: The folder is another node's, or the group had other nodes.
             UnavailableError: Another process has the folder open.
         """
         journal = Journal(
@@ -186,6 +187,7 @@ class ConsensusNode:
             self._folder,
             group=self._group,
             node=self._peers.node,
+            nodes=self._peers.addresses,
             start_floor=time.time_ns() // 1_000_000,
         )
         self._starts = journal.starts
@@ -305,9 +307,7 @@ class ConsensusNode:
             sequence=self._sequence,
             message=message,
         )
-        command = RemotingCommand.request(
-            PrivateRequestCode.CONTROLLER_CONSENSUS, body=envelope.encode(), oneway=True
-        )
+        command = RemotingCommand.request(PrivateRequestCode.CONTROLLER_CONSENSUS, body=envelope.encode(), oneway=True)
         with contextlib.suppress(UnavailableError):  # the peer does not take it: Raft sends it again
             link.send_oneway(command)
 

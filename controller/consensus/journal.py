@@ -6,7 +6,7 @@ Folder (`controllerStorePath`), three files and a lock:
                  int8 kind, int64 index, int64 term, int32 size of the command, command
                  kind 1  an entry
                  kind 2  entries from this index on are gone; term and size are 0
-    vote       JSON: term, votedFor, starts, group, node; replaced as a whole
+    vote       JSON: term, votedFor, starts, group, node, nodes; replaced as a whole
     snapshot   int32 CRC-32 of the rest, then MessagePack: the two last entries that it covers, and the tables
 
 PySyncObj changes the log in memory, entry by entry; `flush` writes what differs from the disk and syncs it once. The
@@ -14,8 +14,8 @@ node flushes before each message that it sends and before it counts its own entr
 off and put back between two flushes is never off the disk. The vote is durable when `setCurrentTerm` returns.
 
 Crash: a torn batch at the end of the log is cut off; it was not synced, so no message told of it. A bad batch with
-another one behind it is corruption. A snapshot is durable before the entries that it covers are dropped, and a start drops
-them again if a crash came between.
+another one behind it is corruption. A snapshot is durable before the entries that it covers are dropped, and a start
+drops them again if a crash came between.
 Owner: the controller's event loop.
 """
 
@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
 from pysyncobj.journal import Journal as LibraryJournal
 
-from thermocline.remoting.errors import CorruptDataError, UnavailableError
+from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.files import Disk, DiskFile, make_durable_directory, replace_file
 
 Entry: TypeAlias = tuple[bytes, int, int]
@@ -53,6 +53,7 @@ class Vote(msgspec.Struct, kw_only=True, rename="camel"):
 
     group: str
     node: str
+    nodes: tuple[str, ...]
     term: int = 0
     voted_for: str | None = None
     starts: int = 0
@@ -69,11 +70,15 @@ class SnapshotFile(msgspec.Struct, kw_only=True):
 class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
     """See the module. Names of methods are PySyncObj's."""
 
-    def __init__(self, disk: Disk, folder: str, *, group: str, node: str, start_floor: int) -> None:
-        """Open the folder, or make it. `start_floor`: the least number of this start, such as the time in ms.
+    def __init__(
+        self, disk: Disk, folder: str, *, group: str, node: str, nodes: Collection[str], start_floor: int
+    ) -> None:
+        """Open the folder, or make it. `nodes`: all of the group. `start_floor`: the least number of this start, such as
+        the time in ms.
 
         Raises:
-            CorruptDataError: A file cannot be what this node wrote, or the folder is another node's.
+            CorruptDataError: A file cannot be what this node wrote.
+            SettingError: The folder is another node's, or the group had other nodes.
             UnavailableError: Another process has it open.
         """
         self._disk = disk
@@ -81,7 +86,7 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         make_durable_directory(disk, folder)
         self._unlock = disk.lock(f"{folder}/lock")
         try:
-            self._vote = self._load_vote(group, node)
+            self._vote = self._load_vote(Vote(group=group, node=node, nodes=tuple(sorted(nodes))))
             self._vote.starts = max(self._vote.starts + 1, start_floor)
             self._save_vote()
             self._entries: list[Entry] = []
@@ -213,19 +218,23 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         self._changed_from = len(self._durable)
         self._is_rewrite_due = False
 
-    def _load_vote(self, group: str, node: str) -> Vote:
+    def _load_vote(self, fresh: Vote) -> Vote:
         path = f"{self._folder}/vote"
         if not self._disk.exists(path):
             if self._disk.exists(f"{self._folder}/log"):
                 raise CorruptDataError("a controller's folder has a log and no vote", path=self._folder)
-            return Vote(group=group, node=node)
+            return fresh
         try:
             vote = msgspec.json.decode(self._disk.read(path), type=Vote)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptDataError(f"the vote of a controller cannot be read: {error}", path=path) from error
-        if (vote.group, vote.node) != (group, node):
-            raise CorruptDataError(
-                f"the folder belongs to node {vote.node} of group {vote.group}", path=self._folder, node=node, group=group
+        if (vote.group, vote.node) != (fresh.group, fresh.node):
+            raise SettingError(
+                f"controllerStorePath belongs to node {vote.node} of group {vote.group}", path=self._folder
+            )
+        if vote.nodes != fresh.nodes:
+            raise SettingError(
+                f"the nodes of a group are fixed at its first start; they are {' '.join(vote.nodes)}", path=self._folder
             )
         return vote
 

@@ -6,12 +6,12 @@
     log.propose(command, done)   done(result) once it is committed and applied here, done(None) if it was given up
 
 PySyncObj decides who leads, which entries are committed, and what each peer is sent. Its files and its sockets are not
-used: the files are not synced, and the sockets carry pickles (docs/adr/0055-consensus-of-controllers.md has what was
+used: the files are not synced, and the sockets carry pickles (docs/adr/0057-consensus-of-controllers.md has what was
 measured). What is added
-  - Nothing is sent, and no own entry is counted, before the log is durable.
+  - Nothing is sent, and no own proposal is counted, before the log is durable.
   - An answer of a follower counts only in the term that it was given in.
-  - A leader's message never cuts off entries that this node has confirmed to the same leader in the same term. PySyncObj
-    cuts the log at each message, also at one that was overtaken by a later one.
+  - A leader's message never cuts off entries that this node has confirmed to the same leader in the same term.
+    PySyncObj cuts the log at each message, also at one that was overtaken by a later one.
   - Snapshots are bounded, checked and durable before the log is cut.
 Private methods of PySyncObj are replaced by their mangled names, so its version is pinned.
 

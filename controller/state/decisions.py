@@ -82,9 +82,7 @@ class Decisions:
     def __init__(self, sets: ReplicaSets) -> None:
         self._sets = sets
 
-    def alter(
-        self, header: AlterSyncStateSetRequestHeader, wanted: SyncStateSet, liveness: Liveness
-    ) -> Decision:
+    def alter(self, header: AlterSyncStateSetRequestHeader, wanted: SyncStateSet, liveness: Liveness) -> Decision:
         """1001: a master asks for another SyncStateSet."""
         answer = AlterSyncStateSetResponseHeader()
 
@@ -113,10 +111,10 @@ class Decisions:
                 ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
                 f"{reject} the current master epoch is:{{{sync.master_epoch}}}, not {{{header.master_epoch}}}",
             )
-        if wanted.sync_state_set_epoch != sync.set_epoch:
+        if (epoch_wanted := wanted.sync_state_set_epoch) != sync.set_epoch:
             return refuse(
                 ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
-                f"{reject} the current syncStateSet epoch is:{{{sync.set_epoch}}}, not {{{wanted.sync_state_set_epoch}}}",
+                f"{reject} the current syncStateSet epoch is:{{{sync.set_epoch}}}, not {{{epoch_wanted}}}",
             )
         for broker_id in wanted_ids:
             if broker_id not in members.replicas:

@@ -1,5 +1,5 @@
-"""Every request code that a broker, a NameServer and a controller serve, on raw frames: without a user, with a wrong signature,
-without the right, and with it.
+"""Every request code that a broker, a NameServer and a controller serve, on raw frames: without a user, with a wrong
+signature, without the right, and with it.
 
 Covers `auth/rights.py`, `auth/rights_table.py`, `broker/access/request_guard.py`, `namesrv/access.py`,
 `remoting/bodies/auth.py`, `remoting/headers/auth.py`.

@@ -15,8 +15,8 @@ import pytest
 from tests.controller.controller_under_test import CLUSTER, NAME, Caller, config_for, running
 from tests.waiting import until
 from thermocline.controller import ControllerServer
-from thermocline.controller.controller_config import CONTROLLER
 from thermocline.controller.consensus.peer_messages import Envelope, RequestVote
+from thermocline.controller.controller_config import CONTROLLER
 from thermocline.remoting.bodies.replica import BrokerReplicasInfo, ControllerStatus, SyncStateSet
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, RemotingServer
@@ -279,10 +279,10 @@ async def test_a_failed_disk_ends_its_part_for_good(tmp_path: Path) -> None:
         await caller.make_pair()
         journal = server.node._log._journal  # type: ignore[union-attr]
 
-        def fail(**_: object) -> None:
+        def fail() -> None:
             raise OSError(5, "Input/output error")
 
-        journal._file.sync = fail  # type: ignore[method-assign]
+        journal.flush = fail  # type: ignore[method-assign]
         answer = await caller.apply_id(3)
         assert answer.code in (ResponseCode.CONTROLLER_NOT_LEADER, ResponseCode.SYSTEM_BUSY)
         assert (await caller.elect(2)).code == ResponseCode.CONTROLLER_NOT_LEADER

@@ -1,4 +1,7 @@
-"""The JVM that keeps replica sets with RocketMQ's `controller` module; its other half is `java5/interop/ReplicaSets.java`."""
+"""The JVM that keeps replica sets with RocketMQ's `controller` module.
+
+Its other half is `java5/interop/ReplicaSets.java`.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Each run begins with empty tables; brokers apply for numbers, register, die, come back, are elected and cleaned, and
 masters change their SyncStateSets, most often as a broker would, else with a wrong number, epoch, name or set. Both
-sides apply what they decide. Where ours differs on purpose (controller/state/decisions.py), the random author does not go;
-each difference has a test of its own below.
+sides apply what they decide. The random author avoids the cases where ours differs on purpose
+(controller/state/decisions.py); each of these has a test of its own below.
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ class Author:
                 return {**fields, "isCleanLivingBroker": "false"}, ""
             case 1013:
                 members_now = self.ours.sets.members.get(name)
-                wanted = str(1 if members_now is None else members_now.next_id) if self.random.random() < 0.8 else broker_id
+                wanted = (
+                    str(1 if members_now is None else members_now.next_id) if self.random.random() < 0.8 else broker_id
+                )
                 return {**fields, "appliedBrokerId": wanted, "registerCheckCode": f"10.0.0.{wanted}:10911;{wanted}"}, ""
         return fields, ""
 
@@ -271,8 +273,19 @@ def test_a_set_that_never_had_a_master_does_not_lose_its_first_election(official
 
 def test_living_brokers_are_cleaned_by_their_numbers_alone(official: OfficialReplicaSets) -> None:
     second = {**APPLY, "appliedBrokerId": "2", "registerCheckCode": "10.0.0.2:10911;2"}
-    clean = {"clusterName": CLUSTER, "brokerName": "a", "brokerControllerIdsToClean": "2", "isCleanLivingBroker": "true"}
-    requests = ((1013, APPLY), (1013, second), (1002, {**ELECT, "brokerId": "1"}), (1011, clean), (1004, {"brokerName": "a"}))
+    clean = {
+        "clusterName": CLUSTER,
+        "brokerName": "a",
+        "brokerControllerIdsToClean": "2",
+        "isCleanLivingBroker": "true",
+    }
+    requests = (
+        (1013, APPLY),
+        (1013, second),
+        (1002, {**ELECT, "brokerId": "1"}),
+        (1011, clean),
+        (1004, {"brokerName": "a"}),
+    )
     ours, theirs = ask_both(official, [broker(1), broker(2)], *requests)
     assert theirs["code"] == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
     assert (ours["code"], ours["fields"]["masterBrokerId"]) == (ResponseCode.SUCCESS, "1")

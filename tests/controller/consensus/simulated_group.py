@@ -1,4 +1,4 @@
-"""A group of controllers on one seed: clock, network, disks and faults are simulated, the replicated log is the real one.
+"""A group of controllers on one seed: clock, network, disks and faults are simulated, the replicated log is real.
 
 Faults: a process is killed (what it wrote stays), a machine loses power at any step of its disk (what was not synced
 may be gone, in part, out of order), a node freezes, links are cut in one direction or both, messages take long.
@@ -121,7 +121,7 @@ class SimulatedGroup:
             node.tables = json.loads(data)
 
         def open_log() -> None:
-            journal = Journal(node.disk, FOLDER, group=GROUP, node=node.name, start_floor=0)
+            journal = Journal(node.disk, FOLDER, group=GROUP, node=node.name, nodes=self.nodes, start_floor=0)
             node.starts = journal.starts
             node.log = ReplicatedLog(
                 journal,
@@ -172,7 +172,8 @@ class SimulatedGroup:
         if (node.name, peer) in self._cut_links:
             return
         slow = self.random.random() < 0.03
-        self._later(self.random.uniform(0.3, 3.0) if slow else self.random.expovariate(100), lambda: self._deliver(peer, envelope))
+        delay_s = self.random.uniform(0.3, 3.0) if slow else self.random.expovariate(100)
+        self._later(delay_s, lambda: self._deliver(peer, envelope))
 
     def _deliver(self, name: str, data: bytes) -> None:
         node = self.nodes[name]

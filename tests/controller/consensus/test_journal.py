@@ -6,6 +6,7 @@ Covers `controller/consensus/journal.py`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 
@@ -15,14 +16,16 @@ from hypothesis import strategies as st
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.controller.consensus.journal import Entry, Journal, SnapshotFile
-from thermocline.remoting.errors import CorruptDataError, UnavailableError
+from thermocline.remoting.errors import CorruptDataError, SettingError, UnavailableError
 from thermocline.store.files import Disk, RealDisk
 
 FOLDER = "/data/controller-n0"
 
 
-def open_journal(disk: Disk, folder: str = FOLDER, *, group: str = "g", node: str = "n0") -> Journal:
-    return Journal(disk, folder, group=group, node=node, start_floor=0)
+def open_journal(
+    disk: Disk, folder: str = FOLDER, *, group: str = "g", node: str = "n0", nodes: Collection[str] = ("n0", "n1", "n2")
+) -> Journal:
+    return Journal(disk, folder, group=group, node=node, nodes=nodes, start_floor=0)
 
 
 def entries_of(journal: Journal) -> list[Entry]:
@@ -143,8 +146,16 @@ def test_the_folder_of_another_node_or_group_is_refused() -> None:
     disk = SimulatedDisk()
     open_journal(disk)._destroy()
     for group, node in (("g", "n1"), ("other", "n0")):
-        with pytest.raises(CorruptDataError, match="belongs to node n0 of group g"):
+        with pytest.raises(SettingError, match="belongs to node n0 of group g"):
             open_journal(disk, group=group, node=node)
+
+
+def test_a_group_keeps_the_nodes_of_its_first_start() -> None:
+    disk = SimulatedDisk()
+    open_journal(disk)._destroy()
+    with pytest.raises(SettingError, match="they are n0 n1 n2"):
+        open_journal(disk, nodes=["n0"])
+    open_journal(disk, nodes=["n2", "n1", "n0"])._destroy()
 
 
 def test_a_log_without_its_vote_is_refused() -> None:
