@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import msgspec
 from pysyncobj.journal import Journal as LibraryJournal
 
-from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.errors import CorruptDataError, SettingError
 from thermocline.store.files import Disk, DiskFile, make_durable_directory, replace_file
 
 Entry: TypeAlias = tuple[bytes, int, int]
@@ -73,8 +73,9 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
     def __init__(
         self, disk: Disk, folder: str, *, group: str, node: str, nodes: Collection[str], start_floor: int
     ) -> None:
-        """Open the folder, or make it. `nodes`: all of the group. `start_floor`: the least number of this start, such as
-        the time in ms.
+        """Open the folder, or make it.
+
+        `nodes`: all of the group. `start_floor`: the least number of this start, such as the time in ms.
 
         Raises:
             CorruptDataError: A file cannot be what this node wrote.
@@ -185,21 +186,15 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
 
     def save_snapshot(self, snapshot: SnapshotFile) -> None:
         """Replace the snapshot, durable on return."""
-        body = msgspec.msgpack.encode(snapshot)
         replace_file(
             self._disk,
             f"{self._folder}/snapshot",
-            CHECKSUM.pack(zlib.crc32(body)) + body,
+            encode_snapshot(snapshot),
             keep_backup=False,
             file_site=SNAPSHOT_SITE,
             directory_site=SNAPSHOT_SITE,
         )
         self.snapshot = snapshot
-
-    def encoded_snapshot(self) -> bytes:
-        """The snapshot as a peer is sent it."""
-        assert self.snapshot is not None
-        return msgspec.msgpack.encode(self.snapshot)
 
     def _destroy(self) -> None:
         """Close the files; PySyncObj calls it."""
@@ -252,8 +247,7 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
         path = f"{self._folder}/snapshot"
         if not self._disk.exists(path):
             return None
-        data = self._disk.read(path)
-        return decode_snapshot(data[CHECKSUM.size :], checksum=data[: CHECKSUM.size], path=path)
+        return decode_snapshot(self._disk.read(path), path=path)
 
     def _load_log(self) -> tuple[DiskFile, int]:
         path = f"{self._folder}/log"
@@ -279,15 +273,22 @@ class Journal(LibraryJournal):  # type: ignore[misc] # PySyncObj has no types
             self.deleteEntriesTo(place)
 
 
-def decode_snapshot(body: bytes, *, checksum: bytes | None, path: str) -> SnapshotFile:
-    """A snapshot from its bytes; `checksum` None for one that came whole over a connection.
+def encode_snapshot(snapshot: SnapshotFile) -> bytes:
+    """A snapshot as it is in its file, and as a peer is sent it."""
+    body = msgspec.msgpack.encode(snapshot)
+    return CHECKSUM.pack(zlib.crc32(body)) + body
+
+
+def decode_snapshot(data: bytes, *, path: str) -> SnapshotFile:
+    """What `encode_snapshot` was given.
 
     Raises:
-        CorruptDataError: They are none.
+        CorruptDataError: They are other bytes; `path` says where from.
     """
+    body = data[CHECKSUM.size :]
+    if data[: CHECKSUM.size] != CHECKSUM.pack(zlib.crc32(body)):
+        raise CorruptDataError("the checksum of a controller's snapshot is wrong", path=path)
     try:
-        if checksum is not None and checksum != CHECKSUM.pack(zlib.crc32(body)):
-            raise CorruptDataError("the checksum of a controller's snapshot is wrong", path=path)
         return msgspec.msgpack.decode(body, type=SnapshotFile)
     except msgspec.DecodeError as error:
         raise CorruptDataError(f"the snapshot of a controller cannot be read: {error}", path=path) from error

@@ -47,10 +47,12 @@ class AppendEntries(msgspec.Struct, frozen=True, kw_only=True, tag="appendEntrie
 
 
 class SnapshotPiece(msgspec.Struct, frozen=True, kw_only=True, tag="snapshotPiece"):
-    """A piece of the leader's snapshot; the last one is empty. `data` None: no piece is ready."""
+    """A piece of the leader's snapshot; the last one is empty. `data` None: no piece is ready.
+
+    It commits nothing: the receiver's own log is not compared with the leader's by it. PySyncObj would commit it.
+    """
 
     term: int
-    commit_index: int
     data: bytes | None
     is_first: bool = False
     is_last: bool = False
@@ -140,7 +142,6 @@ def from_library(message: dict[str, Any], *, term: int) -> Message | None:
             data, is_first, is_last = message["serialized"] or (None, False, False)
             return SnapshotPiece(
                 term=message["term"],
-                commit_index=message["commit_index"],
                 data=data,
                 is_first=is_first,
                 is_last=is_last,
@@ -178,9 +179,4 @@ def to_library(message: Message) -> dict[str, Any]:
             }
         case SnapshotPiece():
             piece = None if message.data is None else (message.data, message.is_first, message.is_last)
-            return {
-                "type": "append_entries",
-                "term": message.term,
-                "commit_index": message.commit_index,
-                "serialized": piece,
-            }
+            return {"type": "append_entries", "term": message.term, "commit_index": 0, "serialized": piece}

@@ -12,6 +12,7 @@ measured). What is added
   - An answer of a follower counts only in the term that it was given in.
   - A leader's message never cuts off entries that this node has confirmed to the same leader in the same term.
     PySyncObj cuts the log at each message, also at one that was overtaken by a later one.
+  - A piece of a snapshot commits nothing: what the receiver has in its log may not be what the leader has.
   - Snapshots are bounded, checked and durable before the log is cut.
 Private methods of PySyncObj are replaced by their mangled names, so its version is pinned.
 
@@ -21,6 +22,7 @@ Nothing in here waits: time and messages come from outside (consensus_node.py). 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -29,7 +31,7 @@ from pysyncobj.config import FAIL_REASON, SERIALIZER_STATE, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from thermocline.controller.consensus.journal import Entry, Journal, SnapshotFile, decode_snapshot
+from thermocline.controller.consensus.journal import Entry, Journal, SnapshotFile, decode_snapshot, encode_snapshot
 from thermocline.controller.consensus.peer_messages import (
     ENTRIES_BYTES_MAX,
     PIECE_BYTES,
@@ -86,7 +88,7 @@ class ReplicatedLog:
         """
         self._journal = journal
         self._snapshots = _Snapshots(journal, encode_tables, restore_tables)
-        self._nodes = {name: Node(name) for name in peers}
+        self._nodes = {name: _Peer(name) for name in peers}
         self._transport = _Transport(journal, send)
         alone = not peers
         configuration = SyncObjConf(
@@ -107,7 +109,7 @@ class ReplicatedLog:
             deserializer=_never,
         )
         self._library = _Library(
-            Node(node),
+            _Peer(node),
             list(self._nodes.values()),
             conf=configuration,
             transport=self._transport,
@@ -178,6 +180,13 @@ class ReplicatedLog:
     def close(self) -> None:
         """Close the files."""
         self._library.destroy()
+
+
+class _Peer(Node):  # type: ignore[misc] # PySyncObj has no types
+    """A node whose place in a set does not depend on the process: a seed replays a run."""
+
+    def __hash__(self) -> int:
+        return zlib.crc32(self.id.encode())
 
 
 class _Library(library.SyncObj):  # type: ignore[misc] # PySyncObj has no types
@@ -299,7 +308,7 @@ class _Snapshots:
         if peer not in self._sent:
             if self._journal.snapshot is None:
                 return None
-            self._sent[peer] = self._journal.encoded_snapshot(), 0
+            self._sent[peer] = encode_snapshot(self._journal.snapshot), 0
         data, start = self._sent[peer]
         piece = data[start : start + PIECE_BYTES]
         if piece:
@@ -322,7 +331,7 @@ class _Snapshots:
             return False
         whole, self._received = bytes(self._received), None
         try:
-            self._journal.save_snapshot(decode_snapshot(whole, checksum=None, path="of a peer"))
+            self._journal.save_snapshot(decode_snapshot(whole, path="of the leader"))
         except CorruptDataError as error:
             logger.error("the snapshot of the leading controller is not used: %s", error)
             return False

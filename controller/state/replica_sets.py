@@ -14,8 +14,7 @@ the consensus has committed; events of all controllers are applied in one order,
 `revision` counts applied events. A proposal names the revision that it was checked against and does nothing when
 another event was applied before it: a check is never out of date when its event is applied.
 Deterministic: no clock, no random number, no I/O. Owner: the controller's event loop.
-Source: ReplicasInfoManager.java, BrokerReplicaInfo.java, SyncStateInfo.java in controller/impl/manager/, Apache RocketMQ
-5.5.
+Source: controller/impl/manager/ (ReplicasInfoManager, BrokerReplicaInfo, SyncStateInfo), Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations

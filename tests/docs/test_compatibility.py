@@ -58,11 +58,16 @@ def test_every_request_code_has_its_row() -> None:
 
 @pytest.fixture(scope="module")
 def addresses(module_folder: Path) -> Iterator[Mapping[str, str]]:
-    with thermocline_daemons(module_folder, settings=ACCESS) as daemons:
-        with controller_group(module_folder, size=1) as controllers:
-            controllers.leader()
-            places = {"NameServer": daemons.namesrv, "broker": daemons.broker_address}
-            yield {**places, "controller": controllers.text}
+    with (
+        thermocline_daemons(module_folder, settings=ACCESS) as daemons,
+        controller_group(module_folder, size=1) as controllers,
+    ):
+        controllers.leader()
+        yield {
+            "NameServer": daemons.namesrv,
+            "broker": daemons.broker_address,
+            "controller": controllers.text,
+        }
 
 
 @pytest.mark.parametrize("asked_of", ["broker", "NameServer", "controller"])

@@ -29,8 +29,8 @@ FOLDER = "/controller"
 GROUP = "simulated"
 COMPACT_ENTRIES = 25
 PROPOSE_EVERY_S = 0.15
-QUIET_S = 30.0
-"""After the last fault: far more than elections and catching up take."""
+QUIET_S = 20.0
+"""After the last fault, and after the last proposal: far more than elections and catching up take."""
 
 Rules = Callable[[ReplicatedLog], None]
 """Changes a log that was just opened: to take a rule away."""
@@ -74,6 +74,7 @@ class SimulatedGroup:
         self._leaders: dict[int, str] = {}
         self.acknowledged: list[str] = []
         self._proposed = 0
+        self._is_faulty = self._is_proposing = True
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -91,6 +92,8 @@ class SimulatedGroup:
             self._until(faults_s)
             self._heal()
             self._until(faults_s + QUIET_S)
+            self._is_proposing = False
+            self._until(faults_s + 2 * QUIET_S)
             self._check_end()
 
     def _until(self, end_s: float) -> None:
@@ -197,6 +200,8 @@ class SimulatedGroup:
     # -- work and faults -----------------------------------------------------------------------------------------------
 
     def _propose(self) -> None:
+        if not self._is_proposing:
+            return
         self._later(PROPOSE_EVERY_S * self.random.uniform(0.5, 1.5), self._propose)
         leaders = [node for node in self.nodes.values() if node.log is not None and node.log.is_leader]
         awake = [node for node in leaders if self.now_s >= node.frozen_until_s]
@@ -218,6 +223,8 @@ class SimulatedGroup:
         self._on(node, step)
 
     def _fault(self) -> None:
+        if not self._is_faulty:
+            return
         self._later(self.random.uniform(0.5, 5), self._fault)
         node = self.random.choice(list(self.nodes.values()))
         match self.random.choice(["kill", "power", "power", "freeze", "cut", "cut one way", "heal"]):
@@ -227,7 +234,7 @@ class SimulatedGroup:
                 node.disk.cut_at_step = node.disk.step_count + self.random.randrange(1, 12)
             case "freeze":
                 node.frozen_until_s = self.now_s + self.random.uniform(0.5, 6)
-            case "cut":
+            case "cut" if len(self.nodes) > 1:
                 others = self.random.sample(sorted(self.nodes), self.random.randrange(1, len(self.nodes)))
                 self._cut_links |= {(a, b) for a in self.nodes for b in self.nodes if (a in others) != (b in others)}
             case "cut one way":
@@ -236,7 +243,7 @@ class SimulatedGroup:
                 self._cut_links.clear()
 
     def _heal(self) -> None:
-        self._fault = lambda: None  # type: ignore[method-assign]
+        self._is_faulty = False
         self._cut_links.clear()
         for node in self.nodes.values():
             node.frozen_until_s = 0.0

@@ -29,7 +29,7 @@ def test_peers_are_read_as_dledger_writes_them() -> None:
         ("n0-a:1;n0-b:1;n2-c:1", "n0", "twice"),
         ("n0-a:1;n1-a:1;n2-c:1", "n0", "twice"),
         ("n0-a:0", "n0", "host and a port"),
-        ("n0-a", "n0", ""),
+        ("n0-a", "n0", "a"),
     ],
 )
 def test_what_is_no_group_is_refused(text: str, node: str, reason: str) -> None:
