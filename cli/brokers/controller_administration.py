@@ -36,12 +36,13 @@ def uses_controllers(command: Callable[Concatenate[Application, str, P], R]) -> 
         help="Controllers of one group, or one of them.",
     )
     @uses_one_server
-    @wraps(command)
-    def with_controllers(app: Application, *args: Any, controllers: str, **options: Any) -> R:
+    def with_controllers(app: Application, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        options = dict(kwargs)
+        controllers = str(options.pop("controllers"))
         # No NameServer is asked; an admin client has to have one all the same.
-        return command(replace(app, namesrv=controllers), controllers, *args, **options)
+        return command(replace(app, namesrv=controllers), controllers, *args, **options)  # type: ignore[arg-type]
 
-    return with_controllers
+    return wraps(command)(with_controllers)
 
 
 @click.command("status", short_help="Show controllers and replica sets.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from thermocline.remoting.bodies.body import Body, DialectBody
+from thermocline.remoting.bodies.body import Body
 from thermocline.remoting.bodies.route import BrokerMemberGroup
 from thermocline.remoting.header_codec import Int, Long, PhysicalOffsetLong
 from thermocline.remoting.offsets import LOG_START
@@ -53,8 +53,11 @@ class SyncStateSet(Body, kw_only=True):
     sync_state_set_epoch: Int = 0
 
 
-class ElectMasterResponseBody(DialectBody, kw_only=True):
-    """The answer to CONTROLLER_ELECT_MASTER. `broker_member_group`: all replicas, when there is a new master."""
+class ElectMasterResponseBody(Body, kw_only=True):
+    """The answer to CONTROLLER_ELECT_MASTER. `broker_member_group`: all replicas, when there is a new master.
+
+    The numbers in it are quoted: `mqadmin electMaster` 5.5.0 fails to read them as RocketMQ's own controller writes them.
+    """
 
     broker_member_group: BrokerMemberGroup | None = None
     sync_state_set: list[Long] = field(default_factory=list)

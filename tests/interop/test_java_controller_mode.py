@@ -127,14 +127,16 @@ def setup(official_software: OfficialSoftware, tmp_path: Path) -> Iterator[Setup
         )
 
 
-def test_a_pair_elects_goes_on_without_its_master_and_takes_it_back(setup: Setup, java_agent: JavaAgent) -> None:
+def test_a_pair_elects_goes_on_without_its_master_and_takes_it_back(
+    setup: Setup, java_agent_process: JavaAgent
+) -> None:
     with setup.broker(1) as staying, contextlib.ExitStack() as until_killed:
         setup.wait_for(master=staying.address, in_sync=1)
         first = until_killed.enter_context(setup.broker(2))
         info = setup.wait_for(master=staying.address, in_sync=2)
-        java_agent.admin(setup.namesrv, "updateTopic", "-c", CLUSTER, "-t", TOPIC, "-r", "4", "-w", "4")
+        java_agent_process.admin(setup.namesrv, "updateTopic", "-c", CLUSTER, "-t", TOPIC, "-r", "4", "-w", "4")
         setup.send("before")
-        commands(setup, java_agent, info)
+        commands(setup, java_agent_process, info)
         setup.wait_for(master=first.address, in_sync=2)
         setup.send("by the elected")
         until_killed.close()
@@ -175,5 +177,5 @@ def commands(setup: Setup, agent: JavaAgent, info: ReplicasInfo) -> None:
     assert "is still alive, clean up failure" in refused
     other = next(replica for replica in info.in_sync_replicas if replica.broker_id != info.master_broker_id)
     elected = admin("electMaster", "-a", controller, "-c", CLUSTER, "-bn", NAME, "-b", str(other.broker_id))
-    assert f"#BrokerMasterAddr\t{other.broker_address}" in elected
+    assert f"#BrokerMasterAddr\t{other.broker_address}" in elected, elected
     assert f"#MasterEpoch\t{(info.master_epoch or 0) + 1}" in elected

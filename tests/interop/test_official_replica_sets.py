@@ -194,6 +194,7 @@ class Author:
 
 def comparable(answer: dict[str, Any]) -> dict[str, Any]:
     """An answer with its body as a value; sets and lists of replicas in one order."""
+    answer = {"remark": None, **answer}  # Java leaves out what is null
     if not answer.get("body"):
         return answer
     body = loads_as(answer["body"].encode(), dict[str, Any])

@@ -32,9 +32,6 @@ PROPOSE_EVERY_S = 0.15
 QUIET_S = 20.0
 """After the last fault, and after the last proposal: far more than elections and catching up take."""
 
-Rules = Callable[[ReplicatedLog], None]
-"""Changes a log that was just opened: to take a rule away."""
-
 
 class ViolationError(AssertionError):
     """A promise of the log was broken."""
@@ -59,12 +56,10 @@ class SimulatedNode:
 class SimulatedGroup:
     """See the module."""
 
-    def __init__(
-        self, seed: int, *, size: int, without_rule: Rules | None = None, ignored_sites: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, seed: int, *, size: int, ignored_sites: tuple[str, ...] = ()) -> None:
+        """`ignored_sites`: syncs of the disks that do nothing (tests/simulated_disk.py)."""
         self.random = Random(seed)
         self.now_s = 0.0
-        self._without_rule = without_rule
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._event_count = 0
         names = [f"n{number}" for number in range(size)]
@@ -136,8 +131,6 @@ class SimulatedGroup:
                 send=lambda peer, message: self._send(node, peer, message),
                 compact_entries=COMPACT_ENTRIES,
             )
-            if self._without_rule is not None:
-                self._without_rule(node.log)
             for peer in self.nodes:
                 if peer != node.name:
                     node.log.connected(peer)

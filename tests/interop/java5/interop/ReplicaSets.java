@@ -38,8 +38,7 @@ import org.apache.rocketmq.remoting.protocol.header.controller.register.Register
  */
 public final class ReplicaSets {
     private static final Map<String, BrokerLiveInfo> LIVE = new HashMap<>();
-    private static ControllerConfig config = new ControllerConfig();
-    private static ReplicasInfoManager tables = new ReplicasInfoManager(config);
+    private static ReplicasInfoManager tables; // made by "begin": what its class logs must not reach our output
 
     private ReplicaSets() {
     }
@@ -62,7 +61,7 @@ public final class ReplicaSets {
     private static JSONObject answer(JSONObject question) throws Exception {
         String kind = question.getString("kind");
         if (kind.equals("begin")) {
-            config = new ControllerConfig();
+            ControllerConfig config = new ControllerConfig();
             config.setEnableElectUncleanMaster(question.getBooleanValue("unclean"));
             tables = new ReplicasInfoManager(config);
             LIVE.clear();
