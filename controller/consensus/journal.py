@@ -27,8 +27,8 @@ from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
-from pysyncobj.journal import Journal as LibraryJournal
 
+from thermocline.controller.consensus.raft_library import LibraryJournal
 from thermocline.remoting.errors import CorruptDataError, SettingError
 from thermocline.store.files import Disk, DiskFile, make_durable_directory, replace_file
 

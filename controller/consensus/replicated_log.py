@@ -26,11 +26,6 @@ import zlib
 from collections.abc import Callable, Collection
 from typing import Any
 
-import pysyncobj.syncobj as library
-from pysyncobj.config import FAIL_REASON, SERIALIZER_STATE, SyncObjConf
-from pysyncobj.node import Node
-from pysyncobj.transport import Transport
-
 from thermocline.controller.consensus.journal import Entry, Journal, SnapshotFile, decode_snapshot, encode_snapshot
 from thermocline.controller.consensus.peer_messages import (
     ENTRIES_BYTES_MAX,
@@ -39,6 +34,14 @@ from thermocline.controller.consensus.peer_messages import (
     NextIndex,
     from_library,
     to_library,
+)
+from thermocline.controller.consensus.raft_library import (
+    FAIL_REASON,
+    SERIALIZER_STATE,
+    Node,
+    SyncObjConf,
+    Transport,
+    syncobj,
 )
 from thermocline.remoting.errors import CorruptDataError
 
@@ -53,7 +56,7 @@ PROPOSALS_MAX = 1_000
 TICK_MS = 50
 REGULAR = b"\0"
 
-library.createJournal = lambda journal: journal  # PySyncObj names a file here, and opens it itself
+syncobj.createJournal = lambda journal: journal  # PySyncObj names a file here, and opens it itself
 
 
 class Timing:
@@ -189,7 +192,7 @@ class _Peer(Node):  # type: ignore[misc] # PySyncObj has no types
         return zlib.crc32(self.id.encode())
 
 
-class _Library(library.SyncObj):  # type: ignore[misc] # PySyncObj has no types
+class _Library(syncobj.SyncObj):  # type: ignore[misc] # PySyncObj has no types
     """SyncObj with its own files, sockets and pickles replaced; see the module."""
 
     def __init__(

@@ -56,7 +56,7 @@ class SyncStateSet(Body, kw_only=True):
 class ElectMasterResponseBody(Body, kw_only=True):
     """The answer to CONTROLLER_ELECT_MASTER. `broker_member_group`: all replicas, when there is a new master.
 
-    The numbers in it are quoted: `mqadmin electMaster` 5.5.0 fails to read them as RocketMQ's own controller writes them.
+    The numbers in it are quoted: `mqadmin electMaster` 5.5.0 cannot read them as RocketMQ's own controller writes them.
     """
 
     broker_member_group: BrokerMemberGroup | None = None

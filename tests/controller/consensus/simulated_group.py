@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import pysyncobj.syncobj as library
-
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.controller.consensus.journal import Journal
 from thermocline.controller.consensus.peer_messages import Envelope, Message, RisingOrder
+from thermocline.controller.consensus.raft_library import syncobj
 from thermocline.controller.consensus.replicated_log import TICK_MS, ReplicatedLog
 
 FOLDER = "/controller"
@@ -269,11 +268,11 @@ class SimulatedGroup:
 @contextlib.contextmanager
 def simulated_library(group: SimulatedGroup) -> Iterator[None]:
     """Give PySyncObj the group's clock and random numbers."""
-    present: dict[str, Any] = {name: getattr(library, name) for name in ("monotonicTime", "random")}
-    library.monotonicTime = lambda: group.now_s
-    library.random = group.random
+    present: dict[str, Any] = {name: getattr(syncobj, name) for name in ("monotonicTime", "random")}
+    syncobj.monotonicTime = lambda: group.now_s
+    syncobj.random = group.random
     try:
         yield
     finally:
         for name, value in present.items():
-            setattr(library, name, value)
+            setattr(syncobj, name, value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from random import Random
 
-import pysyncobj.syncobj as library
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
@@ -23,6 +22,7 @@ from thermocline.controller.consensus.peer_messages import (
     RisingOrder,
     SnapshotPiece,
 )
+from thermocline.controller.consensus.raft_library import syncobj
 from thermocline.controller.consensus.replicated_log import ReplicatedLog
 from thermocline.remoting.errors import InvalidRequestError
 
@@ -73,7 +73,7 @@ class Node:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(library, "monotonicTime", lambda: now[0])
+    monkeypatch.setattr(syncobj, "monotonicTime", lambda: now[0])
     return now
 
 
