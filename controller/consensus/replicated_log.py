@@ -10,9 +10,10 @@ used: the files are not synced, and the sockets carry pickles (docs/adr/0057-con
 measured). What is added
   - Nothing is sent, and no own proposal is counted, before the log is durable.
   - An answer of a follower counts only in the term that it was given in.
-  - A leader's message never cuts off entries that this node has confirmed to the same leader in the same term.
-    PySyncObj cuts the log at each message, also at one that was overtaken by a later one.
-  - A piece of a snapshot commits nothing: what the receiver has in its log may not be what the leader has.
+  - A leader's message cuts off entries only where it has others in their place. PySyncObj cuts the log at each message,
+    also at one that was overtaken by a later one, and so takes back what it has confirmed.
+  - A piece of a snapshot commits nothing: what the receiver has in its log may not be what the leader has. A snapshot of
+    what it has replaces nothing.
   - Snapshots are bounded, checked and durable before the log is cut.
 Private methods of PySyncObj are replaced by their mangled names, so its version is pinned.
 
@@ -200,8 +201,7 @@ class _Library(syncobj.SyncObj):  # type: ignore[misc] # PySyncObj has no types
     ) -> None:
         self._apply = apply
         self._snapshots = snapshots
-        self._confirmed: tuple[Node | None, int, int] = (None, 0, 0)
-        """Leader, term, and the last entry that this node has confirmed to it."""
+        self._journal = snapshots.journal
         super().__init__(node, peers, **options)
         self._SyncObj__serializer = snapshots
         self._SyncObj__needLoadDumpFile = False
@@ -212,27 +212,23 @@ class _Library(syncobj.SyncObj):  # type: ignore[misc] # PySyncObj has no types
         """Pass a message on, unless a rule of the module forbids it."""
         is_stale = isinstance(message, NextIndex) and message.term != self.raftCurrentTerm
         received = to_library(message)
-        if not is_stale and not self._would_cut_confirmed(sender, received):
+        if not is_stale and not self._cuts_without_conflict(received):
             self._SyncObj__onMessageReceived(sender, received)
-
-    def note_confirmed(self, leader: Node, next_index: int) -> None:
-        """Remember what a leader may count on."""
-        known_leader, known_term, known_index = self._confirmed
-        if (known_leader, known_term) != (leader, self.raftCurrentTerm):
-            known_index = 0
-        self._confirmed = (leader, self.raftCurrentTerm, max(known_index, next_index - 1))
 
     def send_entries(self) -> None:
         """Send what is new at once, if this node leads."""
         if self._isLeader():
             self._SyncObj__sendAppendEntries()
 
-    def _would_cut_confirmed(self, sender: Node, message: dict[str, Any]) -> bool:
-        if "prevLogIdx" not in message:
+    def _cuts_without_conflict(self, message: dict[str, Any]) -> bool:
+        """Whether this node has all that the message has, and more behind it."""
+        first, last = self._journal[0][1], self._journal[-1][1]
+        previous = message.get("prevLogIdx", -1)
+        if previous < first or previous + len(message["entries"]) >= last:
             return False
-        leader, term, index = self._confirmed
-        end = message["prevLogIdx"] + len(message["entries"])
-        return bool((leader, term) == (sender, message["term"]) and end < index)
+        place = previous - first
+        present = [entry[1:] for entry in self._journal[place : place + 1 + len(message["entries"])]]
+        return present == [(previous, message["prevLogTerm"]), *(entry[1:] for entry in message["entries"])]
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> object:  # noqa: N802
         return self._apply(command[1:]) if command[:1] == REGULAR else None
@@ -257,8 +253,6 @@ class _Transport(Transport):  # type: ignore[misc] # PySyncObj has no types
         if sent is None:
             return False
         self._journal.flush()
-        if isinstance(sent, NextIndex) and sent.success:
-            self.library.note_confirmed(node, sent.next_index)
         self._send(node.id, sent)
         return True
 
@@ -269,7 +263,7 @@ class _Snapshots:
     def __init__(
         self, journal: Journal, encode_tables: Callable[[], bytes], restore_tables: Callable[[bytes], None]
     ) -> None:
-        self._journal = journal
+        self.journal = journal
         self._encode_tables = encode_tables
         self._restore_tables = restore_tables
         self._made: int | None = None
@@ -281,7 +275,7 @@ class _Snapshots:
     @property
     def exists(self) -> bool:
         """Whether there is one."""
-        return self._journal.snapshot is not None
+        return self.journal.snapshot is not None
 
     def check(self) -> None:
         """Raise what PySyncObj has caught and logged."""
@@ -293,12 +287,12 @@ class _Snapshots:
         return (SERIALIZER_STATE.NOT_SERIALIZING if made is None else SERIALIZER_STATE.SUCCESS), made
 
     def serialize(self, data: tuple[object, Entry, Entry, object], first_index: int) -> None:
-        self._journal.save_snapshot(SnapshotFile(before_last=data[2], last=data[1], tables=self._encode_tables()))
+        self.journal.save_snapshot(SnapshotFile(before_last=data[2], last=data[1], tables=self._encode_tables()))
         self._sent.clear()
         self._made = first_index
 
     def deserialize(self) -> tuple[None, Entry, Entry, tuple[()]]:
-        snapshot = self._journal.snapshot
+        snapshot = self.journal.snapshot
         assert snapshot is not None
         try:
             self._restore_tables(snapshot.tables)
@@ -309,9 +303,9 @@ class _Snapshots:
 
     def getTransmissionData(self, peer: Node) -> tuple[bytes, bool, bool] | None:  # noqa: N802
         if peer not in self._sent:
-            if self._journal.snapshot is None:
+            if self.journal.snapshot is None:
                 return None
-            self._sent[peer] = encode_snapshot(self._journal.snapshot), 0
+            self._sent[peer] = encode_snapshot(self.journal.snapshot), 0
         data, start = self._sent[peer]
         piece = data[start : start + PIECE_BYTES]
         if piece:
@@ -334,11 +328,21 @@ class _Snapshots:
             return False
         whole, self._received = bytes(self._received), None
         try:
-            self._journal.save_snapshot(decode_snapshot(whole, path="of the leader"))
+            snapshot = decode_snapshot(whole, path="of the leader")
         except CorruptDataError as error:
             logger.error("the snapshot of the leading controller is not used: %s", error)
             return False
+        if self._has_all_of(snapshot):
+            return False
+        self.journal.save_snapshot(snapshot)
         return True
+
+    def _has_all_of(self, snapshot: SnapshotFile) -> bool:
+        """Whether the log reaches as far: what it has behind the snapshot would be lost."""
+        index, first = snapshot.last[1], self.journal[0][1]
+        if index < first:
+            return True
+        return index <= self.journal[-1][1] and bool(self.journal[index - first][1:] == snapshot.last[1:])
 
     def cancelTransmisstion(self, peer: Node) -> None:  # noqa: N802
         self._sent.pop(peer, None)

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from thermocline.controller.consensus.journal import Journal
+from thermocline.controller.consensus.journal import Journal, SnapshotFile, encode_snapshot
 from thermocline.controller.consensus.peer_messages import (
     AppendEntries,
     Envelope,
@@ -104,6 +104,10 @@ def test_confirmed_entries_are_not_cut_off_by_a_message_that_was_sent_before(clo
     node.log.receive("n0", append(1, (1, 0), [2, 3, 4, 5]))
     node.log.receive("n0", append(1, (1, 0), [2]))
     assert [index for index, _ in node.entries] == [1, 2, 3, 4, 5]
+    node.log.close()
+    node = Node("n1", node.disk)  # which remembers no message
+    node.log.receive("n0", append(1, (2, 1), [3]))
+    assert [index for index, _ in node.entries] == [1, 2, 3, 4, 5]
     node.log.receive("n0", append(2, (1, 0), [2]))  # a later term: what was not committed may go
     assert node.entries == [(1, 0), (2, 2)]
 
@@ -150,6 +154,17 @@ def test_a_piece_of_a_snapshot_commits_nothing_and_a_damaged_snapshot_is_not_use
         node.log.tick()
     assert node.applied == []
     assert node.entries == [(1, 0), (2, 1), (3, 1)]
+
+
+def test_a_snapshot_of_what_the_log_has_replaces_nothing(clock: list[float]) -> None:
+    node = Node("n1")
+    node.log.receive("n0", append(1, (1, 0), [2, 3, 4], commit=4))
+    node.log.tick()
+    old = SnapshotFile(before_last=(b"\0c2", 2, 1), last=(b"\0c3", 3, 1), tables=b'["other"]')
+    for data, is_first, is_last in ((encode_snapshot(old), True, False), (b"", False, True)):
+        node.log.receive("n0", SnapshotPiece(term=1, data=data, is_first=is_first, is_last=is_last))
+    assert node.applied == ["c2", "c3", "c4"]
+    assert [index for index, _ in node.entries] == [1, 2, 3, 4]
 
 
 def test_a_node_that_is_far_behind_gets_a_snapshot_and_keeps_it(clock: list[float]) -> None:
