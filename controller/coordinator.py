@@ -143,7 +143,7 @@ class Coordinator:
         return await self._change(check)
 
     async def elect(self, header: ElectMasterRequestHeader) -> Decision:
-        """1002; the replicas are told of a new master."""
+        """1002; sends notices of a new master to the replicas."""
         decision = await self._change(lambda: self._check_election(header))
         if decision.code == ResponseCode.SUCCESS:
             logger.info("master elected broker_name=%s header=%s", header.broker_name, decision.header)

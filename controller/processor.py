@@ -172,9 +172,9 @@ class ControllerProcessor:
         self._node.receive(connection.remote_host[0], command.body)
 
     def status(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
-        """This node, and the replica sets as it knows them."""
+        """This node, and its tables of replica sets."""
         node, coordinator = self._node, self._coordinator
-        known = coordinator.decisions.sync_states(coordinator.sets.members, coordinator.liveness())
+        states = coordinator.decisions.sync_states(coordinator.sets.members, coordinator.liveness())
         status = ControllerStatus(
             node=self.config.node,
             group=self.config.group,
@@ -187,7 +187,7 @@ class ControllerProcessor:
             live_brokers=len(coordinator.live),
             failure=None if node.failure is None else str(node.failure),
             refused=dict(self._counts.totals),
-            replica_sets=BrokerReplicasInfo.decode(known.body).replicas_info_table,
+            replica_sets=BrokerReplicasInfo.decode(states.body).replicas_info_table,
         )
         return RemotingCommand.response(command, body=status.encode())
 

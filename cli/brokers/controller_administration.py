@@ -48,7 +48,7 @@ def uses_controllers(command: Callable[Concatenate[Application, str, P], R]) -> 
 @click.command("status", short_help="Show controllers and replica sets.")
 @uses_controllers
 def status(app: Application, controllers: str) -> None:
-    """Show each controller, and every replica with its role as the leading one knows it.
+    """Show each controller, and every replica with its role, by the tables of the leading one.
 
     \b
     Example:

@@ -59,7 +59,7 @@ class ControllerAdministration(AdminBase):
         return await self._ask_controllers(controllers, self._metadata)
 
     async def controller_status(self, controllers: str) -> dict[str, ControllerStatus]:
-        """Return the state of each controller, and the replica sets as it knows them, by its address.
+        """Return the state of each controller with its own tables of replica sets, by its address.
 
         Raises:
             UnsupportedRequestError: It is Apache RocketMQ's.

@@ -113,7 +113,7 @@ class ConsensusNode:
 
     @property
     def leader(self) -> str | None:
-        """The id of the node that leads, as far as this node knows."""
+        """The id of the node that this one follows, or its own; None while it follows none."""
         return None if self._log is None or self._failure is not None else self._log.leader
 
     @property

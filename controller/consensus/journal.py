@@ -1,4 +1,4 @@
-"""Journal: the log, the vote and the snapshot of one controller, durable before anything is said about them.
+"""Journal: the log, the vote and the snapshot of one controller, durable before a message depends on them.
 
 Folder (`controllerStorePath`), three files and a lock:
 
@@ -13,7 +13,7 @@ PySyncObj changes the log in memory, entry by entry; `flush` writes what differs
 node flushes before each message that it sends and before it counts its own entries (library.py). An entry that is cut
 off and put back between two flushes is never off the disk. The vote is durable when `setCurrentTerm` returns.
 
-Crash: a torn batch at the end of the log is cut off; it was not synced, so no message told of it. A bad batch with
+Crash: a torn batch at the end of the log is cut off; it was not synced, so no message was sent for it. A bad batch with
 another one behind it is corruption. A snapshot is durable before the entries that it covers are dropped, and a start
 drops them again if a crash came between.
 Owner: the controller's event loop.

@@ -1,7 +1,7 @@
 """Peer messages: what controllers say to one another, as MessagePack; PySyncObj's messages without its pickles.
 
     envelope   group, sender, starts, sequence, message
-    message    one of five, told apart by `type`
+    message    one of five, by its member `type`
 
 `(starts, sequence)` rises with each message of a sender, across its restarts: a receiver drops what does not rise, so
 that no message counts twice and none overtakes another on a second connection. A message is bounded by the frame of the

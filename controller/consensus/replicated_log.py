@@ -10,10 +10,10 @@ used: the files are not synced, and the sockets carry pickles (docs/adr/0057-con
 measured). What is added
   - Nothing is sent, and no own proposal is counted, before the log is durable.
   - An answer of a follower counts only in the term that it was given in.
-  - A leader's message cuts off entries only where it has others in their place. PySyncObj cuts the log at each message,
-    also at one that was overtaken by a later one, and so takes back what it has confirmed.
-  - A piece of a snapshot commits nothing: what the receiver has in its log may not be what the leader has. A snapshot of
-    what it has replaces nothing.
+  - A leader's message cuts off entries only where it has others in their place. PySyncObj cuts the log at each
+    message, also at one that was overtaken by a later one, and so takes back what it has confirmed.
+  - A piece of a snapshot commits nothing: the receiver's log may differ from the leader's. A snapshot of entries that the
+    log has replaces nothing.
   - Snapshots are bounded, checked and durable before the log is cut.
 Private methods of PySyncObj are replaced by their mangled names, so its version is pinned.
 
@@ -149,7 +149,7 @@ class ReplicatedLog:
         return int(self._library.raftLastApplied)
 
     def tick(self) -> None:
-        """Let time pass, apply what is committed, send what is new.
+        """Let time pass: apply committed entries, send new ones.
 
         Raises:
             OSError, DiskFullError, CorruptDataError: The node cannot go on.

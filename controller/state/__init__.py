@@ -1,4 +1,4 @@
-"""State: what a controller knows of replica sets and live brokers, and what it decides from that; no clock, no I/O."""
+"""State: the tables of replica sets and of live brokers, and the decisions made from them; no clock, no I/O."""
 
 from thermocline.controller.state.decisions import BY_CONTROLLER, Decision, Decisions
 from thermocline.controller.state.events import Event, Proposal

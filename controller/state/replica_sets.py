@@ -1,10 +1,10 @@
-"""Replica sets: what a controller knows of the replicas under each broker name; the same on every controller.
+"""Replica sets: the replicas under each broker name and their master; the same tables on every controller.
 
 Two tables, as RocketMQ has them: `members` (numbers, addresses, check codes of replicas) and `syncs` (master,
 SyncStateSet and their epochs). A name is registered while both have it. Only `apply` changes them, by an event that
 the consensus has committed; events of all controllers are applied in one order, so the tables are equal.
 
-    members[name]  next_id       the number that a new replica is told to apply for, from 1
+    members[name]  next_id       the number that the next new replica applies for, from 1
                    replicas      number -> address, check code
     syncs[name]    master_id     None: the master is gone and none could be elected
                    master_epoch  0 until the first election, then one more at each change of the master

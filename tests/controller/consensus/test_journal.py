@@ -1,4 +1,4 @@
-"""The files of one controller: what a power cut leaves, what is refused.
+"""The files of one controller: after a power cut, after damage, of another node.
 
 Covers `controller/consensus/journal.py`.
 """
