@@ -12,8 +12,8 @@ measured). What is added
   - An answer of a follower counts only in the term that it was given in.
   - A leader's message cuts off entries only where it has others in their place. PySyncObj cuts the log at each
     message, also at one that was overtaken by a later one, and so takes back what it has confirmed.
-  - A piece of a snapshot commits nothing: the receiver's log may differ from the leader's. A snapshot of entries that the
-    log has replaces nothing.
+  - A piece of a snapshot commits nothing: the receiver's log may differ from the leader's. A snapshot of entries that
+    the log has replaces nothing.
   - Snapshots are bounded, checked and durable before the log is cut.
 Private methods of PySyncObj are replaced by their mangled names, so its version is pinned.
 

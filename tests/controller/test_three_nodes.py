@@ -55,8 +55,11 @@ def test_a_follower_says_who_leads_and_changes_nothing(group: ControllerGroup) -
         register(group, follower, "refused")
     assert refusal.value.code == ResponseCode.CONTROLLER_NOT_LEADER
     with AdminClient(namesrv=group.text) as admin:
+        wait_until(
+            lambda: {one.leader for one in admin.controller_metadata(group.text).values()} == {leader},
+            what="all follow the leader",
+        )
         found = admin.controller_metadata(group.text)
-        assert {one.leader for one in found.values()} == {leader}
         assert [one.is_leader for address, one in found.items()].count(True) == 1
         assert admin.replica_sets(group.addresses[follower], ["refused"]) == {}
 

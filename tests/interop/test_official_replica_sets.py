@@ -193,13 +193,15 @@ class Author:
 
 
 def comparable(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer with its body as a value; sets and lists of replicas in one order."""
+    """An answer with its body as a value; sets and lists of replicas in one order, numbers as members' names quoted."""
     answer = {"remark": None, **answer}  # Java leaves out what is null
     if not answer.get("body"):
         return answer
     body = loads_as(answer["body"].encode(), dict[str, Any])
     if isinstance(body.get("syncStateSet"), list):
         body["syncStateSet"] = sorted(body["syncStateSet"])
+    if group := body.get("brokerMemberGroup"):
+        group["brokerAddrs"] = {str(broker_id): address for broker_id, address in group["brokerAddrs"].items()}
     for replicas in body.get("replicasInfoTable", {}).values():
         for member in ("inSyncReplicas", "notInSyncReplicas"):
             replicas[member] = sorted(replicas[member], key=lambda replica: replica["brokerId"])
