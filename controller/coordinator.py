@@ -49,6 +49,8 @@ from thermocline.remoting.response_code import ResponseCode
 logger = logging.getLogger(__name__)
 
 TEXT_CHARACTERS_MAX = 255
+NUMBERS_CHARACTERS_MAX = 1_024
+"""Of a list of replicas' numbers."""
 CHECKS_MAX = 3
 EMPTY_PROPOSAL = b""
 
@@ -129,7 +131,12 @@ class Coordinator:
         return await self._change(lambda: self.decisions.register(header, self.liveness()))
 
     async def clean(self, header: CleanControllerBrokerDataRequestHeader) -> Decision:
-        """1011."""
+        """1011.
+
+        Raises:
+            InvalidParameterError: The list of numbers is too long.
+        """
+        self._check_texts(header.broker_controller_ids_to_clean or "", characters_max=NUMBERS_CHARACTERS_MAX)
         return await self._change(lambda: self.decisions.clean(header, self.liveness()))
 
     async def apply_id(self, header: ApplyBrokerIdRequestHeader, *, peer: str) -> Decision:
@@ -319,9 +326,9 @@ class Coordinator:
         ):
             raise self._refused("replicasPerSetMax", peer)
 
-    def _check_texts(self, *texts: str) -> None:
+    def _check_texts(self, *texts: str, characters_max: int = TEXT_CHARACTERS_MAX) -> None:
         for text in texts:
-            if len(text) > TEXT_CHARACTERS_MAX:
+            if len(text) > characters_max:
                 raise InvalidParameterError("a name or an address is too long", characters=len(text))
 
     def _refused(self, limit: str, address: str) -> BrokerBusyError:

@@ -15,7 +15,7 @@ from thermocline.namesrv.main import DESCRIPTORS_FOR_FILES, DESCRIPTORS_MIN
 from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit, serve_until_stopped
 from thermocline.store.files import keep_private
 
-__all__ = ["CONTROLLER", "ControllerConfig", "ControllerServer", "load_config", "main", "run", "state_paths"]
+__all__ = ["load_config", "main", "run", "state_paths"]
 
 
 def load_config(

@@ -22,6 +22,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, RemotingServer
 from thermocline.remoting.errors import InvalidParameterError, SettingError, UnavailableError
 from thermocline.remoting.headers.controller import (
+    CleanControllerBrokerDataRequestHeader,
     ElectMasterResponseHeader,
     GetMetaDataResponseHeader,
     GetNextBrokerIdRequestHeader,
@@ -223,6 +224,10 @@ async def test_what_strangers_can_make_it_remember_is_bounded(tmp_path: Path) ->
         assert (await caller.apply_id(3, name="a")).code == ResponseCode.SYSTEM_BUSY
         long = await caller.apply_id(1, name="n" * 300)
         assert long.code == ResponseCode.INVALID_PARAMETER
+        numbers = CleanControllerBrokerDataRequestHeader(
+            broker_name="a", broker_controller_ids_to_clean="1;" * 1_000, is_clean_living_broker=True
+        )
+        assert (await caller.ask(RequestCode.CLEAN_BROKER_DATA, numbers)).code == ResponseCode.INVALID_PARAMETER
         assert server.limits.totals == {"replicaSetsMax": 1, "liveBrokersMax": 1, "replicasPerSetMax": 1}
 
 
