@@ -17,6 +17,7 @@ from thermocline.controller.consensus.peer_messages import Message, SnapshotPiec
 from thermocline.remoting.errors import CorruptDataError
 
 FAULTS_S = 60.0
+CUTTING_SEED = 1069
 SEEDS_MAX = 60
 """Within so many runs a missing rule is found out."""
 
@@ -49,6 +50,14 @@ def test_if_a_piece_of_a_snapshot_commits_the_checks_find_two_histories(monkeypa
 
     monkeypatch.setattr(replicated_log, "to_library", committing)
     assert any(is_violated(seed) for seed in range(SEEDS_MAX))
+
+
+def test_if_a_message_cuts_off_what_it_does_not_contradict_the_checks_find_two_histories(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it does in PySyncObj by itself; one run of some hundreds comes to it."""
+    monkeypatch.setattr(replicated_log._Library, "_cuts_without_conflict", lambda log, message: False)
+    assert is_violated(CUTTING_SEED)
 
 
 def is_violated(seed: int, *, ignored_sites: tuple[str, ...] = ()) -> bool:
