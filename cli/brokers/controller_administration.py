@@ -81,23 +81,25 @@ def status(app: Application, controllers: str) -> None:
 
 
 @click.command("elect", short_help="Make a replica the master.")
-@click.argument("broker_name")
-@click.argument("broker_id", type=click.IntRange(min=1))
+@click.argument("broker")
+@click.argument("replica", type=click.IntRange(min=1))
 @click.option("--cluster", default="DefaultCluster", show_default=True, help="The cluster of the brokers.")
 @uses_controllers
-def elect(app: Application, controllers: str, broker_name: str, broker_id: int, cluster: str) -> None:
-    """Make the replica BROKER_ID of BROKER_NAME the master; it has to be alive and in the SyncStateSet.
+def elect(app: Application, controllers: str, broker: str, replica: int, cluster: str) -> None:
+    """Make the replica with the number REPLICA of the broker name BROKER the master.
+
+    It has to be alive and in the SyncStateSet.
 
     \b
     Example:
       thermocline controller elect broker-a 2
     """
     with app.open_admin() as admin:
-        elected = admin.elect_master(controllers, cluster=cluster, broker_name=broker_name, broker_id=broker_id)
+        elected = admin.elect_master(controllers, cluster=cluster, broker_name=broker, broker_id=replica)
     app.output.text(
-        f"{broker_name}: replica {elected.broker_id} at {elected.address} is the master, epoch {elected.master_epoch}",
+        f"{broker}: replica {elected.broker_id} at {elected.address} is the master, epoch {elected.master_epoch}",
         value={
-            "broker_name": broker_name,
+            "broker_name": broker,
             "broker_id": elected.broker_id,
             "address": elected.address,
             "master_epoch": elected.master_epoch,
@@ -107,15 +109,15 @@ def elect(app: Application, controllers: str, broker_name: str, broker_id: int, 
 
 
 @click.command("clean", short_help="Forget replicas.")
-@click.argument("broker_name")
+@click.argument("broker")
 @click.option("--broker-id", "broker_ids", multiple=True, type=click.IntRange(min=1), help="This replica alone.")
 @click.option("--cluster", default="DefaultCluster", show_default=True, help="The cluster of the brokers.")
 @click.option("--living", is_flag=True, help="Although they are alive.")
 @uses_controllers
 def clean(
-    app: Application, controllers: str, broker_name: str, broker_ids: tuple[int, ...], cluster: str, living: bool
+    app: Application, controllers: str, broker: str, broker_ids: tuple[int, ...], cluster: str, living: bool
 ) -> None:
-    """Have the controllers forget replicas of BROKER_NAME, by default all of them and their master.
+    """Have the controllers forget replicas of the broker name BROKER, by default all of them and their master.
 
     Epochs of a name begin anew when all its replicas, or all that are in sync, are forgotten: the first broker that
     asks then becomes the master, whatever its log holds.
@@ -125,13 +127,9 @@ def clean(
       thermocline controller clean broker-a --broker-id 3
     """
     with app.open_admin() as admin:
-        admin.clean_broker_data(
-            controllers, cluster=cluster, broker_name=broker_name, broker_ids=broker_ids, living=living
-        )
+        admin.clean_broker_data(controllers, cluster=cluster, broker_name=broker, broker_ids=broker_ids, living=living)
     what = f"replicas {', '.join(map(str, broker_ids))}" if broker_ids else "all replicas"
-    app.output.text(
-        f"{what} of {broker_name} are forgotten", value={"broker_name": broker_name, "broker_ids": list(broker_ids)}
-    )
+    app.output.text(f"{what} of {broker} are forgotten", value={"broker_name": broker, "broker_ids": list(broker_ids)})
 
 
 @click.group(short_help="Read and change settings of running controllers.")
