@@ -1,8 +1,8 @@
-"""Rights table: the rule of every request code that a broker or a NameServer serves.
+"""Rights table: the rule of every request code that a broker, a NameServer or a controller serves.
 
 A code without a rule is refused (access_control.py). docs/security.md shows the table; tests compare it with what
-broker and NameServer serve, and with what RocketMQ's own classes ask for: tests/interop/test_official_rights.py names
-each difference and why.
+broker, NameServer and controller serve, and with what RocketMQ's own classes ask for:
+tests/interop/test_official_rights.py names each difference and why.
 
 VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK and END_TRANSACTION name a message by its place in the log. The topic that it
 has is checked, too, once it is read (broker/processors/messages/topic_check.py); RocketMQ believes what requests say.
@@ -340,6 +340,22 @@ NAME_SERVERS: Mapping[int, Rule] = {
     RequestCode.GET_NAMESRV_CONFIG: _cluster(GET),
 }
 
+CONTROLLERS: Mapping[int, Rule] = {
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: _cluster(UPDATE),
+    RequestCode.CONTROLLER_ELECT_MASTER: _cluster(UPDATE, field="clusterName"),
+    RequestCode.CONTROLLER_REGISTER_BROKER: _cluster(UPDATE, field="clusterName"),
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: _cluster(GET),
+    RequestCode.CONTROLLER_GET_METADATA_INFO: _cluster(GET),
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: _cluster(GET),
+    RequestCode.UPDATE_CONTROLLER_CONFIG: _cluster(UPDATE),
+    RequestCode.GET_CONTROLLER_CONFIG: _cluster(GET),
+    RequestCode.CLEAN_BROKER_DATA: _cluster(UPDATE, field="clusterName"),
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: _cluster(GET, field="clusterName"),
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: _cluster(UPDATE, field="clusterName"),
+    PrivateRequestCode.CONTROLLER_CONSENSUS: _cluster(UPDATE),
+    PrivateRequestCode.CONTROLLER_STATUS: _cluster(GET),
+}
+
 FAMILIES: Mapping[str, Mapping[int, Rule]] = {
     "messages": MESSAGES,
     "clients": CLIENTS,
@@ -349,6 +365,7 @@ FAMILIES: Mapping[str, Mapping[int, Rule]] = {
     "clients of proxies": PROXIES,
     "cold tier": COLD_TIER,
     "NameServers": NAME_SERVERS,
+    "controllers": CONTROLLERS,
 }
 """As docs/security.md shows them."""
 

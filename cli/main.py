@@ -16,6 +16,7 @@ from thermocline.cli.access.acl import acl
 from thermocline.cli.access.user import user
 from thermocline.cli.brokers.broker import broker
 from thermocline.cli.brokers.cluster import cluster
+from thermocline.cli.brokers.controller import controller
 from thermocline.cli.brokers.dev import dev
 from thermocline.cli.brokers.namesrv import namesrv
 from thermocline.cli.brokers.proxy import proxy
@@ -54,6 +55,7 @@ for _command in (
     namesrv,
     broker,
     proxy,
+    controller,
     cluster,
     topic,
     group,

@@ -1,10 +1,11 @@
-"""Access control of a NameServer: its users and policies, and what checks each request by them.
+"""Access control of a NameServer or a controller: its users and policies, and what checks each request by them.
 
-RocketMQ's NameServer has no access control: each client that reaches its port may read all routes and register as a
-broker. Here `authenticationEnabled` asks for a signature, which official clients and brokers with keys send to a
-NameServer, too; `authorizationEnabled` asks for a right. Users are this NameServer's own: those of its settings, and
-those made by the requests that make them at a broker. Brokers sign with `innerClientAuthenticationCredentials`.
-Owner: the NameServer's event loop.
+RocketMQ's NameServer and controller have no access control: each client that reaches the port may read all routes,
+register as a broker, and elect masters. Here `authenticationEnabled` asks for a signature, which official clients and
+brokers with keys send to a NameServer and to a controller, too; `authorizationEnabled` asks for a right. Users are this
+daemon's own: those of its settings, and those made by the requests that make them at a broker. Brokers sign with
+`innerClientAuthenticationCredentials`.
+Owner: the daemon's event loop.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from thermocline.auth.administration import Administration
 from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
 from thermocline.auth.auth_store import AuthLimits, AuthStore
-from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.port_config import PortConfig
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
 
 
-class NameServerAccess:
+class PortAccess:
     """See the module."""
 
     def __init__(
         self,
-        config: NameServerConfig,
+        config: PortConfig,
         *,
         clock: Callable[[], int],
-        current: Callable[[], NameServerConfig],
+        current: Callable[[], PortConfig],
         counts: LimitCounts,
     ) -> None:
         """`current`: the settings as they are now, of which some can be changed."""
@@ -80,7 +81,7 @@ class NameServerAccess:
         self._file.save(self.store.encode())
 
 
-def _limits(config: NameServerConfig) -> AuthLimits:
+def _limits(config: PortConfig) -> AuthLimits:
     return AuthLimits(
         users_max=config.users_max, user_entries_max=config.user_entries_max, entries_max=config.entries_max
     )

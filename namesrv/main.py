@@ -4,32 +4,14 @@ It runs until SIGTERM or Ctrl-C.
 """
 
 import asyncio
-import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from thermocline.namesrv.name_server_config import NameServerConfig
-from thermocline.namesrv.name_server_settings import (
-    environment_properties,
-    file_properties,
-    load_name_server_config,
-    secret_names,
-)
+from thermocline.namesrv.name_server_settings import NAME_SERVER
 from thermocline.namesrv.server import NameServer
-from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.connections import (
-    FLAGS,
-    DescriptorWatch,
-    raise_descriptor_limit,
-    serve_until_stopped,
-    warn_of_place,
-)
-from thermocline.remoting.errors import SettingError
-from thermocline.remoting.settings import PropertySource
-from thermocline.remoting.tls import read_tls_file
-
-logger = logging.getLogger(__name__)
+from thermocline.remoting.connections import DescriptorWatch, raise_descriptor_limit, serve_until_stopped
 
 DESCRIPTORS_MIN = 128
 DESCRIPTORS_FOR_FILES = 64
@@ -37,39 +19,24 @@ DESCRIPTORS_FOR_FILES = 64
 
 
 def load_config(
-    *, config_path: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
+    *,
+    config_path: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, str],
+    names_of_others: Collection[str] = frozenset(),
 ) -> NameServerConfig:
     """Put the sources of settings together; `flags` are settings by property name.
+
+    `names_of_others`: settings of a controller, which may stand in the same file.
 
     Raises:
         SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
             place.
         UnavailableError: The file of changed settings cannot be read.
     """
-    sources = [environment_properties(environment), PropertySource(place=FLAGS, values=flags)]
-    if config_path is not None:
-        try:
-            sources.insert(0, file_properties(str(config_path), config_path.read_bytes()))
-        except OSError as error:
-            raise SettingError(
-                f"the configuration file cannot be read: {error.strerror}", path=str(config_path)
-            ) from error
-    loaded = load_name_server_config(sources)
-    tls_path = loaded.config.tls.config_file
-    tls_values = read_tls_file(tls_path)
-    if tls_values:
-        sources.insert(len(sources) - 2, PropertySource(place=tls_path, values=tls_values))
-        loaded = load_name_server_config(sources)
-    changes = StateFile(loaded.config.config_store_path).load()
-    if changes:
-        path = loaded.config.config_store_path
-        sources.insert(len(sources) - 2, file_properties(path, changes))
-        loaded = load_name_server_config(sources)
-    for source in sources:
-        warn_of_place(source.place, secret_names(source))
-    if loaded.ignored:
-        logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
-    return loaded.config
+    return NAME_SERVER.read(
+        config_path=config_path, environment=environment, flags=flags, names_of_others=names_of_others
+    )
 
 
 def state_paths(directory: Path) -> dict[str, str]:

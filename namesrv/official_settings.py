@@ -1,7 +1,8 @@
-"""RocketMQ's settings of a NameServer, release 5.5.0: what each of them means here.
+"""RocketMQ's settings of a NameServer and a controller, release 5.5.0: what each of them means here.
 
 A NameServer of RocketMQ reads NamesrvConfig, NettyServerConfig and NettyClientConfig, and with
-`enableControllerInNamesrv` ControllerConfig and JraftConfig from the same file.
+`enableControllerInNamesrv` ControllerConfig and JraftConfig from the same file. A controller by itself reads all but
+the first.
 """
 
 from __future__ import annotations
@@ -15,16 +16,22 @@ from thermocline.remoting.settings import (
     TLS_PROPERTIES,
     OfficialSetting,
     by_name,
+    carried,
     fixed_values,
     honoured,
     refused,
     without_effect,
 )
 
-__all__ = ["FIXED", "NAME_SERVER_CLASSES", "NAME_SERVER_SETTINGS"]
+__all__ = [
+    "CONTROLLER_FIXED",
+    "CONTROLLER_SETTINGS",
+    "FIXED",
+    "NAME_SERVER_CLASSES",
+    "NAME_SERVER_SETTINGS",
+]
 
-_CONTROLLER = "a controller that elects masters of replicated brokers"
-_CONTROLLER_TUNING = "counts only with enableControllerInNamesrv, which is refused"
+_JRAFT = "counts only with controllerType=jRaft, which is refused"
 _METRICS_ADVICE = "brokers serve GET /metrics on their healthPort"
 
 NAMESRV_CONFIG: tuple[OfficialSetting, ...] = (
@@ -43,7 +50,7 @@ NAMESRV_CONFIG: tuple[OfficialSetting, ...] = (
         }
     ),
     *honoured({"configStorePath": MACHINE, "kvConfigPath": MACHINE}, "default: none; --data sets both"),
-    *refused(_CONTROLLER, {"enableControllerInNamesrv": "false"}),
+    *honoured({"enableControllerInNamesrv": "false"}),
     *refused("that brokers are notified when another replica has the least id", {"notifyMinBrokerIdChanged": "false"}),
     *refused("that routes which are not known here are asked of another cluster", {"clusterTest": "false"}),
     *without_effect("counts only with clusterTest, which is refused", {"productEnvName": "center"}),
@@ -63,10 +70,23 @@ NAMESRV_CONFIG: tuple[OfficialSetting, ...] = (
 CONTROLLER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured({"configBlackList": "configBlackList;configStorePath", "configStorePath": MACHINE}),
     *honoured({"scanNotActiveBrokerInterval": "5000"}),
-    *refused(
-        _CONTROLLER,
-        {"controllerDLegerGroup": "", "controllerDLegerPeers": "", "controllerDLegerSelfId": ""},
+    *honoured(
+        {
+            "electMasterMaxRetryCount": "3",
+            "enableElectUncleanMaster": "false",
+            "isProcessReadEvent": "false",
+            "notifyBrokerRoleChanged": "true",
+            "scanInactiveMasterInterval": "5000",
+        }
     ),
+    *honoured({"controllerDLegerGroup": ""}, "default: `default`"),
+    *honoured({"controllerDLegerPeers": ""}, "one, three or five nodes"),
+    *honoured({"controllerDLegerSelfId": ""}),
+    *honoured(
+        {"controllerStorePath": ""}, "must be set, unless --data does; a folder of RocketMQ's controller is refused"
+    ),
+    carried("processReadEvent", "", carrier="isProcessReadEvent"),
+    *refused("the consensus of SOFAJRaft", {"controllerType": "DLedger"}),
     *refused(
         "that metrics are exported",
         {"metricsExporterType": "DISABLE"},
@@ -100,27 +120,16 @@ CONTROLLER_CONFIG: tuple[OfficialSetting, ...] = (
         },
     ),
     *without_effect(
-        _CONTROLLER_TUNING,
-        {
-            "controllerRequestThreadPoolQueueCapacity": "50000",
-            "controllerStorePath": "",
-            "controllerThreadPoolNums": "16",
-            "controllerType": "DLedger",
-            "electMasterMaxRetryCount": "3",
-            "enableElectUncleanMaster": "false",
-            "isProcessReadEvent": "false",
-            "jraftConfig": MACHINE,
-            "mappedFileSize": "1073741824",
-            "notifyBrokerRoleChanged": "true",
-            "processReadEvent": "",
-            "scanInactiveMasterInterval": "5000",
-        },
+        "thread pool and the queue before it: there is none",
+        {"controllerRequestThreadPoolQueueCapacity": "50000", "controllerThreadPoolNums": "16"},
     ),
+    *without_effect("the controller's files grow with what is in them", {"mappedFileSize": "1073741824"}),
+    *without_effect(_JRAFT, {"jraftConfig": MACHINE}),
 )
 
 JRAFT_CONFIG: tuple[OfficialSetting, ...] = tuple(
     without_effect(
-        _CONTROLLER_TUNING,
+        _JRAFT,
         {
             "jRaftControllerRPCAddr": "localhost:9770,localhost:9771,localhost:9772",
             "jRaftElectionTimeoutMs": "1000",
@@ -147,3 +156,16 @@ NAME_SERVER_SETTINGS: Mapping[str, OfficialSetting] = by_name(*NAME_SERVER_CLASS
 
 FIXED: Mapping[str, str] = fixed_values(NAMESRV_CONFIG, NETTY_SERVER_CONFIG)
 """What `mqadmin getNamesrvConfig` shows of the refused settings: the value that is true here."""
+
+_OF_CONTROLLER = (
+    *without_effect("the port is the one in controllerDLegerPeers", {"listenPort": "0"}),
+    *(setting for setting in NETTY_SERVER_CONFIG if setting.name != "listenPort"),
+)
+
+CONTROLLER_SETTINGS: Mapping[str, OfficialSetting] = by_name(
+    CONTROLLER_CONFIG, JRAFT_CONFIG, _OF_CONTROLLER, NETTY_CLIENT_CONFIG, TLS_PROPERTIES
+)
+"""Every setting of RocketMQ that a controller's configuration file may name, by its name."""
+
+CONTROLLER_FIXED: Mapping[str, str] = fixed_values(CONTROLLER_CONFIG, NETTY_SERVER_CONFIG)
+"""What `mqadmin getControllerConfig` shows of the refused settings: the value that is true here."""

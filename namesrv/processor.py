@@ -16,6 +16,7 @@ import logging
 import zlib
 from collections.abc import Callable, Mapping
 
+from thermocline.namesrv.changed_settings import change_settings
 from thermocline.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.official_settings import FIXED
@@ -62,7 +63,7 @@ from thermocline.remoting.headers.namesrv import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.settings import format_config_text, parse_config_text
+from thermocline.remoting.settings import format_config_text
 
 logger = logging.getLogger(__name__)
 
@@ -323,15 +324,9 @@ class NameServerProcessor:
 
     def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """318: change settings; durable before the answer. Unknown names are passed over."""
-        properties = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
-        updated = self.config.updated(properties)
-        if updated is not self.config:
-            names = updated.live_names(properties)
-            kept = parse_config_text((self._changes.load() or b"").decode("utf-8", "replace"))
-            kept.update({name: properties[name] for name in names})
-            self._changes.save(format_config_text(kept).encode())
-            logger.info("settings changed by=%s names=%s", connection.remote_address, ",".join(sorted(properties)))
-            self.config = updated
+        self.config = change_settings(
+            self.config, bytes(command.body), kept_in=self._changes, by=connection.remote_address
+        )
         return RemotingCommand.response(command)
 
     def get_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -17,7 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from thermocline.namesrv.access import NameServerAccess
+from thermocline.namesrv.access import PortAccess
 from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
@@ -69,7 +69,7 @@ class NameServer:
         )
         self._gate = TlsGate(config.tls, self.limits)
         self._access = (
-            NameServerAccess(config, clock=clock, current=lambda: self.config, counts=self.limits)
+            PortAccess(config, clock=clock, current=lambda: self.config, counts=self.limits)
             if config.authentication_enabled
             else None
         )

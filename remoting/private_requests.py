@@ -1,4 +1,4 @@
-"""Private requests between these tools and a Thermocline broker, which Apache RocketMQ does not have.
+"""Private requests to a Thermocline broker or controller, which Apache RocketMQ does not have.
 
 They travel as ordinary remoting frames; header fields are strings as always, answers have a JSON body. An official
 broker answers "request code not supported". The numbers stay clear of RocketMQ's own (up to 5001 and from 200050).
@@ -26,6 +26,8 @@ A number is never given a second meaning.
 | TOPIC_INCARNATIONS | | the file of incarnations: where in the log each topic began, what has expired of it |
 | PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
+| CONTROLLER_CONSENSUS | body: Envelope (controller/consensus/peer_messages.py) | none: one-way, between controllers |
+| CONTROLLER_STATUS | | ControllerStatus: the node, and every replica set that it knows |
 
 The order and the bodies of a hand-off: remoting/bodies/hand_off.py; of reports: remoting/bodies/proxied_client.py.
 """
@@ -60,7 +62,7 @@ __all__ = [
 
 
 class PrivateRequestCode(enum.IntEnum):
-    """Request codes that only a Thermocline broker serves."""
+    """Request codes that only a Thermocline broker or controller serves."""
 
     TIER_STATUS = 90101
     TIER_SEAL = 90102
@@ -82,6 +84,8 @@ class PrivateRequestCode(enum.IntEnum):
     PROXIED_CLIENTS_REPORT = 90180
     PROXIED_CLIENTS_LIST = 90181
     TOPIC_INCARNATIONS = 90190
+    CONTROLLER_CONSENSUS = 90200
+    CONTROLLER_STATUS = 90201
 
 
 class TierHeader(Header, kw_only=True):

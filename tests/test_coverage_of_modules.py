@@ -1,4 +1,4 @@
-"""Every module of the broker, of both tiers, of the proxy and of the protocol has tests.
+"""Every module of the broker, of both tiers, of the proxy, of the controller and of the protocol has tests.
 
 They are in a test file of its name, or in one whose header names it in a line "Covers `folder/module.py`, ...".
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TOPS = (
     *("broker", "tiered", "store", "remoting", "replication", "pop", "timers", "transactions", "filters", "namesrv"),
-    "proxy",
+    *("proxy", "controller"),
 )
 DATA = ROOT / "broker" / "settings" / "official_settings"
 """Tables of settings, compared with RocketMQ's classes as a whole."""

@@ -16,8 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 PRODUCT = (
-    *("auth", "broker", "cli", "client", "filters", "localstack", "namesrv", "pop", "proxy", "remoting"),
-    *("replication", "spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
+    *("auth", "broker", "cli", "client", "controller", "filters", "localstack", "namesrv", "pop", "proxy"),
+    *("remoting", "replication", "spark", "store", "tiered", "timers", "transactions", "src/pyspark_thermocline"),
 )
 """Folders of the project that are installed."""
 
@@ -318,6 +318,14 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     # -- the NameServer
     "namesrv": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
+    # -- the controller: alone, or beside a NameServer, whose settings and access control it shares
+    "controller.state": edges(CODEC, "remoting.bodies remoting.headers"),
+    "controller.consensus": edges(CODEC, "remoting.clients remoting.tls store.files"),
+    "controller": edges(
+        CODEC,
+        "namesrv remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls store.files",
+        "controller.consensus controller.state",
+    ),
     # -- the SDK: `remoting` alone
     "client": edges(
         CODEC,
@@ -326,7 +334,9 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting.tls",
     ),
     "client.admin": edges(
-        CODEC, "remoting.bodies remoting.headers remoting.connections", "client client.consumer client.trace"
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients",
+        "client client.consumer client.trace",
     ),
     "client.consumer": edges(
         CODEC,
@@ -397,7 +407,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli.messages": edges(CODEC, "cli.common client client.admin client.producer client.trace"),
     "cli.topics": edges("cli.common client.admin"),
     "cli.brokers": edges(
-        CODEC, "broker.main broker.process cli.common namesrv.main proxy.main", "remoting.bodies remoting.tls"
+        CODEC,
+        "broker.main broker.process cli.common controller.in_name_server controller.main namesrv.main proxy.main",
+        "remoting.bodies remoting.tls",
     ),
     "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module

@@ -38,6 +38,7 @@ FOLDERS = (
 LONG = (
     "broker/settings/test_official_settings.py",
     "client/test_tls.py",
+    "controller/test_in_name_server.py",
     "filters/test_official_filter.py",
     "remoting/connections/test_stop_signals.py",
     "test_folders.py",

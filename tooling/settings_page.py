@@ -24,16 +24,16 @@ _INTRODUCTION = """\
 
 <!-- Made by `python -m tooling.settings_page` from the tables in code: change those, not this page. -->
 
-What each setting of Apache RocketMQ 5.5.0 means to Thermocline when it is in a `broker.conf`, `namesrv.conf` or
-`rmq-proxy.json`, in a variable, on the command line (`--set`), or in a change while running
-(`thermocline broker config set`, `mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`):
+What each setting of Apache RocketMQ 5.5.0 means to Thermocline when it is in a `broker.conf`, `namesrv.conf`,
+`controller.conf` or `rmq-proxy.json`, in a variable, on the command line (`--set`), or in a change while running
+(`thermocline broker config set`, `mqadmin updateBrokerConfig`, `updateNamesrvConfig`, `updateControllerConfig`):
 
 - **refused**: a value other than the accepted ones would promise what is not built. The daemon does not start (exit
   status 2) and says why in one sentence; a change while running is answered with INVALID_PARAMETER and changes nothing.
 - **without effect**: accepted, and harmless whatever the value is. The names are listed in one warning at start.
 - **honoured**: a setting of Thermocline carries it, mostly under the same name: see the settings
-  [of a broker](configuration.md#settings-of-a-broker), [of a NameServer](configuration.md#settings-of-a-nameserver) and
-  [of a proxy](proxy.md#settings).
+  [of a broker](configuration.md#settings-of-a-broker), [of a NameServer](configuration.md#settings-of-a-nameserver),
+  [of a controller](controller.md#settings) and [of a proxy](proxy.md#settings).
 
 The default is RocketMQ's; *machine*: it depends on the machine.
 """
@@ -46,12 +46,12 @@ def page_text() -> str:
         lines += _class_section(class_name, table)
     lines += _section("Address server", "Read by the start-up class `BrokerStartup` itself.", ADDRESS_SERVER)
     lines += _section("Older names", "Of older releases, and of guides; release 5.5.0 does not read them.", OLDER_NAMES)
-    lines.append("## Settings of RocketMQ's NameServer\n")
+    lines.append("## Settings of RocketMQ's NameServer and controller\n")
     for class_name, table in NAME_SERVER_CLASSES.items():
         if class_name not in BROKER_CLASSES:
             lines += _class_section(class_name, table)
     shared = " and ".join(f"`{_short(name)}`" for name in NAME_SERVER_CLASSES if name in BROKER_CLASSES)
-    lines.append(f"A NameServer reads {shared} too: see above.\n")
+    lines.append(f"Both read {shared} too: see above; a controller listens at its port of `controllerDLegerPeers`.\n")
     lines.append("## Settings of RocketMQ's proxy\n")
     lines += _section(
         "ProxyConfig",

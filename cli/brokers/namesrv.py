@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,6 +12,9 @@ from thermocline.cli.brokers.namesrv_administration import add_write_perm, confi
 from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings
 
 __all__ = ["namesrv"]
+
+CONTROLLER_SETTING = "enableControllerInNamesrv"
+CONTROLLER_VARIABLE = "THERMOCLINE_NAME_SERVER_ENABLE_CONTROLLER_IN_NAMESRV"
 
 
 @click.group(invoke_without_command=True, short_help="Run a NameServer, or change those that run.")
@@ -59,12 +63,31 @@ def namesrv(
     if broker_expiry_ms is not None:
         flags["brokerExpiryMs"] = str(broker_expiry_ms)
     configure_logging(log_level, process_name="namesrv")
-    settings_read = load_config(
-        config_path=None if config_path is None else Path(config_path),
-        environment=os.environ,
-        flags=flags | parse_settings(settings),
+    path = None if config_path is None else Path(config_path)
+    flags |= parse_settings(settings)
+    if not _asks_for_controller(path, flags):
+        config_read = load_config(config_path=path, environment=os.environ, flags=flags)
+        main(config_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+        return
+    from thermocline.controller import in_name_server
+
+    config_read, controller = in_name_server.load_configs(config_path=path, environment=os.environ, flags=flags)
+    if controller is None:
+        main(config_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+        return
+    place = controller.peers.address
+    in_name_server.main(
+        config_read, controller, on_ready=lambda address: click.echo(f"ready namesrv={address} controller={place}")
     )
-    main(settings_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+
+
+def _asks_for_controller(path: Path | None, flags: Mapping[str, str]) -> bool:
+    """Whether any source names the setting; then the controller's settings are read too."""
+    try:
+        text = "" if path is None else path.read_text(errors="replace")
+    except OSError:
+        return False  # reading it as settings says why
+    return CONTROLLER_SETTING in text or CONTROLLER_SETTING in flags or CONTROLLER_VARIABLE in os.environ
 
 
 for _command in (config, kv, wipe_write_perm, add_write_perm):

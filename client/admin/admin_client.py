@@ -110,3 +110,11 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     delete_acl = blocking(AsyncAdminClient.delete_acl)
     acls = blocking(AsyncAdminClient.acls)
     check_acl = blocking(AsyncAdminClient.check_acl)
+
+    controller_metadata = blocking(AsyncAdminClient.controller_metadata)
+    controller_status = blocking(AsyncAdminClient.controller_status)
+    replica_sets = blocking(AsyncAdminClient.replica_sets)
+    elect_master = blocking(AsyncAdminClient.elect_master)
+    clean_broker_data = blocking(AsyncAdminClient.clean_broker_data)
+    controller_config = blocking(AsyncAdminClient.controller_config)
+    update_controller_config = blocking(AsyncAdminClient.update_controller_config)

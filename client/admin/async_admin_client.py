@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from thermocline.client.admin.broker_administration import BrokerAdministration
 from thermocline.client.admin.cold_read_limits import ColdReadLimits
+from thermocline.client.admin.controller_administration import ControllerAdministration
 from thermocline.client.admin.group_administration import GroupAdministration
 from thermocline.client.admin.hand_off_administration import HandOffAdministration
 from thermocline.client.admin.member_administration import MemberAdministration
@@ -37,5 +38,6 @@ class AsyncAdminClient(
     ColdReadLimits,
     TtlAdministration,
     UserAdministration,
+    ControllerAdministration,
 ):
     """See the module; each base class is one family of methods."""

@@ -1,6 +1,7 @@
-"""Bodies about replicas.
+"""Bodies about replicas and their master.
 
-Source: HARuntimeInfo.java, Apache RocketMQ 5.3.
+Source: HARuntimeInfo.java, SyncStateSet.java, ElectMasterResponseBody.java, BrokerReplicasInfo.java,
+Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
+from thermocline.remoting.bodies.route import BrokerMemberGroup
 from thermocline.remoting.header_codec import Int, Long, PhysicalOffsetLong
 from thermocline.remoting.offsets import LOG_START
 
@@ -42,3 +44,64 @@ class HARuntimeInfo(Body, kw_only=True):
     in_sync_slave_nums: Int = 0
     master: bool = False
     master_commit_log_max_offset: PhysicalOffsetLong = LOG_START
+
+
+class SyncStateSet(Body, kw_only=True):
+    """The replicas that are in sync, by their numbers, the master among them."""
+
+    sync_state_set: list[Long] = field(default_factory=list)
+    sync_state_set_epoch: Int = 0
+
+
+class ElectMasterResponseBody(Body, kw_only=True):
+    """The answer to CONTROLLER_ELECT_MASTER. `broker_member_group`: all replicas, when there is a new master.
+
+    The numbers in it are quoted: `mqadmin electMaster` 5.5.0 cannot read them as RocketMQ's own controller writes them.
+    """
+
+    broker_member_group: BrokerMemberGroup | None = None
+    sync_state_set: list[Long] = field(default_factory=list)
+
+
+class ReplicaIdentity(Body, kw_only=True):
+    """One replica; `alive`: the controller has its heartbeats."""
+
+    broker_name: str = ""
+    broker_id: Long = 0
+    broker_address: str | None = None
+    alive: bool | None = None
+
+
+class ReplicasInfo(Body, kw_only=True):
+    """One set of replicas."""
+
+    master_broker_id: Long | None = None
+    master_address: str | None = None
+    master_epoch: Int | None = None
+    sync_state_set_epoch: Int | None = None
+    in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+    not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+
+
+class BrokerReplicasInfo(Body, kw_only=True):
+    """The answer to CONTROLLER_GET_SYNC_STATE_DATA, by broker name; names without replicas are left out."""
+
+    replicas_info_table: dict[str, ReplicasInfo] = field(default_factory=dict)
+
+
+class ControllerStatus(Body, kw_only=True):
+    """The answer to CONTROLLER_STATUS. `entries`: in the node's log; `replica_sets`: as this node has applied them,
+    `alive` by its own heartbeats; `refused`: how often each limit refused something."""
+
+    node: str = ""
+    group: str = ""
+    term: Long = 0
+    leader: str | None = None
+    is_leader: bool = False
+    peers: str = ""
+    entries: Long = 0
+    applied: Long = 0
+    live_brokers: Long = 0
+    failure: str | None = None
+    refused: dict[str, Long] = field(default_factory=dict)
+    replica_sets: dict[str, ReplicasInfo] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Every request code that a broker and a NameServer serve, on raw frames: without a user, with a wrong signature,
-without the right, and with it.
+"""Every request code that a broker, a NameServer and a controller serve, on raw frames: without a user, with a wrong
+signature, without the right, and with it.
 
 Covers `auth/rights.py`, `auth/rights_table.py`, `broker/access/request_guard.py`, `namesrv/access.py`,
 `remoting/bodies/auth.py`, `remoting/headers/auth.py`.
@@ -18,6 +18,9 @@ from thermocline.auth.resources import Resource, ResourcePattern
 from thermocline.auth.rights import Right
 from thermocline.auth.rights_table import RULES
 from thermocline.auth.users import subject_of
+from thermocline.controller.controller_config import ControllerConfig
+from thermocline.controller.controller_server import ControllerServer
+from thermocline.localstack.loopback_port import free_port
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting import bodies
@@ -152,11 +155,41 @@ async def test_a_name_server_serves_no_code_without_a_rule_and_asks_for_each_rig
     await again.close()
 
 
-async def test_the_table_has_no_rule_that_neither_serves(tmp_path: Path) -> None:
+async def test_a_controller_serves_no_code_without_a_rule_and_asks_for_each_right(tmp_path: Path) -> None:
+    server = ControllerServer(controller_config(tmp_path))
+    connection = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
+    access = server._access
+    assert access is not None
+    await access.store.create_user(ALICE.access_key, ALICE.secret_key, None, None)
+
+    async def ask(code: int, user: Credentials | None) -> RemotingCommand:
+        return await connection.call(request_of(code, user), timeout_ms=TIMEOUT_MS)
+
+    assert server.dispatcher.codes <= RULES.keys()
+    for code in sorted(server.dispatcher.codes):
+        await check_code(code, ask, access)
+    await check_unknown_code(ask)
+    connection.close()
+    await server.close()
+
+
+async def test_the_table_has_no_rule_that_none_serves(tmp_path: Path) -> None:
     async with broker_with_users(tmp_path) as broker:
         at_brokers = broker.process.dispatcher.codes
     config = NameServerConfig(authentication_enabled=True, init_user=first_user(ROOT))
-    assert at_brokers | NameServer(config).dispatcher.codes == RULES.keys()
+    at_controllers = ControllerServer(controller_config(tmp_path)).dispatcher.codes
+    assert at_brokers | NameServer(config).dispatcher.codes | at_controllers == RULES.keys()
+
+
+def controller_config(directory: Path) -> ControllerConfig:
+    return ControllerConfig(
+        peers_text=f"n0-127.0.0.1:{free_port()}",
+        node="n0",
+        store_path=str(directory / "controller"),
+        authentication_enabled=True,
+        authorization_enabled=True,
+        init_user=first_user(ROOT),
+    )
 
 
 async def check_code(code: int, ask: Any, side: Any) -> None:

@@ -36,6 +36,7 @@ RANKS = {
     "RESOURCE": WHICH,
     "RESOURCES": WHICH,
     "QUEUE": WHICH,
+    "REPLICA": WHICH,
     "MESSAGE_ID": WHICH,
     "HANDLE": WHICH,
     "KEY": WHICH,

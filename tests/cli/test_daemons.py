@@ -111,7 +111,7 @@ def test_dev_serves_the_addresses_that_it_prints(dev: dict[str, str], capsys: py
 def test_a_change_that_would_promise_more_than_is_built_is_refused(
     dev: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for daemon, change in (("broker", "minInSyncReplicas=2"), ("namesrv", "enableControllerInNamesrv=true")):
+    for daemon, change in (("broker", "minInSyncReplicas=2"), ("namesrv", "clusterTest=true")):
         named = ["broker-a"] if daemon == "broker" else []
         status = run([daemon, "config", "set", *named, change, "--namesrv", dev["namesrv"]])
         assert status == 1
@@ -392,7 +392,10 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["broker", "--set", "inSyncReplicas=2"], 2, "brokerRole=SYNC_MASTER alone"),
         (["dev", "--set", "brokerRole=SLAVE"], 2, "a slave needs a brokerId above 0"),
         (["dev", "--set", "minInSyncReplicas=2"], 2, "minInSyncReplicas=2 is refused: it would promise"),
-        (["namesrv", "--set", "enableControllerInNamesrv=true"], 2, "enableControllerInNamesrv=true is refused"),
+        (["namesrv", "--set", "clusterTest=true"], 2, "clusterTest=true is refused"),
+        (["namesrv", "--set", "enableControllerInNamesrv=true"], 2, "controllerDLegerPeers needs one, three or five"),
+        (["controller"], 2, "controllerDLegerPeers needs one, three or five"),
+        (["controller", "--peers", "n0-127.0.0.1:9878", "--id", "n0"], 2, "controllerStorePath is needed"),
         (["namesrv", "--set", "listenPort=many"], 2, "listenPort"),
         (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),

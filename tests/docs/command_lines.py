@@ -12,8 +12,11 @@ from pathlib import Path
 from tests.docs.pages import CodeBlock, code_blocks
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
-DAEMONS = ("dev", "namesrv", "broker", "proxy")
-SUBCOMMANDS = ("config", "runtime", "stats", "clean", "kv", "wipe-write-perm", "add-write-perm", "clients", "rules")
+DAEMONS = ("dev", "namesrv", "broker", "controller", "proxy")
+SUBCOMMANDS = (
+    *("config", "runtime", "stats", "clean", "kv", "wipe-write-perm", "add-write-perm", "clients", "rules"),
+    *("status", "elect"),
+)
 """Of daemons that run."""
 FREE_ADDRESS = "127.0.0.1:0"
 STOP_TIMEOUT_S = 20

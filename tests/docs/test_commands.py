@@ -16,6 +16,7 @@ import pytest
 
 from tests.docs.command_lines import FREE_ADDRESS, Daemon, command_lines, is_daemon
 from tests.docs.pages import DOCS, README, TableRow, code, code_blocks, headings, pages, table_rows
+from tests.waiting import wait_until
 from thermocline.cli.main import command_line, run
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.consumer.options import ConsumeFromWhere
@@ -25,7 +26,18 @@ from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 from thermocline.client.producer.transaction_producer import TransactionProducer
 from thermocline.client.producer.transactions import LocalTransactionState
+from thermocline.localstack.loopback_port import free_port
+from thermocline.remoting.bodies.replica import SyncStateSet
+from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundError
+from thermocline.remoting.header_codec import Header
+from thermocline.remoting.headers.controller import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    ElectMasterRequestHeader,
+)
+from thermocline.remoting.headers.namesrv import BrokerHeartbeatRequestHeader
+from thermocline.remoting.request_code import RequestCode
 
 pytestmark = pytest.mark.xdist_group("docs-commands")
 
@@ -107,7 +119,12 @@ def test_an_entry_is_true(name: str) -> None:
         assert usage + "`" in PAGE.read_text()
 
 
-OF_ONE_SERVER = frozenset({"thermocline proxy rules"})
+OF_ONE_SERVER = frozenset(
+    {
+        "thermocline proxy rules",
+        *(f"thermocline controller {name}" for name in ("status", "elect", "clean", "config get", "config set")),
+    }
+)
 """Commands that ask one server, no NameServer, and take the other common options."""
 
 
@@ -120,6 +137,12 @@ def test_the_common_options_are_those_that_commands_share() -> None:
     assert sorted(name.removeprefix("thermocline ") for name in without) == [
         "broker",
         "cold read",
+        "controller",
+        "controller clean",
+        "controller config get",
+        "controller config set",
+        "controller elect",
+        "controller status",
         "dev",
         "namesrv",
         "proxy",
@@ -310,6 +333,8 @@ def test_a_command_that_is_shown_works(
         words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
     if "--proxy" in words:
         words[words.index("--proxy") + 1] = request.getfixturevalue("proxy_health_address")
+    if words[0] == "controller":
+        monkeypatch.setenv("THERMOCLINE_CONTROLLERS", request.getfixturevalue("controllers"))
     arguments = [word.replace("$PWD", str(module_folder)) for word in words]
     if words[0] == "spark":
         status, out, err = request.getfixturevalue("spark_answers")[tuple(words)]
@@ -331,6 +356,40 @@ def proxy_health_address(cluster: dict[str, str], tmp_path_factory: pytest.TempP
         found = re.search(r"health endpoint host=(\S+) port=(\d+)", daemon.errors())
         assert found is not None, daemon.errors()
         yield f"{found[1]}:{found[2]}"
+    finally:
+        status = daemon.stop()
+    assert status == 0
+
+
+@pytest.fixture(scope="module")
+def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A controller with three replicas of broker-a: number 1 is the master of {1, 2}, number 3 is dead."""
+    address = f"127.0.0.1:{free_port()}"
+    words = ["controller", "--data", "data", "--peers", f"n0-{address}", "--id", "n0"]
+    daemon = Daemon(words, tmp_path_factory.mktemp("controller"))
+    try:
+        daemon.ready()
+        with AdminClient(namesrv=address) as admin:
+            wait_until(lambda: admin.controller_status(address)[address].is_leader, what="the controller leads")
+
+            def ask(code: RequestCode, header: Header, body: bytes = b"") -> None:
+                admin.invoke(address, RemotingCommand.request(code, header, body=body))
+
+            name = {"cluster_name": "DefaultCluster", "broker_name": "broker-a"}
+            for number in (1, 2, 3):
+                code = f"127.0.0.1:{20_000 + number};1"
+                header = ApplyBrokerIdRequestHeader(**name, applied_broker_id=number, register_check_code=code)
+                ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
+            for number in (1, 2):
+                beat = BrokerHeartbeatRequestHeader(
+                    **name, broker_addr="", broker_id=number, heartbeat_timeout_mills=600_000
+                )
+                ask(RequestCode.BROKER_HEARTBEAT, beat)
+            ask(RequestCode.CONTROLLER_ELECT_MASTER, ElectMasterRequestHeader(**name, broker_id=1))
+            alter = AlterSyncStateSetRequestHeader(broker_name="broker-a", master_broker_id=1, master_epoch=1)
+            members = SyncStateSet(sync_state_set=[1, 2], sync_state_set_epoch=1)
+            ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, alter, members.encode())
+            yield address
     finally:
         status = daemon.stop()
     assert status == 0
@@ -380,6 +439,8 @@ def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str]
             words += [option, FREE_ADDRESS]
     if words[0] == "broker":
         words += ["--name", "broker-z"]
+    if words[0] == "controller":
+        words[words.index("--peers") + 1] = f"n0-127.0.0.1:{free_port()}"
     if words[0] == "proxy":
         words += ["--set", "remotingListenPort=0"]
     if "--proxy" in words:
@@ -391,5 +452,6 @@ def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str]
         status = daemon.stop()
     assert status == 0
     fields = {"dev": {"namesrv", "broker", "cold"}, "namesrv": {"namesrv"}, "broker": {"broker", "cold"}}
+    fields["controller"] = {"controller"}
     proxies = {"proxy", "remoting"} if "--proxy" in words else set()
     assert {**fields, "proxy": {"proxy", "remoting"}}[words[0]] | proxies == ready.keys()

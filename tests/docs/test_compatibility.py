@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.controller.controller_group import controller_group
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
-from tests.interop import test_mqadmin_users
+from tests.interop import test_java_controller_mode, test_mqadmin_users
 from tests.interop.cluster import thermocline_daemons
 from tests.interop.test_mqadmin_comparison import COMMANDS, DIFFERENT, ENDLESS
 from thermocline.remoting.clients.client import ClientConnection
@@ -57,11 +58,19 @@ def test_every_request_code_has_its_row() -> None:
 
 @pytest.fixture(scope="module")
 def addresses(module_folder: Path) -> Iterator[Mapping[str, str]]:
-    with thermocline_daemons(module_folder, settings=ACCESS) as daemons:
-        yield {"NameServer": daemons.namesrv, "broker": daemons.broker_address}
+    with (
+        thermocline_daemons(module_folder, settings=ACCESS) as daemons,
+        controller_group(module_folder, size=1) as controllers,
+    ):
+        controllers.leader()
+        yield {
+            "NameServer": daemons.namesrv,
+            "broker": daemons.broker_address,
+            "controller": controllers.text,
+        }
 
 
-@pytest.mark.parametrize("asked_of", ["broker", "NameServer"])
+@pytest.mark.parametrize("asked_of", ["broker", "NameServer", "controller"])
 def test_a_code_is_served_when_its_row_says_so(addresses: Mapping[str, str], asked_of: str) -> None:
     """Each code is asked without fields or body: what is served complains of them, the rest is not supported."""
 
@@ -78,12 +87,13 @@ def test_a_code_is_served_when_its_row_says_so(addresses: Mapping[str, str], ask
         return found
 
     rows = {name: cells for name, cells in CODES.items() if cells["asked of"] == asked_of}
-    assert asyncio.run(served()) == {name for name, cells in rows.items() if cells["status"] != "not yet"}
+    wanted = {name for name, cells in rows.items() if cells["status"] != "not yet"}
+    assert asyncio.run(served()) == wanted | ({"BROKER_HEARTBEAT"} if asked_of == "controller" else set())
 
 
 def test_a_command_works_when_it_prints_what_the_official_broker_does() -> None:
     run = {command.name for command in COMMANDS} | set(ENDLESS)
-    run |= {line.split()[0] for line in test_mqadmin_users.COMMANDS}
+    run |= {line.split()[0] for line in test_mqadmin_users.COMMANDS} | test_java_controller_mode.COMMANDS
     different = {line.split()[0] for line in (*DIFFERENT, *test_mqadmin_users.DIFFERENT)}
     for name, cells in COMMAND_ROWS.items():
         if name not in run:

@@ -111,6 +111,11 @@ ASKED_HERE_ALONE = frozenset(
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
         RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.GET_NAMESRV_CONFIG,
+        # of a controller, which has none either, and no header class
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.UPDATE_CONTROLLER_CONFIG,
+        RequestCode.GET_CONTROLLER_CONFIG,
     }
 )
 """Codes for which RocketMQ asks for no right at all: every user may send them."""

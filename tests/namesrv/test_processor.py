@@ -266,10 +266,10 @@ def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
     refused = server.ask(318, body=b"enableTopicList=yes\n")
     assert (refused.code, "true or false is needed" in (refused.remark or "")) == (29, True)
     assert server.processor.config.topic_list
-    refused = server.ask(318, body=b"orderMessageEnable=false\nenableControllerInNamesrv=true\n")
+    refused = server.ask(318, body=b"orderMessageEnable=false\nclusterTest=true\n")
     assert refused.code == 29
-    assert "enableControllerInNamesrv=true is refused: it would promise a controller" in str(refused.remark)
-    for change in (b"listenPort=1\n", b"serverChannelMaxIdleTimeSeconds=7\n"):
+    assert "clusterTest=true is refused: it would promise that routes" in str(refused.remark)
+    for change in (b"listenPort=1\n", b"serverChannelMaxIdleTimeSeconds=7\n", b"enableControllerInNamesrv=true\n"):
         refused = server.ask(318, body=change)
         assert refused.code == 29
         assert "is read at the start" in str(refused.remark)

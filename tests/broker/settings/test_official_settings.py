@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,13 @@ from thermocline.broker.settings.setting_sources import (
     load_settings,
 )
 from thermocline.broker.settings.store_places import PLACES_IN_STORE
+from thermocline.controller.controller_config import OWN_FIELDS
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import environment_properties, load_name_server_config
 from thermocline.namesrv.name_server_settings import environment_variable as name_server_variable
-from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES, NAME_SERVER_SETTINGS
+from thermocline.namesrv.official_settings import CONTROLLER_SETTINGS, NAME_SERVER_CLASSES, NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.settings import PropertySource
+from thermocline.remoting.settings import PropertySource, TlsConfig
 from thermocline.remoting.settings.official_network_settings import TLS_PROPERTIES
 from thermocline.remoting.settings.official_settings import MACHINE, OfficialSetting, Treatment
 
@@ -86,8 +88,15 @@ def test_each_honoured_official_setting_is_a_setting_of_ours() -> None:
     honoured = {
         each.carrier or name for name, each in NAME_SERVER_SETTINGS.items() if each.treatment is Treatment.HONOURED
     }
-    assert honoured <= of_name_server
+    of_controller = {item.metadata["name"] for item in OWN_FIELDS}
+    assert honoured <= of_name_server | of_controller
     assert of_name_server & NAME_SERVER_SETTINGS.keys() <= honoured
+    honoured = {
+        each.carrier or name for name, each in CONTROLLER_SETTINGS.items() if each.treatment is Treatment.HONOURED
+    }
+    of_controller |= {item.metadata["name"] for item in fields(TlsConfig)}
+    assert honoured <= of_controller
+    assert of_controller & CONTROLLER_SETTINGS.keys() <= honoured
 
 
 def test_settings_shown_as_fixed_are_accepted() -> None:

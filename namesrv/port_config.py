@@ -1,0 +1,188 @@
+"""Port settings: what every small daemon with a RocketMQ port has, and how its settings are shown and changed.
+
+A NameServer's settings (name_server_config.py) and a controller's (controller/controller_config.py) are data classes
+that extend this one: address and limits of the port, TLS, access control, and the file of settings that were changed
+while running. Each field's metadata has the property name, the least value, whether a running daemon follows a change
+(`is_live`), and whether the value is shown.
+Access control has the settings of a broker (auth/auth_config.py); RocketMQ's NameServer and controller have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+from thermocline.auth.auth_config import AuthConfig
+from thermocline.remoting.connections import LOOPBACK, ServerLimits
+from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
+from thermocline.remoting.settings import OfficialSetting, TlsConfig, resolve, shown_tls
+
+SECRET_MASK = "***"
+
+
+def setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True, is_secret: bool = False) -> Any:
+    """A field that is a setting."""
+    metadata = {"name": name, "least": least, "is_live": is_live, "is_secret": is_secret}
+    return field(default=default, repr=not is_secret, metadata=metadata)
+
+
+def own_fields(config_class: type[PortConfig]) -> tuple[Field[Any], ...]:
+    """The settings of a class that are no TLS settings."""
+    return tuple(item for item in fields(config_class) if item.name != "tls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortConfig:
+    """Settings of one daemon; checked when made.
+
+    Raises:
+        InvalidParameterError: A value is outside its range.
+    """
+
+    OFFICIAL: ClassVar[Mapping[str, OfficialSetting]] = {}
+    """RocketMQ's settings of this daemon, by name."""
+
+    listen_host: str = setting(LOOPBACK, "bindAddress", is_live=False)
+    server_idle_ms: int = setting(120_000, "serverChannelMaxIdleTimeMills", least=100, is_live=False)
+    config_store_path: str = setting("", "configStorePath", is_live=False)
+    """Where settings that were changed while running are kept; empty: nowhere."""
+    server_address_connections_max: int = setting(20_000, "serverConnectionsPerAddressMax", least=1, is_live=False)
+    server_receiving_bytes_max: int = setting(256 << 20, "serverReceivingBytesMax", least=32 << 20, is_live=False)
+    """Bytes of frames that are received in part, over all connections."""
+    server_frame_timeout_ms: int = setting(60_000, "serverFrameTimeoutMillis", least=100, is_live=False)
+    server_unsent_bytes_max: int = setting(1 << 30, "serverUnsentBytesMax", least=1 << 20, is_live=False)
+    """Bytes of answers that peers do not read, over all connections."""
+    config_black_list: str = setting("configBlackList;configStorePath", "configBlackList")
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    """Read at the start alone, and changed in the configuration file alone."""
+
+    # -- access control ------------------------------------------------------------------------------------------------
+    authentication_enabled: bool = setting(False, "authenticationEnabled", is_live=False)
+    authentication_whitelist: str = setting("", "authenticationWhitelist", is_live=False)
+    authorization_enabled: bool = setting(False, "authorizationEnabled", is_live=False)
+    authorization_whitelist: str = setting("", "authorizationWhitelist", is_live=False)
+    init_user: str = setting("", "initAuthenticationUser", is_live=False, is_secret=True)
+    inner_credentials: str = setting("", "innerClientAuthenticationCredentials", is_live=False, is_secret=True)
+    """Of the brokers that register here: their user, which a start makes if there is none of the name."""
+    auth_file_path: str = setting("", "authFilePath", is_live=False)
+    """Where users and policies are kept; empty: nowhere, then a start has those of the settings alone."""
+    cluster_name: str = setting("DefaultCluster", "clusterName", is_live=False)
+    """The cluster that a right on the cluster is about, for requests that name none."""
+    users_max: int = setting(10_000, "usersMax", least=0)
+    user_entries_max: int = setting(1_000, "aclEntriesPerUserMax", least=0)
+    entries_max: int = setting(100_000, "aclEntriesMax", least=0)
+    """Limits on what administrators make; as at a broker."""
+    audit_path: str = setting("", "auditLogPath", is_live=False)
+    """The audit log; empty: none."""
+    audit_file_bytes: int = setting(64 << 20, "auditLogFileBytes", least=4096, is_live=False)
+    audit_file_count: int = setting(8, "auditLogFileCount", least=1, is_live=False)
+    audit_accesses: bool = setting(False, "auditLogAccesses")
+
+    @property
+    def auth(self) -> AuthConfig:
+        """The settings of access control.
+
+        Raises:
+            InvalidParameterError: They contradict each other.
+        """
+        return AuthConfig(
+            authentication_enabled=self.authentication_enabled,
+            authentication_whitelist=self.authentication_whitelist,
+            authorization_enabled=self.authorization_enabled,
+            authorization_whitelist=self.authorization_whitelist,
+            init_user=self.init_user,
+            inner_credentials=self.inner_credentials,
+            audit_path=self.audit_path,
+            audit_file_bytes=self.audit_file_bytes,
+            audit_file_count=self.audit_file_count,
+            audit_accesses=self.audit_accesses,
+        )
+
+    def __post_init__(self) -> None:
+        for item in own_fields(type(self)):
+            least = item.metadata["least"]
+            value = getattr(self, item.name)
+            if least is not None and value < least:
+                raise InvalidParameterError(
+                    f"{item.metadata['name']} must be at least {least}", setting=item.metadata["name"], value=value
+                )
+        if self.authentication_enabled or self.authorization_enabled:
+            _ = self.auth
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        """The limits of the port."""
+        return ServerLimits(
+            receiving_bytes_max=self.server_receiving_bytes_max,
+            frame_timeout_ms=self.server_frame_timeout_ms,
+            unsent_bytes_max=self.server_unsent_bytes_max,
+            address_connections_max=self.server_address_connections_max,
+        )
+
+    def shown(self) -> dict[str, str]:
+        """Property name -> value as text, without secrets."""
+        own = {
+            item.metadata["name"]: self._shown(item.name, item.metadata["is_secret"]) for item in own_fields(type(self))
+        }
+        tls = {item.metadata["name"]: _to_text(getattr(self.tls, item.name)) for item in fields(TlsConfig)}
+        return own | {name: shown_tls(name, text) for name, text in tls.items()}
+
+    def _shown(self, name: str, is_secret: bool) -> str:
+        text = _to_text(getattr(self, name))
+        return SECRET_MASK if is_secret and text else text
+
+    def live_names(self, properties: Mapping[str, str]) -> set[str]:
+        """Those of the properties that a running daemon follows."""
+        names = {item.metadata["name"] for item in own_fields(type(self)) if item.metadata["is_live"]}
+        return names & properties.keys()
+
+    def updated(self, properties: Mapping[str, str]) -> Self:
+        """The settings after an update; names that are unknown or without effect are passed over.
+
+        Raises:
+            PermissionDeniedError: A name is black-listed; nothing changes.
+            InvalidParameterError: A value cannot be read, is outside its range, or promises what is not built; or the
+                setting is read at the start alone, and this would change it.
+        """
+        black_list = {*self.config_black_list.split(";"), "rocketmqHome"}
+        if black_list & properties.keys():
+            raise PermissionDeniedError("Can not update config in black list.")
+        resolved = dict(resolve(self.OFFICIAL, name, text, source="update") for name, text in properties.items())
+        shown = self.shown()
+        for name in {item.metadata["name"] for item in fields(TlsConfig)} & resolved.keys():
+            if resolved[name] != shown[name]:
+                raise PermissionDeniedError("TLS settings are changed in the configuration file alone", setting=name)
+        changes: dict[str, Any] = {}
+        for item in own_fields(type(self)):
+            name, present = item.metadata["name"], getattr(self, item.name)
+            if name not in resolved:
+                continue
+            value = _from_text(name, resolved[name], present)
+            if item.metadata["is_secret"] and value == SECRET_MASK:
+                continue  # as it was shown
+            if not item.metadata["is_live"] and value != present:
+                raise InvalidParameterError(
+                    f"{name} is read at the start: set it in the configuration file and start again",
+                    value=SECRET_MASK if item.metadata["is_secret"] else value,
+                )
+            changes[item.name] = value
+        return replace(self, **changes) if changes else self
+
+
+def _to_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_text(name: str, text: str, present: object) -> object:
+    if isinstance(present, bool):
+        word = text.strip().lower()
+        if word not in ("true", "false"):
+            raise InvalidParameterError("true or false is needed", setting=name, value=text)
+        return word == "true"
+    if isinstance(present, int):
+        try:
+            return int(text)
+        except ValueError:
+            raise InvalidParameterError("a whole number is needed", setting=name, value=text) from None
+    return text
