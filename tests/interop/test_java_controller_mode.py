@@ -19,7 +19,7 @@ from thermocline.remoting.bodies.replica import ReplicasInfo
 from thermocline.remoting.errors import MQError
 from tooling.official_rocketmq import OfficialSoftware, RunningDaemon, official_broker, official_namesrv
 
-pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-controller")]
+pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("java-controller")]
 
 NAME, CLUSTER, TOPIC = "broker-a", "DefaultCluster", "Elected"
 TIMEOUT_S = 120.0

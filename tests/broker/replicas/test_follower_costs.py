@@ -23,7 +23,8 @@ from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 
 TOPICS, PAIRS, QUEUES = 10_000, 25_000, 4
-LONGEST_S = 0.05
+LONGEST_S = 0.25
+"""Of CPU time. In one piece the first round takes more than a second."""
 
 
 @contextmanager
@@ -52,6 +53,7 @@ def collector() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("collector")
 async def test_a_large_master_is_followed_in_short_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
