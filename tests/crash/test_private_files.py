@@ -42,8 +42,8 @@ def open_to_others(*folders: Path) -> list[str]:
 
 
 def own_files(store: Path) -> set[str]:
-    """Files and folders that Apache RocketMQ does not have."""
-    return {path.name for path in (store / "thermocline").iterdir()}
+    """Files and folders that Apache RocketMQ does not have; beside one that is replaced is its next content."""
+    return {path.name.removesuffix(".tmp") for path in (store / "thermocline").iterdir()}
 
 
 def described_files() -> set[str]:
@@ -90,6 +90,7 @@ async def use(connection: ClientConnection, *, cold: Path) -> None:
 @pytest.mark.usefixtures("no_umask")
 async def test_a_broker_and_a_name_server_write_for_their_user_alone(tmp_path: Path, runtime_folder: Path) -> None:
     names = Daemon(["namesrv", "--data", "names", "--listen", "127.0.0.1:0"], tmp_path)
+    started: list[BrokerProcess] = []
     try:
         address = names.ready()["namesrv"]
         name_server = await ClientConnection.open(address)
@@ -99,6 +100,7 @@ async def test_a_broker_and_a_name_server_write_for_their_user_alone(tmp_path: P
         name_server.close()
         broker = BrokerProcess(tmp_path / "broker", {**cold_settings(tmp_path), "namesrvAddr": address})
         await broker.start()
+        started.append(broker)
         connection = await ClientConnection.open(broker.address)
         await use(connection, cold=tmp_path / "cold")
         connection.close()
@@ -113,12 +115,15 @@ async def test_a_broker_and_a_name_server_write_for_their_user_alone(tmp_path: P
         again = BrokerProcess(tmp_path / "again", cold_settings(tmp_path))
         again.arguments = ("--recover-from", again.properties["coldUrl"])
         await again.start()
+        started.append(again)
         assert open_to_others(again.store, tmp_path / "cold") == []
         files = own_files(broker.store) | own_files(again.store)
         assert {"origin.json", "queueEnds", "queueEnds.bak", "settings.json", "spool"} <= files
         assert files <= described_files(), "docs/store-format.md describes each"
         assert await again.stop() == 0
     finally:
+        for each in started:
+            await each.kill()
         assert names.stop() == 0
 
 

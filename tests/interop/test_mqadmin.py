@@ -257,9 +257,9 @@ def test_unsupported_options_are_refused(cluster: Cluster) -> None:
     assert "CODE: 29" in printed
     assert "minInSyncReplicas=2 is refused: it would promise" in printed
     assert properties(cluster.admin("getBrokerConfig", *broker))["minInSyncReplicas"] == "1"
-    printed = cluster.admin("updateNamesrvConfig", "-k", "enableControllerInNamesrv", "-v", "true")
+    printed = cluster.admin("updateNamesrvConfig", "-k", "clusterTest", "-v", "true")
     assert "CODE: 29" in printed
-    assert "enableControllerInNamesrv=true is refused: it would promise" in printed
+    assert "clusterTest=true is refused: it would promise" in printed
 
 
 def test_consumer_progress_shows_no_lag(cluster: Cluster, live: LiveTopic) -> None:
