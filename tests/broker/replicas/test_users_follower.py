@@ -58,7 +58,7 @@ async def test_users_are_kept_when_the_master_does_not_show_them_whole(tmp_path:
         async with as_user(master.address, ALICE) as normal:
             with pytest.raises(InvalidRequestError, match="super user"):
                 await follower.follow(normal)
-        async with as_user(master.address, None) as nobody:
+        async with as_user(master.address, None) as unsigned:
             with pytest.raises(ResponseError):
-                await follower.follow(nobody)
+                await follower.follow(unsigned)
         assert store.now is before
