@@ -6,7 +6,7 @@ It runs until SIGTERM or Ctrl-C.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from thermocline.controller.controller_config import CONTROLLER, ControllerConfig
@@ -23,20 +23,15 @@ def load_config(
     config_path: Path | None,
     environment: Mapping[str, str],
     flags: Mapping[str, str],
-    names_of_others: Collection[str] = frozenset(),
 ) -> ControllerConfig:
     """Put the sources of settings together; `flags` are settings by property name.
-
-    `names_of_others`: settings of the NameServer that this controller runs in, which stand in the same file.
 
     Raises:
         SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
             place.
         UnavailableError: The file of changed settings cannot be read.
     """
-    return CONTROLLER.read(
-        config_path=config_path, environment=environment, flags=flags, names_of_others=names_of_others
-    )
+    return CONTROLLER.read(config_path=config_path, environment=environment, flags=flags)
 
 
 def state_paths(directory: Path) -> dict[str, str]:

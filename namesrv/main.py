@@ -5,7 +5,7 @@ It runs until SIGTERM or Ctrl-C.
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -23,20 +23,15 @@ def load_config(
     config_path: Path | None,
     environment: Mapping[str, str],
     flags: Mapping[str, str],
-    names_of_others: Collection[str] = frozenset(),
 ) -> NameServerConfig:
     """Put the sources of settings together; `flags` are settings by property name.
-
-    `names_of_others`: settings of a controller, which may stand in the same file.
 
     Raises:
         SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
             place.
         UnavailableError: The file of changed settings cannot be read.
     """
-    return NAME_SERVER.read(
-        config_path=config_path, environment=environment, flags=flags, names_of_others=names_of_others
-    )
+    return NAME_SERVER.read(config_path=config_path, environment=environment, flags=flags)
 
 
 def state_paths(directory: Path) -> dict[str, str]:

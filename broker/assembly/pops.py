@@ -69,7 +69,7 @@ class Pops:
     def open(self) -> None:
         """Read what is in flight from the log, unless the broker is a slave, on which nothing is popped. The tables are
         loaded and booted."""
-        if self._base.settings.broker.is_slave:
+        if self._base.is_slave:
             return
         self.store.open(offsets_log_offset=self._tables.offsets.pop_log_offset)
         self._tables.topics.add_listener(
@@ -116,7 +116,7 @@ class PopPath:
             store_host=base.store_host,
             reader=MessageReader(base.store, reads.visible, base.cold),
         )
-        self._is_slave = settings.broker.is_slave
+        self._is_slave = base.is_slave
         self._limits = ColdPullLimits()
         self._task: asyncio.Task[None] | None = None
         self.processors = self._make_processors(base, tables, reads, pops, near_bytes=near_bytes)

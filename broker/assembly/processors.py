@@ -92,7 +92,7 @@ def make_dispatcher(
         guard=access.guard.check if access is not None else None,
         before=(
             *(() if source is None else (ReadOnlyProcessor(source),)),
-            *((SlaveProcessor(),) if parts.base.settings.broker.is_slave else ()),
+            *((SlaveProcessor(),) if parts.base.is_slave else ()),
         ),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
+from thermocline.cli.brokers.daemon_settings import changed_rows, check_names, matching_rows
 from thermocline.cli.common.application import Application, uses_one_server
 
 if TYPE_CHECKING:
@@ -154,12 +155,7 @@ def get(app: Application, controllers: str, match: str) -> None:
     """
     with app.open_admin() as admin:
         configs = admin.controller_config(controllers)
-    app.output.rows(
-        {"controller": address, "name": name, "value": value}
-        for address, values in configs.items()
-        for name, value in sorted(values.items())
-        if match.lower() in name.lower()
-    )
+    app.output.rows(matching_rows(configs, daemon="controller", match=match))
 
 
 @config.command("set", short_help="Change the controllers' settings.")
@@ -176,17 +172,10 @@ def set_(app: Application, controllers: str, changes: tuple[str, ...]) -> None:
 
     wanted = parse_settings(changes)
     with app.open_admin() as admin:
-        for address, values in admin.controller_config(controllers).items():
-            unknown = sorted(wanted.keys() - values.keys())
-            if unknown:
-                raise click.ClickException(f"{address} has no setting {', '.join(unknown)}.")
+        check_names(admin.controller_config(controllers), wanted)
         admin.update_controller_config(controllers, wanted)
         now = admin.controller_config(controllers)
-    app.output.rows(
-        {"controller": address, "name": name, "value": values.get(name)}
-        for address, values in now.items()
-        for name in wanted
-    )
+    app.output.rows(changed_rows(now, daemon="controller", names=wanted))
 
 
 def _replicas(broker_name: str, found: ReplicasInfo) -> Iterator[dict[str, Any]]:

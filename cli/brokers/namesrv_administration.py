@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from thermocline.cli.brokers.daemon_settings import changed_rows, check_names, matching_rows
 from thermocline.cli.common.application import Application, uses_cluster
 
 __all__ = ["add_write_perm", "config", "kv", "wipe_write_perm"]
@@ -34,12 +35,7 @@ def get(app: Application, match: str) -> None:
     """
     with app.open_admin() as admin:
         configs = admin.namesrv_config()
-    app.output.rows(
-        {"namesrv": address, "name": name, "value": value}
-        for address, values in configs.items()
-        for name, value in sorted(values.items())
-        if match.lower() in name.lower()
-    )
+    app.output.rows(matching_rows(configs, daemon="namesrv", match=match))
 
 
 @config.command("set", short_help="Change the NameServers' settings.")
@@ -56,17 +52,10 @@ def set_(app: Application, changes: tuple[str, ...]) -> None:
 
     wanted = parse_settings(changes)
     with app.open_admin() as admin:
-        for address, values in admin.namesrv_config().items():
-            unknown = sorted(wanted.keys() - values.keys())
-            if unknown:
-                raise click.ClickException(f"{address} has no setting {', '.join(unknown)}.")
+        check_names(admin.namesrv_config(), wanted)
         admin.update_namesrv_config(wanted)
         now = admin.namesrv_config()
-    app.output.rows(
-        {"namesrv": address, "name": name, "value": values.get(name)}
-        for address, values in now.items()
-        for name in wanted
-    )
+    app.output.rows(changed_rows(now, daemon="namesrv", names=wanted))
 
 
 @click.group(short_help="Read and change the NameServers' key-value configuration.")

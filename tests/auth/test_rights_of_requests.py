@@ -121,6 +121,24 @@ async def test_a_broker_serves_no_code_without_a_rule_and_asks_for_each_right(tm
     check_audit(broker, served)
 
 
+async def check_server(server: NameServer | ControllerServer) -> None:
+    """Start a server that knows ROOT, check each code that it serves, and close it; it then knows ALICE, too."""
+    connection = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
+    access = server._access
+    assert access is not None
+    await access.store.create_user(ALICE.access_key, ALICE.secret_key, None, None)
+
+    async def ask(code: int, user: Credentials | None) -> RemotingCommand:
+        return await connection.call(request_of(code, user), timeout_ms=TIMEOUT_MS)
+
+    assert server.dispatcher.codes <= RULES.keys()
+    for code in sorted(server.dispatcher.codes):
+        await check_code(code, ask, access)
+    await check_unknown_code(ask)
+    connection.close()
+    await server.close()
+
+
 async def test_a_name_server_serves_no_code_without_a_rule_and_asks_for_each_right(tmp_path: Path) -> None:
     config = NameServerConfig(
         listen_host="127.0.0.1",
@@ -132,20 +150,7 @@ async def test_a_name_server_serves_no_code_without_a_rule_and_asks_for_each_rig
         audit_path=str(tmp_path / "audit.log"),
     )
     server = NameServer(config)
-    connection = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
-    access = server._access
-    assert access is not None
-    await access.store.create_user(ALICE.access_key, ALICE.secret_key, None, None)
-
-    async def ask(code: int, user: Credentials | None) -> RemotingCommand:
-        return await connection.call(request_of(code, user), timeout_ms=TIMEOUT_MS)
-
-    assert server.dispatcher.codes <= RULES.keys()
-    for code in sorted(server.dispatcher.codes):
-        await check_code(code, ask, access)
-    await check_unknown_code(ask)
-    connection.close()
-    await server.close()
+    await check_server(server)
     assert (tmp_path / "auth.json").stat().st_mode & 0o077 == 0
     assert (tmp_path / "audit.log").stat().st_mode & 0o077 == 0
     again = NameServer(config)
@@ -157,20 +162,7 @@ async def test_a_name_server_serves_no_code_without_a_rule_and_asks_for_each_rig
 
 async def test_a_controller_serves_no_code_without_a_rule_and_asks_for_each_right(tmp_path: Path) -> None:
     server = ControllerServer(controller_config(tmp_path))
-    connection = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
-    access = server._access
-    assert access is not None
-    await access.store.create_user(ALICE.access_key, ALICE.secret_key, None, None)
-
-    async def ask(code: int, user: Credentials | None) -> RemotingCommand:
-        return await connection.call(request_of(code, user), timeout_ms=TIMEOUT_MS)
-
-    assert server.dispatcher.codes <= RULES.keys()
-    for code in sorted(server.dispatcher.codes):
-        await check_code(code, ask, access)
-    await check_unknown_code(ask)
-    connection.close()
-    await server.close()
+    await check_server(server)
 
 
 async def test_the_table_has_no_rule_that_none_serves(tmp_path: Path) -> None:
