@@ -267,6 +267,7 @@ BROKERS: Mapping[int, Rule] = {
     RequestCode.RESET_MASTER_FLUSH_OFFSET: _cluster(UPDATE),
     RequestCode.GET_BROKER_EPOCH_CACHE: _cluster(GET),
     PrivateRequestCode.TOPIC_INCARNATIONS: _cluster(GET),
+    PrivateRequestCode.REPLICA_SOURCE: _cluster(GET),
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _cluster(UPDATE),
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _cluster(UPDATE),
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _cluster(GET),

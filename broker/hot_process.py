@@ -140,7 +140,7 @@ class HotProcess:
         limits = LimitCounts()
         listener = self._listener = Listener(settings, connections_max=connections_max, limits=limits)
         local = self._local = LocalStore(settings, disk=disk, clock=wall_clock_ms, resources=resources)
-        replicas = self._replicas = Replicas(settings, local.store, limits=limits)
+        replicas = self._replicas = Replicas(settings, local.store, disk=disk, limits=limits)
         helpers = self._helpers = HelperLinks(
             settings,
             local.store,
@@ -150,7 +150,14 @@ class HotProcess:
             resources=resources,
         )
         await helpers.listen()
-        tier = self._tier = ColdTier(settings, local.store, helpers.hub, source=self._source, refusal=self.refusal)
+        tier = self._tier = ColdTier(
+            settings,
+            local.store,
+            helpers.hub,
+            source=self._source,
+            refusal=self.refusal,
+            enrolment=replicas.enrolment,
+        )
         helpers.make_helpers(
             has_proxy=self._proxy_plan is not None,
             in_process=self._single_process,
@@ -181,6 +188,7 @@ class HotProcess:
         # It starts last, but what it saves late is saved for each state snapshot too.
         housekeeping = make_housekeeping(parts)
         tier.attach(parts, index=helpers.index, save_files=housekeeping.save, resources=resources)
+        replicas.lacking_offset = tier.gate.lacking_offset
         local.make_rounds(parts, page=helpers.page, gate=tier.gate, index=helpers.index, on_tick=tier.ticked)
         settings.add_listener(self._settings_changed)
         self._serve(long_polling)

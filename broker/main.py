@@ -33,17 +33,28 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import FLAGS, stop_signals
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError, UnavailableError
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidParameterError,
+    InvalidRequestError,
+    ObjectStoreUnavailableError,
+    SettingError,
+    UnavailableError,
+)
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
+from thermocline.store.message_store import MessageStore
 from thermocline.tiered.objects import masked_url
+from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
 NOWHERE = ProxyAddresses("", "")
 HELPERS_READY_INTERVAL_S = 0.05
+OWNER_TIMEOUT_S = 5.0
+"""How long a master's start waits for the bucket to say whose ledger it has."""
 
 
 class ReadyPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,16 +153,19 @@ def load_broker_settings(
 
 
 def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecovered = lambda _line: None) -> None:
-    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start, load_broker_settings, and
-    recover_from_bucket when a bucket to recover from is named."""
+    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start, load_broker_settings,
+    recover_from_bucket when a bucket to recover from is named, and take_over on the store of a slave."""
     _prepare(arguments)
     settings = load_broker_settings(arguments, os.environ)
+    _check_slave(settings, arguments)
     is_recovered = False
     if arguments.recover_from is not None:
         is_recovered = run_loop(_recover(settings, arguments.recover_from, on_recovered))
         give_memory_back()
         # Settings changed on the lost broker count here too.
         settings = load_broker_settings(arguments, os.environ, is_first=False)
+    elif arguments.read_only_from is None:
+        run_loop(_take_over(settings, on_recovered))
     source = None
     if arguments.read_only_from is not None:
         source = run_loop(_follow(settings, arguments.read_only_from))
@@ -169,6 +183,18 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
     """
     _prepare(arguments)
     run_loop(_run_both(arguments, name_server, on_ready))
+
+
+def _check_slave(settings: BrokerSettings, arguments: BrokerArguments) -> None:
+    """
+    Raises:
+        InvalidParameterError: A slave is to get its log, or its history, from elsewhere than its master.
+    """
+    if settings.broker.is_slave and (arguments.recover_from or arguments.read_only_from):
+        raise InvalidParameterError(
+            "a slave gets its log from its master: start it without --recover-from and --read-only-from",
+            setting="brokerRole",
+        )
 
 
 async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered) -> bool:
@@ -197,6 +223,40 @@ async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered
     for line in report.lines():
         on_recovered(line)
     return True
+
+
+async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> None:
+    """Have the store of a slave that is started as a master continue the ledger. A former master of a replica set is
+    refused before it takes a send, if the bucket answers soon."""
+    disk = RealDisk()
+    is_enrolled = disk.exists(settings.store.enrolment_path)
+    if settings.broker.is_slave or not settings.tier.is_enabled or not (is_enrolled or settings.broker.takes_slaves):
+        return
+    from thermocline.broker.recovery.ledger_takeover import check_ledger, take_over
+    from thermocline.tiered.stores import open_object_store
+
+    bucket = await open_object_store(settings.tier.cold_url)
+    try:
+        if not is_enrolled:
+            with contextlib.suppress(TimeoutError, ObjectStoreUnavailableError, CorruptDataError):  # the tier's concern
+                async with asyncio.timeout(OWNER_TIMEOUT_S):
+                    await check_ledger(bucket, broker=settings.broker, store=settings.store, disk=disk)
+            return
+        report = await take_over(
+            bucket,
+            broker=settings.broker,
+            store=settings.store,
+            tier=settings.tier,
+            disk=disk,
+            clock=wall_clock_ms,
+            random=random.Random(),
+            open_local=lambda: MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits),
+        )
+    finally:
+        await bucket.close()
+    give_memory_back()
+    for line in report.lines() if report is not None else ():
+        on_recovered(line)
 
 
 async def _follow(settings: BrokerSettings, url: str) -> Source:

@@ -24,6 +24,7 @@ A number is never given a second meaning.
 | ACL_CHECK | username, resource, actions, sourceIp? | whether a user may, and the entry that decides |
 | ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
 | TOPIC_INCARNATIONS | | the file of incarnations: where in the log each topic began, what has expired of it |
+| REPLICA_SOURCE | | ReplicaSourceAnswer: for slaves, whose ledger the master writes, and which log files it needs |
 | PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
 | CONTROLLER_CONSENSUS | body: Envelope (controller/consensus/peer_messages.py) | none: one-way, between controllers |
@@ -39,7 +40,7 @@ import enum
 import msgspec
 
 from thermocline.remoting.header_codec import Header, Int, Long
-from thermocline.remoting.offsets import QueueOffset
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 
 __all__ = [
     "AclCheckAnswer",
@@ -52,6 +53,7 @@ __all__ = [
     "HandOffLookHeader",
     "PrivateRequestCode",
     "ProxiedClientsListHeader",
+    "ReplicaSourceAnswer",
     "ScrubHeader",
     "TierCostHeader",
     "TierHeader",
@@ -84,6 +86,7 @@ class PrivateRequestCode(enum.IntEnum):
     PROXIED_CLIENTS_REPORT = 90180
     PROXIED_CLIENTS_LIST = 90181
     TOPIC_INCARNATIONS = 90190
+    REPLICA_SOURCE = 90191
     CONTROLLER_CONSENSUS = 90200
     CONTROLLER_STATUS = 90201
 
@@ -201,3 +204,12 @@ class FlushedRangesAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     store_uuid: str
     incarnation: int
     queues: list[FlushedRange]
+
+
+class ReplicaSourceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JSON body of the answer to REPLICA_SOURCE. `store_uuid`: of the master's store if it has a cold tier, else
+    empty. `held_offset`: messages of the log from there on wait for something that only the master does (delays, times,
+    transactions, POP), so no copy of them may be deleted."""
+
+    store_uuid: str
+    held_offset: PhysicalOffset

@@ -11,7 +11,8 @@ Rules
   - A record goes into the log when it is sound: the size of its fields, its own offset, its checksum. Else
     CorruptDataError, and nothing of it is written.
   - An empty log begins where the master's first bytes do, which is a file's border.
-  - Bound: RECORD_BYTES_MAX of one record or blank are kept in memory, and what came with it.
+  - Bound: RECORD_BYTES_MAX of one record or blank are kept in memory, and what came with it. Of a longer blank, which
+    a take-over of the ledger leaves (broker/recovery/ledger_takeover.py), only the head is kept: the rest is zeros.
 Belongs to the loop thread, or to a simulation.
 Source: DefaultMessageStore.appendToCommitLog, ReputMessageService, Apache RocketMQ 5.5.
 """
@@ -44,6 +45,8 @@ class LogCopy:
         self._log = store.commit_log
         self._placement = UnitPlacement(store.queues, delay_levels_ms=store.config.delay_levels_ms)
         self._part = bytearray()
+        self._blank_bytes_left = 0
+        """Of a long blank, whose head is all of `_part`."""
         self._whole_bytes = BLANK.size
         """With fewer bytes in `_part` nothing in it is whole."""
         self._log.refuse_all(COPY_REFUSAL)
@@ -56,6 +59,7 @@ class LogCopy:
     def restart(self) -> None:
         """A connection has ended: drop the part of a record that came last."""
         self._part = bytearray()  # the old one may still have a view in an error's traceback
+        self._blank_bytes_left = 0
         self._whole_bytes = BLANK.size
 
     def receive(self, offset: PhysicalOffset, data: memoryview) -> None:
@@ -66,6 +70,11 @@ class LogCopy:
             ServiceUnavailableError, DiskFullError: Not now; the same bytes may be sent again, after `restart`.
             StoreClosedError: A write failed, now or before.
         """
+        if self._blank_bytes_left:
+            data = data[self._skip_blank(len(data)) :]
+            if not data:
+                return
+            offset = self._log.append_offset
         if not self._part and offset != self._log.append_offset:
             self._begin_at(offset)
         assert offset == self._log.append_offset + len(self._part)
@@ -85,7 +94,7 @@ class LogCopy:
             log.start_copy_at(offset)
         self._store.queues.files.log_min_offset = log.min_offset
         self._store.sync_derived()
-        logger.info("log begins as the master's last file does offset=%d", offset)
+        logger.info("log begins at the master's first transfer offset=%d", offset)
 
     def _take_records(self) -> bool:
         """Take the whole records, or the blank, that the part begins with; False if more bytes are needed."""
@@ -110,9 +119,12 @@ class LogCopy:
         size_bytes, magic = BLANK.unpack_from(part)
         is_blank = magic == MAGIC_BLANK
         size_bytes_min = BLANK.size if is_blank else RECORD_BYTES_MIN
-        if magic not in (MAGIC_BLANK, MAGIC_V1, MAGIC_V2) or not size_bytes_min <= size_bytes <= RECORD_BYTES_MAX:
+        size_bytes_max = log.file_bytes if is_blank else RECORD_BYTES_MAX
+        if magic not in (MAGIC_BLANK, MAGIC_V1, MAGIC_V2) or not size_bytes_min <= size_bytes <= size_bytes_max:
             raise CorruptDataError("no record is there", physical_offset=log.append_offset, size_bytes=size_bytes)
         if len(part) < size_bytes:
+            if size_bytes > RECORD_BYTES_MAX:
+                self._begin_long_blank(size_bytes)
             self._whole_bytes = size_bytes
             return False
         if not is_blank:
@@ -124,6 +136,24 @@ class LogCopy:
         del part[:size_bytes]
         self._whole_bytes = BLANK.size
         return True
+
+    def _begin_long_blank(self, size_bytes: int) -> None:
+        log, part = self._log, self._part
+        if size_bytes != log.file_bytes - log.append_offset % log.file_bytes:
+            raise CorruptDataError("files of the log have other lengths there", physical_offset=log.append_offset)
+        self._blank_bytes_left = size_bytes - len(part)
+        del part[BLANK.size :]
+
+    def _skip_blank(self, count: int) -> int:
+        """Leave out up to `count` bytes of a long blank; how many of them it had. The last one ends the file."""
+        skipped = min(count, self._blank_bytes_left)
+        self._blank_bytes_left -= skipped
+        if not self._blank_bytes_left:
+            with self._log.let_through(COPY_REFUSAL):
+                self._log.roll()
+            self._part.clear()
+            self._whole_bytes = BLANK.size
+        return skipped
 
     def _append(self, data: memoryview) -> None:
         log = self._log

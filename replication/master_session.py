@@ -3,15 +3,17 @@
     bytes received -> receive         -> reports
     next_transfer  -> head and place  -> the caller sends the head and these bytes of the log
 
-The first report says what the slave has: 0, and transfers begin with the log's last file; else there. A slave whose log
-ends behind the master's, or before its oldest file, cannot be followed up: the connection is closed, where RocketMQ's
-master sends heartbeats for ever.
+The first report says what the slave has. It is where transfers begin; if it is 0, that is the log's last file, or,
+where a cold tier has older messages, the first file that it lacks (`empty_start`). A slave whose log ends behind the
+master's, or before its oldest file, cannot be followed up: the connection is closed, where RocketMQ's master sends
+heartbeats for ever.
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/DefaultHAConnection.java, Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from thermocline.remoting.errors import OffsetOutOfRangeError, ProtocolError
@@ -51,7 +53,17 @@ class Transfer(NamedTuple):
 class MasterSession:
     """One connection. A connection whose methods raise is to be closed."""
 
-    def __init__(self, log: SourceLog, codec: TransferCodec, settings: ReplicationSettings, *, now_ms: int) -> None:
+    def __init__(
+        self,
+        log: SourceLog,
+        codec: TransferCodec,
+        settings: ReplicationSettings,
+        *,
+        now_ms: int,
+        empty_start: Callable[[], PhysicalOffset | None] = lambda: None,
+    ) -> None:
+        """`empty_start`: the log offset from which on an empty slave needs the log, asked when one connects; None: it
+        gets the last file, as from RocketMQ's master."""
         self.confirmed_offset = LOG_START
         """What the slave has, by its last report."""
         self.next_offset: PhysicalOffset | None = None
@@ -62,6 +74,7 @@ class MasterSession:
         self._log = log
         self._codec = codec
         self._settings = settings
+        self._empty_start = empty_start
         self._input = bytearray()
         self._read_ms = now_ms
         self._written_ms = now_ms
@@ -138,9 +151,8 @@ class MasterSession:
                     start_offset=log.min_offset,
                     end_offset=log.append_offset,
                 )
-            last_file = PhysicalOffset(log.append_offset - log.append_offset % log.file_bytes)
             self.was_empty = not offset
-            self.next_offset = offset or max(last_file, log.min_offset)
+            self.next_offset = offset or self._first_offset()
         elif not self.confirmed_offset <= offset <= self.next_offset:
             raise ProtocolError(
                 "a slave reports what it cannot have",
@@ -149,3 +161,9 @@ class MasterSession:
                 sent_offset=self.next_offset,
             )
         self.confirmed_offset = offset
+
+    def _first_offset(self) -> PhysicalOffset:
+        """The file border at which an empty slave's log begins."""
+        log, needed = self._log, self._empty_start()
+        start = log.append_offset if needed is None else min(needed, log.append_offset)
+        return max(PhysicalOffset(start - start % log.file_bytes), log.min_offset)

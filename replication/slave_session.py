@@ -34,6 +34,8 @@ class SlaveSession:
         self, codec: TransferCodec, settings: ReplicationSettings, *, end_offset: PhysicalOffset, now_ms: int
     ) -> None:
         """`end_offset`: where the slave's log ends; 0: it has nothing."""
+        self.has_transfer = False
+        """Whether the master has accepted the first report: it has sent something that follows it."""
         self.rate = ByteRate()
         self.read_ms = now_ms
         self.written_ms = now_ms
@@ -91,3 +93,4 @@ class SlaveSession:
                 "the master's bytes do not follow this log's", offset=head.offset, end_offset=self._next_offset
             )
         self._body_bytes = head.size_bytes
+        self.has_transfer = True

@@ -24,10 +24,12 @@ FILES_MAX = 25
 ENTRY_MODULES = frozenset(
     {
         "broker.follower.follower_process",
+        "broker.follower.slave_process",
         "broker.helpers.index_process",
         "broker.main",
         "broker.proxy_process.proxy_process",
         "broker.recovery.bucket_recovery",
+        "broker.recovery.ledger_takeover",
         "broker.tier_process.tier_process",
     }
 )

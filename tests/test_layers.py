@@ -211,7 +211,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.recovery": edges(
         CODEC,
-        "remoting.bodies store.files store.state store.config store.queues",
+        "remoting.bodies store.files store.state store.config store.log store.queues store",
         "broker.settings broker.state broker.tables",
         "tiered.budgets tiered.catalog tiered.doctor tiered.ledger tiered.objects tiered.reading",
         "tiered.segments tiered.state",
@@ -244,7 +244,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.replicas": edges(
         CODEC,
-        "remoting.bodies remoting.headers remoting.clients store.state timers",
+        "remoting.bodies remoting.headers remoting.clients store.files store.state timers",
         "auth broker.due broker.state_files broker.tables",
     ),
     "broker.tier": edges(
@@ -256,11 +256,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.follower": edges(
         CODEC,
-        "remoting.bodies remoting.connections store.config store.queues store",
+        "remoting.bodies remoting.connections store.files store.config store.queues store",
         "broker.helpers broker.pulls broker.settings broker.tables broker.tier",
         "broker.tier_process",
         "tiered.budgets tiered.catalog tiered.indexes tiered.ledger tiered.objects tiered.packs",
-        "tiered.reading tiered.segments tiered.state tiered.stores tiered.wrappers",
+        "tiered.reading tiered.sealing tiered.segments tiered.state tiered.stores tiered.wrappers",
     ),
     "broker.proxy_process": edges(
         CODEC,
@@ -310,7 +310,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker": edges(
         CODEC,
-        "remoting.connections store.files",
+        "remoting.connections store.files store transactions",
         "broker.assembly broker.follower broker.process broker.proxy_process broker.pulls broker.recovery",
         "broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",

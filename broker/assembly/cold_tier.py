@@ -13,11 +13,13 @@ from contextlib import AsyncExitStack
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.state import SavedState
 from thermocline.broker.cold import ColdReads, DroppedRanges, NoColdTier
-from thermocline.broker.follower import Source, TopicFollower
+from thermocline.broker.follower import SlaveLedger, Source, TopicFollower
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, IndexLink
 from thermocline.broker.pulls import LongPolling
+from thermocline.broker.replicas import EnrolmentFollower
 from thermocline.broker.settings import SETTINGS, BrokerSettings, SettingsChange
 from thermocline.broker.tier import TICK_MS, DeletionGate, DropOldest, Fence, TierFeed, TierLink, open_drop_oldest
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.message_store import MessageStore
 
 TIMEOUT_MS = 20_000
@@ -39,13 +41,19 @@ class ColdTier:
         *,
         source: Source | None,
         refusal: asyncio.Future[str],
+        enrolment: EnrolmentFollower | None,
     ) -> None:
-        """`source`: the broker whose cold tier is served, read-only. `refusal`: done when this broker must not run."""
+        """`source`: the broker whose cold tier is served, read-only. `refusal`: done when this broker must not run.
+        `enrolment`: of a slave, which follows its master's ledger."""
         self._settings = settings
         self._store = store
         self._hub = hub
         self._source = source
         self._follower = TopicFollower()
+        self._enrolment = enrolment
+        self._slave_ledger: SlaveLedger | None = None
+        self.has_own_tier = settings.tier.is_enabled and source is None and enrolment is None
+        """Whether this broker writes to its cold tier."""
         self.fence = Fence(
             store.commit_log, refusal=refusal, unregister=lambda: self._parts.cluster.registration.unregister()
         )
@@ -57,6 +65,12 @@ class ColdTier:
             return NoColdTier()
         if self._source is not None:
             return self._follower.make_link(self._hub, timeout_ms=TIMEOUT_MS, on_fenced=self.fence.close)
+        if self._enrolment is not None:
+            ledger = self._slave_ledger = SlaveLedger(
+                self._store, self._hub, master_uuid=self._enrolment.master_store_id
+            )
+            self._enrolment.on_enrolled = ledger.enrol
+            return ledger.make_link(timeout_ms=TIMEOUT_MS, restart_feed=lambda: self._feed.restart())
         return TierLink(
             self._hub,
             incarnation_of=self._incarnation_of,
@@ -80,9 +94,8 @@ class ColdTier:
             CorruptDataError: A state file cannot be read.
         """
         self._parts = parts
-        has_own_tier = self._settings.tier.is_enabled and self._source is None
         self._state = SavedState(
-            parts, self._hub, has_own_tier=has_own_tier, save_files=save_files, resources=resources
+            parts, self._hub, has_own_tier=self.has_own_tier, save_files=save_files, resources=resources
         )
         self._feed = TierFeed(
             self._hub,
@@ -91,6 +104,7 @@ class ColdTier:
             incarnations=self._store.incarnations,
             kept_clock=parts.tables.kept_clock,
             cut_interval_ms=max(TICK_MS, self._settings.tier.sweep_interval_ms // 4),
+            waits_for_topics=self._settings.broker.is_slave,
         )
         self.gate = DeletionGate(
             delays=parts.due.delays,
@@ -100,8 +114,9 @@ class ColdTier:
             cold=self.reads,
             index=index,
             fence=self.fence,
-            drop_oldest=self._open_drop_oldest(parts) if has_own_tier else None,
+            drop_oldest=self._open_drop_oldest(parts) if self.has_own_tier else None,
             is_slave=self._settings.broker.is_slave,
+            held_at_master=self._held_at_master,
         )
 
     def _open_drop_oldest(self, parts: BrokerParts) -> DropOldest:
@@ -120,6 +135,8 @@ class ColdTier:
 
     def start(self, long_polling: LongPolling, resources: AsyncExitStack) -> None:
         """Begin, until `resources` close."""
+        if self._slave_ledger is not None:
+            self._slave_ledger.start(self._parts.tables.topics, long_polling)
         if self._source is None:
             self._feed.start()
         else:
@@ -163,6 +180,9 @@ class ColdTier:
         assert isinstance(self.reads, TierLink)
         self.reads.dropped(list(self.dropped))
         self._feed.restart()
+
+    def _held_at_master(self) -> PhysicalOffset | None:
+        return None if self._enrolment is None else self._enrolment.held_offset
 
     def _incarnation_of(self, topic: str) -> int:
         return self._store.incarnations.find(topic).id

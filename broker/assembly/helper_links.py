@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from thermocline.broker.assembly.helper_set import Helpers, make_helpers
+from thermocline.broker.assembly.helper_set import Helpers, TierKind, make_helpers
 from thermocline.broker.follower import Source
 from thermocline.broker.helpers import INDEX_ROLE, SOCKET_LIMITS, HelloReply, HelperHub, IndexLink, SharedPage
 from thermocline.broker.process import current_build_id, runtime_folder, socket_path
@@ -44,7 +44,9 @@ class HelperLinks:
         returns that offset. Everything closes with `resources`."""
         self._settings = settings
         self._resources = resources
-        self._is_follower = source is not None
+        self._tier = TierKind.WRITER if source is None else TierKind.READ_ONLY
+        if settings.broker.is_slave:
+            self._tier = TierKind.SLAVE
         self._page_path = Path(store.config.own_path) / "shared-page"
         self._runtime_folder = runtime_folder(environment)
         self._store_uuid = store.identity.store_id
@@ -90,7 +92,7 @@ class HelperLinks:
         self.helpers = make_helpers(
             has_tier=self._settings.tier.is_enabled,
             has_proxy=has_proxy,
-            is_follower=self._is_follower,
+            tier=self._tier,
             in_process=in_process,
             socket_path=self._socket_path,
             page_path=str(self._page_path),

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,19 @@ from thermocline.broker.helpers import (
 
 PROXY_NICE = 1
 """A proxy's clients wait for it: it gives way to the hot process, and to hardly anything else."""
+
+
+ServeRole = Callable[[HelperOptions, asyncio.Event], Awaitable[None]]
+
+
+class TierKind(Enum):
+    """What a broker does with its cold tier; the module of the process that does it."""
+
+    WRITER = "thermocline.broker.tier_process"
+    READ_ONLY = "thermocline.broker.follower.follower_process"
+    """It serves another broker's."""
+    SLAVE = "thermocline.broker.follower.slave_process"
+    """It serves its master's."""
 
 
 class Helpers(Protocol):
@@ -40,9 +54,8 @@ class Helpers(Protocol):
 class InProcessHelpers:
     """All roles as tasks of this process's loop, over the same socket and with the same code (`--single-process`)."""
 
-    def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str, is_follower: bool = False) -> None:
-        """`is_follower`: another broker's ledger is followed in the tier's place."""
-        self._is_follower = is_follower
+    def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str, tier: TierKind) -> None:
+        self._tier = tier
         self._options = HelperOptions(parent_pid=os.getpid(), socket_path=socket_path, page_path=Path(page_path))
         self._stops = {role: asyncio.Event() for role in roles}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -51,17 +64,23 @@ class InProcessHelpers:
         """Start the roles."""
         # Imported here: in a broker of several processes the hot one loads no object store client.
         from thermocline.broker.follower.follower_process import serve as serve_follower
+        from thermocline.broker.follower.slave_process import serve as serve_slave
         from thermocline.broker.helpers.index_process import serve as serve_index
         from thermocline.broker.proxy_process.proxy_process import serve as serve_proxy
         from thermocline.broker.tier_process.tier_process import serve as serve_tier
 
-        serve = {
+        serve_of_tier: dict[TierKind, ServeRole] = {
+            TierKind.WRITER: serve_tier,
+            TierKind.READ_ONLY: serve_follower,
+            TierKind.SLAVE: serve_slave,
+        }
+        serve: dict[str, ServeRole] = {
             INDEX_ROLE: serve_index,
-            TIER_ROLE: serve_follower if self._is_follower else serve_tier,
+            TIER_ROLE: serve_of_tier[self._tier],
             PROXY_ROLE: serve_proxy,
         }
         for role, stop in self._stops.items():
-            self._tasks[role] = asyncio.create_task(serve[role](self._options, stop), name=f"role-{role}")
+            self._tasks[role] = asyncio.create_task(_run(serve[role], self._options, stop), name=f"role-{role}")
 
     def statuses(self) -> list[HelperStatus]:
         """A role whose task has ended is stopped."""
@@ -98,7 +117,7 @@ def make_helpers(
     *,
     has_tier: bool,
     has_proxy: bool,
-    is_follower: bool,
+    tier: TierKind,
     in_process: bool,
     socket_path: str,
     page_path: str,
@@ -108,15 +127,15 @@ def make_helpers(
 ) -> Helpers:
     """Those that a broker has.
 
-    `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed. `has_proxy`: gRPC clients are
-    served. `nice`: how much a process of its own gives way.
+    `has_tier`: there is a cold tier; `tier`: what this broker does with it. `has_proxy`: gRPC clients are served.
+    `nice`: how much a process of its own gives way.
     """
     roles = [INDEX_ROLE, *([TIER_ROLE] if has_tier else []), *([PROXY_ROLE] if has_proxy else [])]
     if in_process:
-        return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, is_follower=is_follower)
+        return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, tier=tier)
     modules = {
         INDEX_ROLE: "thermocline.broker.helpers.index_process",
-        TIER_ROLE: "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
+        TIER_ROLE: tier.value,
         PROXY_ROLE: "thermocline.broker.proxy_process",
     }
     arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--log-level={log_level}")
@@ -129,3 +148,7 @@ def make_helpers(
         for role in roles
     ]
     return Supervisor(specs, now_ms=now_ms)
+
+
+async def _run(serve: ServeRole, options: HelperOptions, stop: asyncio.Event) -> None:
+    await serve(options, stop)

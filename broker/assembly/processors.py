@@ -40,6 +40,7 @@ from thermocline.broker.processors.tier import (
 from thermocline.broker.tier import HiddenMessages, fenced_by
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.connections import Connection, Dispatcher, Processor
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.retention import RetentionGate
 
 
@@ -70,6 +71,8 @@ def make_dispatcher(
                 parts,
                 run_retention=run_retention,
                 ha_runtime_info=replicas.runtime_info,
+                has_own_tier=tier.has_own_tier,
+                waiting_offset=tier.gate.waiting_offset,
                 dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
             ),
             *tier_processors(
@@ -201,9 +204,12 @@ def state_processors(
     *,
     run_retention: Callable[[], Awaitable[None]],
     ha_runtime_info: Callable[[], HARuntimeInfo],
+    has_own_tier: bool,
+    waiting_offset: Callable[[], PhysicalOffset | None],
     dispatch_behind_bytes: Callable[[], int],
 ) -> tuple[Processor, ...]:
-    """The requests of administration tools. `dispatch_behind_bytes`: how far the index lags."""
+    """The requests of administration tools. `has_own_tier`: this broker writes to its cold tier. `waiting_offset`: see
+    DeletionGate. `dispatch_behind_bytes`: how far the index lags."""
     base, tables, reads, due = parts.base, parts.tables, parts.reads, parts.due
     return (
         StatsProcessor(
@@ -229,7 +235,12 @@ def state_processors(
             proxied=tables.proxied,
             cold=base.cold,
         ),
-        ReplicaProcessor(store=base.store, runtime_info=ha_runtime_info),
+        ReplicaProcessor(
+            store=base.store,
+            runtime_info=ha_runtime_info,
+            has_own_tier=has_own_tier,
+            waiting_offset=waiting_offset,
+        ),
         AdminProcessor(
             settings=base.settings,
             store=base.store,

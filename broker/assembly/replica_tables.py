@@ -12,6 +12,7 @@ from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.due import timer_config
 from thermocline.broker.replicas import (
     DelayFollower,
+    EnrolmentFollower,
     FollowedTable,
     GroupsFollower,
     MetadataFollower,
@@ -29,9 +30,14 @@ from thermocline.timers.followed_timers import FollowedTimers
 
 
 def make_metadata_follower(
-    parts: BrokerParts, *, master_address: Callable[[], str | None] | None = None
+    parts: BrokerParts,
+    *,
+    enrolment: EnrolmentFollower | None = None,
+    master_address: Callable[[], str | None] | None = None,
 ) -> MetadataFollower:
-    """`master_address`: host:port, None while there is no master; without it as NameServers say. On the loop."""
+    """`enrolment`: of a slave with a cold tier.
+
+    `master_address`: host:port, None while there is no master; without it as NameServers say. On the loop."""
     base, tables, registration = parts.base, parts.tables, parts.cluster.registration
 
     def log_end() -> PhysicalOffset:
@@ -63,6 +69,8 @@ def make_metadata_follower(
             TimerCheckpointFollower(timers, tables.persister, path=config.checkpoint_path),
             TimerMetricsFollower(timers, tables.persister, path=config.metrics_path),
         ]
+    if enrolment is not None:
+        followed.append(enrolment)
     client = RemotingClient(tls=registration.tls, credentials=registration.credentials)
     return MetadataFollower(
         followed, client=client, master_address=master_address or registered_master, clock=base.clock

@@ -7,24 +7,32 @@ close       the link and what follows the tables, among the first parts; the por
             the store
 """
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.replica_tables import make_metadata_follower
+from thermocline.broker.replicas import EnrolmentFollower
 from thermocline.broker.settings import BrokerSettings, ReplicaSettings
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.replication import Confirmations, PlainCodec, ReplicationSettings
 from thermocline.replication.links import MasterPort, SlaveLink
+from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 
 
 class Replicas:
     """See the module's header. On the loop."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, *, limits: LimitCounts) -> None:
+    def __init__(self, settings: BrokerSettings, store: MessageStore, *, disk: Disk, limits: LimitCounts) -> None:
+        """
+        Raises:
+            CorruptDataError: The enrolment cannot be read.
+        """
         config = settings.broker
         self._settings = settings
         self._store = store
@@ -33,13 +41,20 @@ class Replicas:
         self._port: MasterPort | None = None
         self._link: SlaveLink | None = None
         self._confirmations: Confirmations | None = None
+        self.lacking_offset: Callable[[], PhysicalOffset | None] = self._lacks_all
+        """From where on an empty slave needs the log, see MasterSession; set once that is known."""
+        self.enrolment: EnrolmentFollower | None = None
+        """Of a slave with a cold tier: whose ledger it follows."""
         if config.slaves_needed:
             self._confirmations = Confirmations(
                 slaves_needed=config.slaves_needed, timeout_ms=lambda: settings.broker.slave_timeout_ms
             )
             store.stored.replicas = self._confirmations
         if config.is_slave:
-            self._link = SlaveLink(store, PlainCodec(), replication_settings(config), clock=_steady_ms)
+            link = self._link = SlaveLink(store, PlainCodec(), replication_settings(config), clock=_steady_ms)
+            if settings.tier.is_enabled:
+                self.enrolment = EnrolmentFollower(disk, store.config.enrolment_path, store_id=store.identity.store_id)
+                self.enrolment.is_following = lambda: link.is_following
 
     def open_port(self, resources: AsyncExitStack) -> None:
         """Take the port of slaves, until `resources` close; nothing to do on a broker that takes none.
@@ -58,6 +73,7 @@ class Replicas:
             clock=_steady_ms,
             limits=self._limits,
             connections_max=config.ha_connections_max,
+            empty_start=lambda: self.lacking_offset(),
         )
         resources.callback(self._port.close)
         wanted = 0 if self._takes_free_port else config.ha_port or config.listen_port + 1
@@ -73,11 +89,14 @@ class Replicas:
             link.follow(address)
         else:
             parts.cluster.registration.on_master = link.follow
-        follower = make_metadata_follower(parts)
+        follower = make_metadata_follower(parts, enrolment=self.enrolment)
         follower.start()
         resources.push_async_callback(follower.close)
         link.start()
         resources.push_async_callback(link.close)
+
+    def _lacks_all(self) -> PhysicalOffset | None:
+        return self._store.commit_log.min_offset if self._settings.tier.is_enabled else None
 
     def runtime_info(self) -> HARuntimeInfo:
         """The state of replication, as `mqadmin haStatus` shows it."""

@@ -41,7 +41,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     UnavailableError,
 )
-from thermocline.remoting.offsets import LOG_START, QueueOffset
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.tiered.budgets import TierBudgets, TierConfig
 from thermocline.tiered.catalog import Catalog, TopicEntry, topic_visible_from_ms
@@ -70,6 +70,8 @@ RETRY_PAUSE_S = 1.0
 class FollowerRole:
     """Answers the hot process. Belongs to the process's loop."""
 
+    kind = "a read-only broker"
+
     def __init__(self) -> None:
         self._reader: LedgerReader | None = None
         self._reads: TierReads | None = None
@@ -77,7 +79,11 @@ class FollowerRole:
         self._rates = StoreRates()
         self._budgets = TierBudgets()
         self._last_error = "the cold tier is being opened"
+        self._refusal = ""
+        """Why the ledger that is there is not served."""
         self._sent = 0
+        self._told_version = -1
+        self._wake = asyncio.Event()
         self._reported: dict[str, _Reported] = {}
         self._configs: dict[str, Any] = {}
         self._configs_ms = 0
@@ -114,12 +120,15 @@ class FollowerRole:
                     if has_moved:
                         cold.load_lookups_soon()
                     pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
-                    self._last_error = ""
+                    self._last_error = self._refusal
                 except (ObjectStoreUnavailableError, CorruptDataError) as error:
                     if isinstance(error, CorruptDataError) and str(error) != self._last_error:
                         logger.warning("the ledger cannot be followed: %s", error)
                     self._last_error, pause_s = str(error), max(interval_s, RETRY_PAUSE_S)
-                await asyncio.sleep(pause_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._wake.wait()
+                self._wake.clear()
         finally:
             self._reads = None
             await cold.close()
@@ -142,25 +151,57 @@ class FollowerRole:
         if self._reader is None:
             self._reader = await LedgerReader.open(store, keys)
         else:
-            version = self._reader.catalog.version
-            if (await self._reader.refresh()).version == version:
-                return False
+            await self._reader.refresh()
+        catalog = self._reader.catalog
+        if catalog.version == self._told_version or not self._accepts(catalog):
+            return False
+        await self._read_configs(link, store, keys, catalog)
+        if self._reads is None:
+            self._reads = TierReads(cold, catalog=self._catalog, cut_ms=self._cut_ms)
+            logger.info("ledger followed root=%s version=%d", keys.root, catalog.version)
+        self._tell(link, catalog)
+        self._told_version = catalog.version
+        return True
+
+    def _accepts(self, catalog: Catalog) -> bool:
+        """Whether this version of the ledger is served."""
+        return True
+
+    async def _read_configs(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, catalog: Catalog) -> None:
+        """Read the topics' configurations, if those read last are old."""
         interval_ms = link.settings.tier.state_interval_ms
         if wall_clock_ms() - self._configs_ms >= interval_ms:
-            found = await with_carried(await find_newest(store, keys), store, keys, self._reader.catalog)
+            found = await with_carried(await find_newest(store, keys), store, keys, catalog)
             if found.skipped and found.skipped != self._skipped:
                 logger.warning("state snapshot damaged, the one before it is taken keys=%s", ", ".join(found.skipped))
             self._skipped, state = found.skipped, found.snapshot
             self._configs = state.documents.get(TOPICS, {}).get("topicConfigTable", {}) if state is not None else {}
             self._configs_ms = wall_clock_ms()
-        if self._reads is None:
-            self._reads = TierReads(cold, catalog=self._catalog, cut_ms=self._cut_ms)
-            logger.info("ledger followed root=%s version=%d", keys.root, self._reader.catalog.version)
-        self._tell(link, self._reader.catalog)
-        return True
 
     def _tell(self, link: HelperLink, catalog: Catalog) -> None:
-        topics: list[FollowedTopic] = []
+        """Report to the hot process what is new in this version."""
+        topics, ranges = self._changed_ranges(catalog)
+        followed = [
+            self._followed(catalog, catalog.topics[name], queue_count=max(self._reported[name].bounds, default=-1) + 1)
+            for name in topics
+        ]
+        link.tell(HelperRequestCode.FOLLOWED_TOPICS, FollowedTopics(topics=followed))
+        self._tell_ranges(link, catalog, ranges, committed_offset=LOG_START)
+
+    def _tell_ranges(
+        self, link: HelperLink, catalog: Catalog, ranges: list[ColdRange], *, committed_offset: PhysicalOffset
+    ) -> None:
+        self._sent += 1
+        link.tell(
+            HelperRequestCode.CATALOG_TABLE,
+            CatalogTable(
+                sequence=self._sent, version=catalog.version, committed_offset=committed_offset, ranges=ranges
+            ),
+        )
+
+    def _changed_ranges(self, catalog: Catalog) -> tuple[list[str], list[ColdRange]]:
+        """The topics that differ from the last report, and the ranges of their queues."""
+        topics: list[str] = []
         ranges: list[ColdRange] = []
         for name, entry in catalog.topics.items():
             reported, packed = self._reported.get(name), catalog.packed.get(name)
@@ -173,7 +214,7 @@ class FollowerRole:
                 # A queue that has lost its last segment is reported as empty, at its end.
                 bounds = {queue_id: (end, end) for queue_id, (_, end) in reported.bounds.items()} | bounds
             self._reported[name] = _Reported(entry, packed, bounds)
-            topics.append(self._followed(catalog, entry, queue_count=max(bounds, default=-1) + 1))
+            topics.append(name)
             ranges += [
                 ColdRange(
                     topic=name,
@@ -185,12 +226,7 @@ class FollowerRole:
                 )
                 for queue_id, (start, end) in sorted(bounds.items())
             ]
-        link.tell(HelperRequestCode.FOLLOWED_TOPICS, FollowedTopics(topics=topics))
-        self._sent += 1
-        link.tell(
-            HelperRequestCode.CATALOG_TABLE,
-            CatalogTable(sequence=self._sent, version=catalog.version, committed_offset=LOG_START, ranges=ranges),
-        )
+        return topics, ranges
 
     def _followed(self, catalog: Catalog, entry: TopicEntry, *, queue_count: int) -> FollowedTopic:
         return FollowedTopic(
@@ -219,9 +255,9 @@ class FollowerRole:
         if command.code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
         if command.code in (HelperRequestCode.SEAL, HelperRequestCode.PURGE, HelperRequestCode.SCRUB):
-            raise InvalidRequestError("a read-only broker changes nothing in the bucket; ask the broker that writes")
+            raise InvalidRequestError(f"{self.kind} changes nothing in the bucket; ask the broker that writes")
         if command.code == HelperRequestCode.TIER_COST:
-            raise InvalidRequestError("a read-only broker keeps no account; ask the broker that writes")
+            raise InvalidRequestError(f"{self.kind} keeps no account; ask the broker that writes")
         if self._reads is None:
             raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
         return await self._reads.handle(command)
@@ -253,14 +289,14 @@ class _Reported(msgspec.Struct, frozen=True):
     bounds: dict[int, tuple[QueueOffset, QueueOffset]]
 
 
-async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
+async def serve(options: HelperOptions, stop: asyncio.Event, *, role: FollowerRole | None = None) -> None:
     """Run the role until `stop`, or until the hot process goes away.
 
     Raises:
         FencedError: The hot process is of another build.
         MQError: The cold tier cannot be used.
     """
-    role = FollowerRole()
+    role = role or FollowerRole()
     link = await connect(options, role=TIER_ROLE, handler=role, on_closed=stop.set)
     work = asyncio.create_task(role.run(link), name="follower")
     stopping = asyncio.create_task(stop.wait(), name="follower-stop")

@@ -20,6 +20,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
+    90024    hot -> follower  ENROLLED: whose ledger a slave follows: that of its master's store
     90018    tier -> hot      STORE_ABSENCE: the object store has ceased to answer, or answers again
     90019    hot -> tier      TIER_SETTINGS: settings of the cold tier have changed, those that count at once
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
@@ -99,6 +100,7 @@ class HelperRequestCode(IntEnum):
     SCRUB_STATE = 90021
     READER_LEFT = 90022
     DROPPED = 90023
+    ENROLLED = 90024
     TTL_PROOF = 90035
     TIER_COST = 90040
     TIER_METRICS = 90041
@@ -221,6 +223,12 @@ class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     version: int
     committed_offset: PhysicalOffset
     ranges: list[ColdRange]
+
+
+class Enrolled(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """ENROLLED. `store_uuid`: of the master's store; a ledger that another one writes is not followed."""
+
+    store_uuid: str
 
 
 class ColdPullRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Requests about replicas.
 
     907 GET_BROKER_HA_STATUS    908 RESET_MASTER_FLUSH_OFFSET    1007 GET_BROKER_EPOCH_CACHE
-    90190 TOPIC_INCARNATIONS
+    90190 TOPIC_INCARNATIONS    90191 REPLICA_SOURCE
 
 908 concerns replicas only: a master takes it and does nothing, as RocketMQ's. 1007 concerns brokers of a controller.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import BrokerBusyError, MQError
-from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaSourceAnswer
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore
@@ -38,9 +41,19 @@ BUSY_ON_SLAVE = (
 class ReplicaProcessor:
     """Serves what tools ask about replicas."""
 
-    def __init__(self, *, store: MessageStore, runtime_info: Callable[[], HARuntimeInfo]) -> None:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        runtime_info: Callable[[], HARuntimeInfo],
+        has_own_tier: bool,
+        waiting_offset: Callable[[], PhysicalOffset | None],
+    ) -> None:
+        """`has_own_tier`: this broker writes to its cold tier. `waiting_offset`: see DeletionGate."""
         self._store = store
         self._runtime_info = runtime_info
+        self._has_own_tier = has_own_tier
+        self._waiting_offset = waiting_offset
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -49,6 +62,7 @@ class ReplicaProcessor:
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_flush_offset,
             RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
             PrivateRequestCode.TOPIC_INCARNATIONS: self.get_incarnations,
+            PrivateRequestCode.REPLICA_SOURCE: self.get_source,
         }
 
     def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -66,6 +80,15 @@ class ReplicaProcessor:
     def get_incarnations(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90190: where in the log each topic began, which a slave has to know before it dispatches the log."""
         return RemotingCommand.response(command, body=self._store.incarnations.encode())
+
+    def get_source(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90191: whose ledger this broker writes, and from where on its slaves have to keep the log."""
+        waiting_offset = self._waiting_offset()
+        answer = ReplicaSourceAnswer(
+            store_uuid=self._store.identity.store_id if self._has_own_tier else "",
+            held_offset=self._store.commit_log.append_offset if waiting_offset is None else waiting_offset,
+        )
+        return RemotingCommand.response(command, body=msgspec.json.encode(answer))
 
 
 class SlaveProcessor:

@@ -1,4 +1,4 @@
-"""Recovery: a broker that lost its disk comes back from its bucket (`thermocline broker --recover-from`)."""
+"""Recovery: a broker that lost its disk comes back from its bucket (`--recover-from`); a slave continues a ledger."""
 
 from thermocline.broker.recovery.directory import has_messages
 

@@ -1,5 +1,6 @@
-"""Replicas: a slave's tables that follow its master's."""
+"""Replicas: a slave's tables that follow its master's, and its enrolment."""
 
+from thermocline.broker.replicas.enrolment_follower import EnrolmentFollower
 from thermocline.broker.replicas.followed_table import FollowedTable
 from thermocline.broker.replicas.metadata_follower import MetadataFollower
 from thermocline.broker.replicas.table_followers import (
@@ -15,6 +16,7 @@ from thermocline.broker.replicas.topics_follower import TopicsFollower
 
 __all__ = [
     "DelayFollower",
+    "EnrolmentFollower",
     "FollowedTable",
     "GroupsFollower",
     "MetadataFollower",

@@ -5,6 +5,7 @@
     43  GET_ALL_CONSUMER_OFFSET                                                402 GET_ALL_MESSAGE_REQUEST_MODE
     45  GET_ALL_DELAY_OFFSET                                                   3005, 3010 users and policies
     TOPIC_INCARNATIONS                    where each topic begins in the log; brokers of RocketMQ do not have it
+    REPLICA_SOURCE                        whose ledger the master writes; nor this
 
 Rules
   - A page says which version its table has. Where that changes between two pages, the table is read again from its
@@ -41,7 +42,7 @@ from thermocline.remoting.headers.group import (
     GetAllSubscriptionGroupResponseHeader,
 )
 from thermocline.remoting.json_dialect import loads_as
-from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaSourceAnswer
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.state import Incarnation, IncarnationTable
@@ -132,6 +133,19 @@ class MasterMetadata:
             return IncarnationTable.decode(answer.body).incarnation_table
         except ValueError as error:
             raise InvalidRequestError("the master's incarnations cannot be read", reason=str(error)) from error
+
+    async def source(self) -> ReplicaSourceAnswer | None:
+        """Whose ledger the master writes; None from a broker of RocketMQ."""
+        try:
+            answer = await self._ask(PrivateRequestCode.REPLICA_SOURCE)
+        except ResponseError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        try:
+            return msgspec.json.decode(answer.body, type=ReplicaSourceAnswer)
+        except msgspec.DecodeError as error:
+            raise InvalidRequestError("the master's store cannot be read", reason=str(error)) from error
 
     async def groups(self, *, version: DataVersion) -> MasterGroups | None:
         """Groups; None if they have the version that is named."""

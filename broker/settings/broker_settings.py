@@ -466,8 +466,11 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
     """
     if not broker.is_slave:
         return
-    if tier.is_enabled:
-        raise InvalidParameterError("a slave has no cold tier yet: its master's uploads", setting=COLD_URL)
+    if tier.is_enabled and not (broker.name_server_addresses or broker.address_server_on):
+        raise InvalidParameterError(
+            "a slave with a cold tier finds its master by namesrvAddr, and asks it whose ledger it follows",
+            setting=COLD_URL,
+        )
     if broker.merged_proxy:
         raise InvalidParameterError("a proxy runs beside a master, not beside a slave", setting="mergedProxyEnable")
 

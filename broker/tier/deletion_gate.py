@@ -2,7 +2,8 @@
 
     cold tier      the committed offset; no file is deleted once the broker is fenced
     index          the offset up to which the index is durable
-    holds          messages that are delayed, timed, popped or in open transactions and that are still needed
+    holds          messages that are delayed, timed, popped or in open transactions and that are still needed; at a
+                   slave those that its master holds
 
 Under disk pressure `relax` lets the oldest files go all the same, for topics that allow it (`drop_oldest.py`).
 Belongs to the hot process's loop.
@@ -46,9 +47,12 @@ class DeletionGate:
         fence: Fence,
         drop_oldest: DropOldest | None,
         is_slave: bool = False,
+        held_at_master: Callable[[], PhysicalOffset | None] = lambda: None,
     ) -> None:
         """Without `drop_oldest` nothing is let go before its time. `is_slave`: what waits in the log is delivered by
-        the master, whose progress is not known here; so files go by their age alone, as those of RocketMQ's slave."""
+        the master. `held_at_master`: what of the log it needs, at a slave that follows a ledger; at another one None:
+        files go by their age alone, as those of RocketMQ's slave."""
+        self._held_at_master = held_at_master
         self._is_slave = is_slave
         self._delays = delays
         self._timers = timers
@@ -65,7 +69,11 @@ class DeletionGate:
         if isinstance(self._cold, TierLink):
             committed_offset = LOG_START if self._fence.reason else self._cold.committed_offset
         if self._is_slave:
-            return RetentionGate(committed_offset=None, index_offset=self._index.durable_offset)
+            return RetentionGate(
+                committed_offset=committed_offset,
+                index_offset=self._index.durable_offset,
+                held_offset=self._held_at_master(),
+            )
         return RetentionGate(
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
@@ -73,6 +81,18 @@ class DeletionGate:
             timers_offset=None if self._timers is None else self._timers.held_offset,
             transactions_offset=self._transactions.held_offset,
         )
+
+    def waiting_offset(self) -> PhysicalOffset | None:
+        """From where on the log has messages that wait: delayed, timed, popped, or in an open transaction; None: it has
+        none."""
+        gate = self.now()
+        return _least(gate.held_offset, gate.timers_offset, gate.transactions_offset)
+
+    def lacking_offset(self) -> PhysicalOffset | None:
+        """From where on the log has messages that are nowhere else: such as wait, and those that the cold tier lacks;
+        None without a cold tier."""
+        committed_offset = self.now().committed_offset
+        return None if committed_offset is None else _least(committed_offset, self.waiting_offset())
 
     async def relax(self, gate: RetentionGate) -> RetentionGate:
         """The gate of a round while the disk is full; messages that it gives up are declared lost before it returns."""

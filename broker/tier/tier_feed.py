@@ -6,6 +6,9 @@ live, as it was at a time that is kept (kept_clock.py). Topics go before their q
 slice of a round alone: below it the reported ends are complete.
 
 A deleted topic is reported when its deletion is durable, so the data that the tier process removes cannot come back.
+
+At a slave a queue's first records may come before its topic, whose table is followed every few seconds: such a queue is
+reported with its topic, and until then `log_offset` stays.
 """
 
 import asyncio
@@ -44,7 +47,9 @@ class TierFeed:
         incarnations: TopicIncarnations,
         kept_clock: KeptClock,
         cut_interval_ms: int,
+        waits_for_topics: bool = False,
     ) -> None:
+        """`waits_for_topics`: queues may be there before their topics."""
         self._hub = hub
         self._topics = topics
         self._queues = queues
@@ -55,6 +60,8 @@ class TierFeed:
         self._cuts_are_due = False
         self._changed_topics: dict[str, None] = {}
         self._changed_queues: dict[ConsumeQueue, None] = {}
+        self._waits_for_topics = waits_for_topics
+        self._without_topic: dict[str, dict[ConsumeQueue, None]] = {}
         self._sequence = 0
         self._log_offset = LOG_START
         self._pressure = False
@@ -85,6 +92,7 @@ class TierFeed:
         self._log_offset = LOG_START
         self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
         self._changed_queues = dict.fromkeys(self._queues)
+        self._without_topic.clear()
         self._is_telling = True
         self._next_cuts_s = 0.0
         self._wake.set()
@@ -125,6 +133,7 @@ class TierFeed:
     def _topic_changed(self, topic: str, config: TopicConfig | None) -> None:
         if self._is_telling:
             self._changed_topics[topic] = None
+            self._changed_queues.update(self._without_topic.pop(topic, {}))
             self._wake.set()
 
     async def _run(self) -> None:
@@ -156,14 +165,15 @@ class TierFeed:
                 topic=queue.topic, queue_id=queue.queue_id, min_offset=queue.min_offset, end_offset=queue.tail_offset
             )
             for queue in _pop_first(self._changed_queues, room)
-            if self._queues.find(queue.topic, queue.queue_id) is queue and queue.topic in self._topics
+            if self._queues.find(queue.topic, queue.queue_id) is queue and self._has_topic(queue)
         ]
         more = bool(self._changed_topics or self._changed_queues)
         self._changed_topics.update(dict.fromkeys(ending))
         if not more:
             is_news = bool(topics or queues or self._pressure or self._told_pressure)
-            is_news = is_news or written_offset != self._log_offset
-            self._log_offset = max(self._log_offset, written_offset)
+            if not self._without_topic:
+                is_news = is_news or written_offset != self._log_offset
+                self._log_offset = max(self._log_offset, written_offset)
             if not is_news:
                 return False
         self._sequence += 1
@@ -177,6 +187,14 @@ class TierFeed:
         self._told_pressure = table.pressure
         self._hub.tell(TIER_ROLE, HelperRequestCode.QUEUE_TABLE, table)
         return more
+
+    def _has_topic(self, queue: ConsumeQueue) -> bool:
+        topic = queue.topic
+        if topic in self._topics:
+            return True
+        if self._waits_for_topics and is_tiered_topic(topic) and not self._incarnations.is_deleted(topic):
+            self._without_topic.setdefault(topic, {})[queue] = None
+        return False
 
     def _topic_state(self, topic: str) -> TopicState:
         incarnation = self._incarnations.find(topic)

@@ -68,6 +68,7 @@ def broker(
 
     With --recover-from, the lines before it list the recovered topics, and the losses of each. A store that was
     recovered from there before is started as it is. Name and cluster are those of the broker that was lost.
+    A slave that is started as its set's master prints what it has taken over before that line, too.
 
     With --read-only-from, the broker needs a directory of its own, and registers under a name of its own: its source's
     with `-read-only` behind it, unless the settings name another.

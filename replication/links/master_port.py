@@ -70,8 +70,10 @@ class MasterPort:
         clock: Callable[[], int],
         limits: LimitCounts,
         connections_max: int,
+        empty_start: Callable[[], PhysicalOffset | None] = lambda: None,
     ) -> None:
-        """`confirmations`: None if no put waits for slaves. `clock`: ms, for intervals."""
+        """`confirmations`: None if no put waits for slaves. `clock`: ms, for intervals. `empty_start`: see
+        MasterSession."""
         self.log = log
         self.clock = clock
         self.confirmations = confirmations
@@ -79,6 +81,7 @@ class MasterPort:
         self._settings = settings
         self._limits = limits
         self._connections_max = connections_max
+        self._empty_start = empty_start
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._slaves: dict[int, _Slave] = {}
@@ -164,7 +167,9 @@ class MasterPort:
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        session = MasterSession(self.log, self._codec, self._settings, now_ms=self.clock())
+        session = MasterSession(
+            self.log, self._codec, self._settings, now_ms=self.clock(), empty_start=self._empty_start
+        )
         slave = _Slave(self, next(self._ids), connection, address, session)
         self._slaves[slave.id] = slave
         if self.confirmations is not None:

@@ -66,6 +66,11 @@ class SlaveLink:
         return self._address
 
     @property
+    def is_following(self) -> bool:
+        """Whether a master is connected that has accepted where this log ends."""
+        return self._session is not None and self._session.has_transfer
+
+    @property
     def bytes_per_second(self) -> int:
         """What came in the last second."""
         return 0 if self._session is None else self._session.rate.last_second(self._clock())

@@ -167,6 +167,11 @@ class StoreConfig:
         return f"{self.own_path}/origin.json"
 
     @property
+    def enrolment_path(self) -> str:
+        """Whose ledger a slave's store may take over."""
+        return f"{self.own_path}/enrolment.json"
+
+    @property
     def log_ceiling_path(self) -> str:
         """How far the log may run ahead of the last state snapshot."""
         return f"{self.own_path}/logCeiling.json"

@@ -182,7 +182,9 @@ async def control_broker(
             *state_processors(
                 parts,
                 run_retention=run_retention,
-                ha_runtime_info=Replicas(settings, store, limits=LimitCounts()).runtime_info,
+                ha_runtime_info=Replicas(settings, store, disk=RealDisk(), limits=LimitCounts()).runtime_info,
+                has_own_tier=False,
+                waiting_offset=lambda: None,
                 dispatch_behind_bytes=lambda: 0,
             ),
         ],

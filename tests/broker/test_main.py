@@ -98,6 +98,16 @@ async def test_a_broker_is_ready_without_a_proxy_that_is_late(tmp_path: Path, ca
     assert "ready without the proxy" in caplog.text
 
 
+@pytest.mark.parametrize("option", ["recover_from", "read_only_from"])
+def test_a_slave_has_no_other_source_than_its_master(tmp_path: Path, option: str) -> None:
+    flags = {"storePathRootDir": str(tmp_path), "brokerRole": "SLAVE", "brokerId": "1"}
+    arguments = BrokerArguments(flags=flags, **{option: "file:///cold"})  # type: ignore[arg-type]
+    settings = load_broker_settings(arguments, {})
+    with pytest.raises(InvalidParameterError, match="from its master"):
+        main._check_slave(settings, arguments)
+    main._check_slave(settings, BrokerArguments(flags=flags))
+
+
 def test_a_proxy_is_planned_where_settings_ask_for_one(tmp_path: Path) -> None:
     def plan(flags: dict[str, str], *, is_read_only: bool = False, **proxy_flags: str) -> object:
         arguments = BrokerArguments(

@@ -42,6 +42,8 @@ class ReplicaPair:
         self.refusals: list[str] = []
         self.promised: list[PutResult] = []
         self.connections = 0
+        self.lacking_offset: PhysicalOffset | None = None
+        """From where on an empty slave needs the log."""
         self.checked_offset = PhysicalOffset(0)
         self.master_session: MasterSession | None = None
         self.slave_session: SlaveSession | None = None
@@ -186,7 +188,9 @@ class ReplicaPair:
         if self.reports_flushed:
             self.flush_slave()  # as the link does: the first report says where the master goes on
         self.confirmations.connected(self.connections, "10.0.0.3")
-        self.master_session = MasterSession(self.master.commit_log, PlainCodec(), SETTINGS, now_ms=now_ms)
+        self.master_session = MasterSession(
+            self.master.commit_log, PlainCodec(), SETTINGS, now_ms=now_ms, empty_start=lambda: self.lacking_offset
+        )
         self.slave_session = SlaveSession(PlainCodec(), SETTINGS, end_offset=self.copy.end_offset, now_ms=now_ms)
         self.report()
 

@@ -15,6 +15,7 @@ from tests.store.power_cut import seed_shown
 from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store
 from thermocline.remoting.errors import CorruptDataError, MQError, ServiceUnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.replication import log_copy
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.log_copy import LogCopy
 from thermocline.store.log.message_draft import PutStatus
@@ -62,6 +63,42 @@ def test_an_empty_slave_begins_with_the_last_file() -> None:
     pair.put()
     pair.catch_up()
     pair.check_whole()
+
+
+@pytest.mark.parametrize(
+    ("lacking_offset", "first_file"), [(0, 0), (LOG_FILE_BYTES + 5, 1), (2 * LOG_FILE_BYTES, 2), (1 << 40, 3)]
+)
+def test_an_empty_slave_begins_with_the_first_file_that_the_cold_tier_lacks(
+    lacking_offset: int, first_file: int
+) -> None:
+    pair = ReplicaPair(2)
+    while len(pair.master.commit_log.files) < 4:
+        pair.put()
+    pair.lacking_offset = PhysicalOffset(lacking_offset)
+    pair.catch_up()
+    assert pair.slave.commit_log.min_offset == first_file * LOG_FILE_BYTES
+    pair.check_whole()
+
+
+def test_files_that_a_take_over_has_left_blank_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are longer than any record may be; the connection breaks within one, too."""
+    monkeypatch.setattr(log_copy, "RECORD_BYTES_MAX", 2_000)
+    pair = ReplicaPair(9)
+    pair.put()
+    pair.catch_up()
+    for _ in range(3):
+        pair.master.commit_log.roll()
+    pair.put()
+    pair.cut()
+    pair.connect()
+    for _ in range(6):
+        pair.deliver_reports(len(pair.to_master))
+        pair.send()
+        pair.deliver(len(pair.to_slave))
+    pair.cut()
+    pair.catch_up()
+    pair.check_whole()
+    assert pair.slave.commit_log.append_offset == pair.master.commit_log.append_offset
 
 
 @pytest.mark.parametrize("what", ["ahead", "deleted"])

@@ -34,7 +34,13 @@ from thermocline.tiered.ledger.ledger_reader import (
     open_catalog,
     write_hint,
 )
-from thermocline.tiered.ledger.ledger_writer import CHECKPOINT_INTERVAL, ENTRIES_MAX, LedgerIdentity, LedgerWriter
+from thermocline.tiered.ledger.ledger_writer import (
+    CHECKPOINT_INTERVAL,
+    ENTRIES_MAX,
+    LedgerIdentity,
+    LedgerWriter,
+    check_owner,
+)
 from thermocline.tiered.ledger.pins import (
     Pin,
     create_pin,
@@ -67,6 +73,7 @@ __all__ = [
     "ballot_of",
     "bucket_of",
     "catalog_of",
+    "check_owner",
     "create_pin",
     "decode_head",
     "decode_hint",

@@ -72,11 +72,16 @@ CLAIM_ATTEMPTS_MAX = 32
 
 
 class LedgerIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a writer: the UUID of its store directory, and the names under which it serves."""
+    """The identity of a writer: the UUID of its store directory, and the names under which it serves.
+
+    `predecessor`: the UUID of the only other store directory whose ledger it may claim, that of the master whose log it
+    was the copy of; empty: none.
+    """
 
     store_uuid: str
     cluster: str
     broker_name: str
+    predecessor: str = ""
 
 
 class _Pending(msgspec.Struct, kw_only=True):
@@ -146,9 +151,9 @@ class LedgerWriter:
         for _ in range(CLAIM_ATTEMPTS_MAX):
             reader = await LedgerReader.open(store, keys)
             # Before `begin`, which may fence the owner.
-            _check_owner(reader.catalog, identity, keys, adopt=adopt)
+            check_owner(reader.catalog, identity, keys, adopt=adopt)
             if await chosen.begin(epoch=reader.catalog.epoch):
-                _check_owner(await reader.refresh(), identity, keys, adopt=adopt)
+                check_owner(await reader.refresh(), identity, keys, adopt=adopt)
             writer = cls(store, keys, reader.catalog, clock_ms, random, chosen, checkpoint_interval)
             writer.checkpoint, writer._checkpoint_catalog = reader.base, reader.base_catalog
             writer._pending = writer._prepare(LedgerChanges(), claim=identity)
@@ -496,9 +501,10 @@ class LedgerWriter:
         logger.info("checkpoint written version=%d buckets=%d", head.version, len(head.buckets))
 
 
-def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *, adopt: bool) -> None:
+def check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *, adopt: bool = False) -> None:
     """ForeignLedgerError when the ledger is another store directory's."""
-    if catalog.version and catalog.store_uuid != identity.store_uuid and not adopt:
+    owners = {identity.store_uuid, identity.predecessor} - {""}
+    if catalog.version and catalog.store_uuid not in owners and not adopt:
         raise ForeignLedgerError(
             "this prefix holds the history of another store directory: start with that directory; or, when it is lost,"
             " with --recover-from and an empty one; or use another broker name or prefix; --read-only-from serves it"

@@ -373,6 +373,23 @@ class SealBacklog:
         if queue.is_waiting:
             self._changed.add((topic, queue_id))
 
+    def skip_expired(self) -> None:
+        """Let no record wait that has expired; `plan` does so too, for a broker that seals. Call after `account`."""
+        for topic, progress in self._topics.items():
+            for queue_id, queue in progress.queues.items() if progress.tiered and progress.cut_ms else ():
+                if queue.first_waiting_ms is not None and queue.first_waiting_ms < progress.cut_ms:
+                    start = queue.first_waiting_offset
+                    end = min(queue.end_offset, start + PLAN_UNITS_MAX)
+                    try:
+                        units = self._waiting_units(topic, queue_id, queue, start=start, end=end)
+                        skipped = self._expired_count(units, progress.cut_ms)
+                    except (ObjectNotFoundError, CorruptDataError) as error:
+                        logger.info("queue cannot be read topic=%s queue_id=%d: %s", topic, queue_id, error)
+                        continue
+                    if skipped:
+                        self._move_cold_end(topic, queue_id, end - len(units) + skipped)
+        self.account()
+
     def oldest_waiting(self) -> str | None:
         """The topic whose first waiting record is first in the log; None when nothing waits."""
         first: tuple[int, str] | None = None

@@ -3,7 +3,7 @@
 from thermocline.tiered.state import snapshot
 from thermocline.tiered.state.carried_state import CARRIED_BYTES_MAX, CarriedState, encode_carried
 from thermocline.tiered.state.newest_state import find_last, find_newest, find_superseded, read_newest, with_carried
-from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan, plan_recovery
+from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan, first_place, plan_recovery
 from thermocline.tiered.state.snapshot import (
     CONSUMER_OFFSETS,
     GROUPS,
@@ -38,6 +38,7 @@ __all__ = [
     "find_last",
     "find_newest",
     "find_superseded",
+    "first_place",
     "plan_recovery",
     "read_newest",
     "snapshot",

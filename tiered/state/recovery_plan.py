@@ -145,6 +145,16 @@ def plan_recovery(
     )
 
 
+def first_place(catalog: Catalog, topic: str) -> PhysicalOffset | None:
+    """A log offset that is not above that of the topic's first record in the bucket; None if it has none there."""
+    entry, packed = catalog.topics[topic], catalog.packed.get(topic)
+    places = [kept.segment.min_physical_offset for kept in entry.quarantine]
+    if entry.segments.min_physical_offset is not None:
+        places.append(entry.segments.min_physical_offset)
+    places += [catalog.packs[pack_id].min_physical_offset for pack_id in (packed.packs if packed is not None else ())]
+    return min(places, default=None)
+
+
 def _plan_topic(
     topic: str,
     state: TopicState | None,
@@ -166,12 +176,8 @@ def _plan_topic(
     deleted = any(each is not None and each.deleted for each in (state, entry))
     segments = entry.segments if entry is not None else NO_SEGMENTS
     quarantine = entry.quarantine if entry is not None else ()
-    packed = catalog.packed.get(topic) if entry is not None else None
-    places = [kept.segment.min_physical_offset for kept in quarantine]
-    if segments.min_physical_offset is not None:
-        places.append(segments.min_physical_offset)
-    places += [catalog.packs[pack_id].min_physical_offset for pack_id in (packed.packs if packed is not None else ())]
-    start_offset = min(places, default=snapshot.log_offset)
+    first = first_place(catalog, topic) if entry is not None else None
+    start_offset = snapshot.log_offset if first is None else first
     ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
     cold_ends = catalog.queue_ends(topic) if entry is not None else {}
     hole_ends: dict[int, list[QueueOffset]] = {}

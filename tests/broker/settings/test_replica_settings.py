@@ -50,7 +50,7 @@ def test_a_slave_may_have_its_masters_settings() -> None:
         ({"brokerRole": "SYNC_MASTER", "brokerId": "1"}, "only a slave"),
         ({"inSyncReplicas": "2"}, "brokerRole=SYNC_MASTER alone"),
         ({"brokerRole": "ASYNC_MASTER", "inSyncReplicas": "2"}, "brokerRole=SYNC_MASTER alone"),
-        ({"brokerRole": "SLAVE", "brokerId": "1", "coldUrl": "file:///cold"}, "a slave has no cold tier yet"),
+        ({"brokerRole": "SLAVE", "brokerId": "1", "coldUrl": "file:///cold"}, "finds its master by namesrvAddr"),
         ({"brokerRole": "SLAVE", "brokerId": "1", "mergedProxyEnable": "true"}, "not beside a slave"),
         ({"minInSyncReplicas": "2"}, "is refused: it would promise"),
     ],

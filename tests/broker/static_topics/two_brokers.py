@@ -169,7 +169,11 @@ async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> As
         state = state_processors(
             parts,
             run_retention=no_retention,
-            ha_runtime_info=Replicas(parts.base.settings, broker.store, limits=LimitCounts()).runtime_info,
+            ha_runtime_info=Replicas(
+                parts.base.settings, broker.store, disk=parts.base.disk, limits=LimitCounts()
+            ).runtime_info,
+            has_own_tier=False,
+            waiting_offset=lambda: None,
             dispatch_behind_bytes=lambda: 0,
         )
         dispatcher = Dispatcher(

@@ -54,7 +54,7 @@ class World:
         self.fence = Fence(store.commit_log, refusal=refusal, unregister=unregister)
         self.dropper = Dropper()
 
-    def gate(self, *, cold: Any = None, drops: bool = True) -> DeletionGate:
+    def gate(self, *, cold: Any = None, drops: bool = True, **slave: Any) -> DeletionGate:
         due = self.broker.parts.due
         return DeletionGate(
             delays=due.delays,
@@ -65,6 +65,7 @@ class World:
             index=self.index,
             fence=self.fence,
             drop_oldest=cast("DropOldest", self.dropper) if drops else None,
+            **slave,
         )
 
 
@@ -103,6 +104,32 @@ async def test_popped_and_delayed_messages_hold_the_log(world: World) -> None:
     world.broker.clock.now_ms += 3_600_000
     world.broker.parts.due.delays.deliver_slice()
     assert gate.now().held_offset == popped
+
+
+async def test_a_slave_keeps_what_its_master_needs_and_the_bucket_lacks(world: World) -> None:
+    """Its own delayed messages count for nothing: the master delivers them."""
+    client = PopClient(world.broker)
+    client.send(b"later", DELAY="3")
+    world.tier.apply_table(CatalogTable(sequence=1, version=3, committed_offset=700, ranges=[]))
+    now = world.gate(is_slave=True, held_at_master=lambda: 300).now()
+    assert (now.committed_offset, now.held_offset, now.timers_offset) == (700, 300, None)
+    assert now.offset == 0, "the index"
+    without = world.gate(cold=world.broker.parts.base.cold, is_slave=True).now()
+    assert (without.committed_offset, without.held_offset) == (None, None)
+
+
+async def test_an_empty_slave_needs_what_waits_and_what_the_bucket_lacks(world: World) -> None:
+    client, store = PopClient(world.broker), world.broker.store
+    assert world.gate(cold=world.broker.parts.base.cold).lacking_offset() is None, "there is no cold tier"
+    assert world.gate().lacking_offset() == 0, "it was not heard of yet"
+    client.send(b"a")
+    end = store.commit_log.append_offset
+    world.tier.apply_table(CatalogTable(sequence=1, version=3, committed_offset=end + 10_000, ranges=[]))
+    assert world.gate().waiting_offset() == world.gate().lacking_offset() == end, "timers have read all there is"
+    world.tier.apply_table(CatalogTable(sequence=2, version=4, committed_offset=end + 10_000, ranges=[]))
+    client.send(b"later", DELAY="3")
+    client.send(b"b")
+    assert world.gate().lacking_offset() == world.gate().waiting_offset() == end
 
 
 async def test_pressure_lets_files_go_unless_fenced(world: World) -> None:

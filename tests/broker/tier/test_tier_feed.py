@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from tests.store.store_parts import draft
 from tests.waiting import until
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, QueueTable
 from thermocline.broker.tables.kept_clock import KeptClock
@@ -244,3 +245,36 @@ async def test_cuts_are_told_at_an_interval(world: World, monkeypatch: pytest.Mo
         due.append(feed._cuts_are_due)
         feed._cuts_are_due = False
     assert due == [True, False, True, False]
+
+
+async def test_at_a_slave_a_queue_waits_for_its_topic_and_holds_the_log_offset(tmp_path: Path) -> None:
+    """Records are copied before their topic is followed: what is below the reported offset is within reported ends."""
+    async with control_broker(tmp_path) as broker:
+        tables, store = broker.parts.tables, broker.parts.base.store
+        tier = Tier()
+        feed = TierFeed(
+            cast("HelperHub", tier),
+            topics=tables.topics,
+            queues=store.queues,
+            incarnations=store.incarnations,
+            kept_clock=cast("KeptClock", Kept(broker.clock())),
+            cut_interval_ms=INTERVAL_MS,
+            waits_for_topics=True,
+        )
+        feed.restart()
+        await feed.flush()
+        before = tier.take()[-1].log_offset
+        store.put(draft("unknown", 1))
+        store.tick()
+        await feed.flush()
+        told = tier.take()
+        assert queues_of(told) == []
+        assert all(table.log_offset == before for table in told)
+        await broker.create_topic("unknown")
+        store.tick()
+        await feed.flush()
+        told = tier.take()
+        assert "unknown" in topics_of(told)
+        assert queues_of(told) == [("unknown", 1, 1)]
+        assert told[-1].log_offset == store.commit_log.append_offset
+        await feed.close()

@@ -120,6 +120,12 @@ class Play:
         await again(self.broker.recover)
         await self.start("start recovered")
 
+    async def take_over(self) -> None:
+        """The slave whose disk this is becomes the master."""
+        self.at("take over")
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber)
+        await again(self.broker.take_over)
+
     async def restart_tier(self) -> None:
         """Another tier process takes over."""
         self.at("restart tier")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.tiered.catalog.catalog import Catalog
 
 KEYS_USED = ("k0", "k1", "k2")
@@ -90,6 +91,8 @@ class Promises:
     last_body: int = 0
     now_ms: int = 0
     """When it was last noted."""
+    is_promoted: bool = False
+    """The disk is a slave's, and the next process its set's master."""
     is_recovering: bool = False
     """The disk was lost: the next process recovers from the bucket, unless that is done."""
 
@@ -124,6 +127,20 @@ class Promises:
                     message.is_durable = message.queue_offset is not None and message.queue_offset < end
                     if not message.is_durable:
                         message.record = None  # it was written, and is not any more
+
+    def slave_is_left(self, catalog: Catalog, *, log_end: int) -> None:
+        """The master is lost, and a slave has its log up to there: what is not committed either is lost."""
+        self.is_promoted = True
+        for name, topic in self.topics.items():
+            ends = catalog.queue_ends(name)
+            for queue_id, messages in topic.queues.items():
+                for message in messages:
+                    assert message.record is not None
+                    assert message.queue_offset is not None
+                    is_copied = decode_record(message.record).physical_offset < log_end
+                    message.is_durable = is_copied or message.queue_offset < ends.get(queue_id, 0)
+                    if not message.is_durable:
+                        message.record = None
 
     def survived(self) -> None:
         """The process died, and the machine did not: what was written is there."""

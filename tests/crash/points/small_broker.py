@@ -43,6 +43,7 @@ from thermocline.broker.helpers.helper_protocol import (
 from thermocline.broker.helpers.shared_page import PAGE_BYTES, SharedPage
 from thermocline.broker.pulls.pull_finder import PullFinder
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
+from thermocline.broker.recovery.ledger_takeover import TakeoverReport, take_over
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.broker.state import log_reservation
@@ -227,17 +228,38 @@ class SmallBroker:
         finally:
             await store.close()
 
-    async def start(self) -> None:
-        """Recover what is on the disk, and serve."""
-        world, config, tier = self.world, self.world.store_config, self.world.tier_config
-        store = self.store = MessageStore.open(
-            config,
+    async def take_over(self) -> TakeoverReport | None:
+        """Continue the ledger of the master that this disk's store was the copy of."""
+        store = self._open_store()
+        try:
+            return await take_over(
+                store,
+                broker=BROKER_CONFIG,
+                store=self.world.store_config,
+                tier=self.world.tier_config,
+                disk=self.disk,
+                clock=self.world.now_ms,
+                random=self.random,
+                open_local=self.open_local,
+            )
+        finally:
+            await store.close()
+
+    def open_local(self) -> MessageStore:
+        """Open the store on the disk."""
+        return MessageStore.open(
+            self.world.store_config,
             disk=self.disk,
-            clock=world.now_ms,
+            clock=self.world.now_ms,
             allocator_executor=InlineExecutor(),
             make_id=lambda: f"{self.random.getrandbits(64):016x}",
             process_id=1,
         )
+
+    async def start(self) -> None:
+        """Recover what is on the disk, and serve."""
+        world, config, tier = self.world, self.world.store_config, self.world.tier_config
+        store = self.store = self.open_local()
         page = SharedPage(mmap.mmap(-1, PAGE_BYTES), generation=1, build_id=1)
         hub = self._hub = DirectHub(
             HelloReply(

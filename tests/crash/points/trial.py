@@ -125,6 +125,8 @@ async def come_back(play: Play, random: Random) -> None:
     world, promises = play.world, play.promises
     play.tape = Tape()
     world.settings = world.settings.on_demand
+    if promises.is_promoted:
+        await play.take_over()
     stores = list(world.stores)
     late_first = random.random() < 0.5
     if late_first:

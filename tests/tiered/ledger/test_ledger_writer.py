@@ -250,6 +250,27 @@ async def test_another_store_directory_is_refused() -> None:
         await open_writer(store, seed=4)
 
 
+async def test_a_slave_takes_over_from_its_master_alone() -> None:
+    store = MemoryObjectStore()
+    master = await open_writer(store)
+    await commit_segment(master)
+    owner = master.catalog.store_uuid
+    first, second = (
+        LedgerIdentity(store_uuid=name, cluster="DefaultCluster", broker_name="broker-a", predecessor=owner)
+        for name in ("slave-1", "slave-2")
+    )
+    promoted = await open_writer(store, seed=2, identity=first)
+    assert promoted.catalog.store_uuid == "slave-1"
+    with pytest.raises(FencedError):
+        await commit_segment(master, start=10)
+    with pytest.raises(ForeignLedgerError):
+        await open_writer(store, seed=3, identity=second)
+    with pytest.raises(ForeignLedgerError):
+        await open_writer(store, seed=4)
+    again = await open_writer(store, seed=5, identity=first)
+    assert again.epoch == promoted.epoch + 1
+
+
 async def test_a_slept_writer_meets_a_freed_slot() -> None:
     """The entry after the sleeper's newest one is gone, and so is that one: the create succeeds and must not count."""
     store = MemoryObjectStore()

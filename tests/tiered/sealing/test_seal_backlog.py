@@ -105,6 +105,21 @@ def test_a_plan_stops_at_the_flush_offset(tmp_path: Path) -> None:
     assert backlog.plan("topic", flush_offset=flushed - 1) is None
 
 
+def test_a_follower_lets_no_record_wait_that_has_expired(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for store_ms in (1, 2, 8, 9):
+        store.put("orders", 0, store_ms=store_ms)
+    store.put("orders", 1, store_ms=3)
+    backlog = store.backlog(SealPolicy(), cut_ms=8)
+    backlog.account()
+    assert backlog.committed_offset() == 0
+    backlog.skip_expired()
+    progress = backlog.topics["orders"]
+    assert {queue_id: queue.cold_end for queue_id, queue in progress.queues.items()} == {0: 2, 1: 1}
+    assert progress.queues[0].first_waiting_ms == 8
+    assert 0 < backlog.committed_offset() < len(store.log)
+
+
 def test_expired_records_are_stepped_over(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     for store_ms in (1_000, 2_000, 3_000):

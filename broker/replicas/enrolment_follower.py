@@ -1,0 +1,60 @@
+"""Enrolment follower: asks the master whose ledger it writes, and what of the log a slave has to keep for it.
+
+The answer is kept in a file (store/state/enrolment.py) once the master has accepted where this log ends. A master of
+RocketMQ has no ledger: then there is no enrolment, and nothing is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from thermocline.broker.replicas.master_metadata import MasterMetadata
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.store.files import Disk
+from thermocline.store.state import Enrolment, load_enrolment, save_enrolment
+
+PERIOD_MS = 2_000
+
+
+class EnrolmentFollower:
+    """A FollowedTable of one value. On the loop."""
+
+    name = "enrolment"
+    period_ms = PERIOD_MS
+
+    def __init__(self, disk: Disk, path: str, *, store_id: str) -> None:
+        """
+        Raises:
+            CorruptDataError: The file cannot be read.
+        """
+        self._disk = disk
+        self._path = path
+        self._store_id = store_id
+        enrolment = load_enrolment(disk, path, store_id=store_id)
+        self.master_store_id = "" if enrolment is None else enrolment.master_store_id
+        """Whose log this one is the copy of; empty while that is not known."""
+        self.held_offset = LOG_START
+        """From there on the log has messages that wait for something at the master, as it has said last."""
+        self.is_following: Callable[[], bool] = lambda: False
+        """Whether the master has accepted where this log ends."""
+        self.on_enrolled: Callable[[str], None] = lambda _: None
+        """Called with each other store that becomes the master."""
+
+    async def follow(self, master: MasterMetadata) -> bool:
+        """See FollowedTable."""
+        source = await master.source()
+        if source is None:
+            return False
+        self.held_offset = PhysicalOffset(source.held_offset)
+        if not source.store_uuid or source.store_uuid == self.master_store_id or not self.is_following():
+            return False
+        enrolment = Enrolment(store_id=self._store_id, master_store_id=source.store_uuid)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, save_enrolment, self._disk, self._path, enrolment)
+        except OSError as error:
+            raise UnavailableError("the enrolment cannot be written", reason=str(error)) from error
+        self.master_store_id = source.store_uuid
+        self.on_enrolled(source.store_uuid)
+        return True

@@ -1,0 +1,74 @@
+"""Enrolment: whose log a slave's log is the copy of, if that store has a cold tier.
+
+File: thermocline/enrolment.json  {"storeId": "…", "masterStoreId": "…", "redoneTopics": [], "formatVersion": 1}
+
+A broker that is started as a master on this store may take over a ledger that `master_store_id` has written last, and
+no other one. The file is written when the master has accepted where this log ends, and is gone after the take-over.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.store.files import Disk, replace_file
+
+FORMAT_VERSION = 1
+
+
+class EnrolmentSyncSite(StrEnum):
+    """Where the enrolment is made durable; what is lost without it stands beside it (see sync_site.py)."""
+
+    ENROLMENT_FILE = "enrolment file"
+    """The right to take the master's ledger over."""
+    ENROLMENT_DIRECTORY = "enrolment directory"
+    """The same, for its name in the folder; at a removal nothing: the next start repeats the take-over."""
+
+
+class Enrolment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """See the module's header. `store_id`: of the store that the file is in: a copy of the file counts nowhere else.
+    `redone_topics`: while the ledger is taken over, topics whose queues are made anew from the log."""
+
+    store_id: str
+    master_store_id: str
+    redone_topics: tuple[str, ...] = ()
+    format_version: int = FORMAT_VERSION
+
+
+def load_enrolment(disk: Disk, path: str, *, store_id: str) -> Enrolment | None:
+    """Read the enrolment of this store; None if it has none.
+
+    Raises:
+        CorruptDataError: The file is damaged, or of a version that is not known here.
+    """
+    if not disk.exists(path):
+        return None
+    try:
+        enrolment = msgspec.json.decode(disk.read(path), type=Enrolment)
+    except msgspec.DecodeError as error:
+        raise CorruptDataError("the store's enrolment is damaged", path=path) from error
+    if enrolment.format_version != FORMAT_VERSION:
+        raise CorruptDataError(
+            "the store's enrolment is of another version", path=path, version=enrolment.format_version
+        )
+    return enrolment if enrolment.store_id == store_id else None
+
+
+def save_enrolment(disk: Disk, path: str, enrolment: Enrolment) -> None:
+    """Write the enrolment; durable on return."""
+    replace_file(
+        disk,
+        path,
+        msgspec.json.encode(enrolment),
+        keep_backup=False,
+        file_site=EnrolmentSyncSite.ENROLMENT_FILE,
+        directory_site=EnrolmentSyncSite.ENROLMENT_DIRECTORY,
+    )
+
+
+def remove_enrolment(disk: Disk, path: str) -> None:
+    """Remove it, durably."""
+    disk.remove(path)
+    disk.sync_directory(path.rpartition("/")[0], site=EnrolmentSyncSite.ENROLMENT_DIRECTORY)

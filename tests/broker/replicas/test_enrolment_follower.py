@@ -1,0 +1,55 @@
+"""A slave's enrolment: when it is written, and what it takes over from its master."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tests.simulated_disk import SimulatedDisk
+from thermocline.broker.replicas.enrolment_follower import EnrolmentFollower
+from thermocline.broker.replicas.master_metadata import MasterMetadata
+from thermocline.remoting.private_requests import ReplicaSourceAnswer
+from thermocline.store.state.enrolment import load_enrolment
+
+PATH = "/store/enrolment.json"
+
+
+class Master:
+    """Answers as it is set."""
+
+    def __init__(self) -> None:
+        self.answer: ReplicaSourceAnswer | None = None
+
+    async def source(self) -> ReplicaSourceAnswer | None:
+        return self.answer
+
+
+def follower_on(disk: SimulatedDisk) -> EnrolmentFollower:
+    return EnrolmentFollower(disk, PATH, store_id="slave")
+
+
+async def test_it_is_written_when_the_master_has_accepted_the_log() -> None:
+    disk, master = SimulatedDisk(), Master()
+    disk.make_directory("/store")
+    follower = follower_on(disk)
+    enrolled: list[str] = []
+    is_following = False
+    follower.is_following = lambda: is_following
+    follower.on_enrolled = enrolled.append
+    asked = cast("MasterMetadata", master)
+    assert not await follower.follow(asked), "a master of RocketMQ has no ledger"
+    assert follower.held_offset == 0
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=70)
+    assert not await follower.follow(asked)
+    assert (follower.held_offset, follower.master_store_id) == (70, "")
+    is_following = True
+    assert await follower.follow(asked)
+    assert not await follower.follow(asked), "nothing is new"
+    enrolment = load_enrolment(disk, PATH, store_id="slave")
+    assert enrolment is not None
+    assert enrolment.master_store_id == follower_on(disk).master_store_id == "first"
+    master.answer = ReplicaSourceAnswer(store_uuid="", held_offset=80)
+    assert not await follower.follow(asked), "a master without a cold tier"
+    master.answer = ReplicaSourceAnswer(store_uuid="second", held_offset=90)
+    assert await follower.follow(asked)
+    assert enrolled == ["first", "second"]
+    assert follower_on(disk).master_store_id == "second"
