@@ -6,6 +6,7 @@ close    before the persister
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.due import timer_config
@@ -23,6 +24,7 @@ from thermocline.broker.replicas import (
 )
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.store.late_placement import place_late
 from thermocline.timers.followed_timers import FollowedTimers
 
 
@@ -40,7 +42,13 @@ def make_metadata_follower(
         return None if master is None or master.address == base.advertised_address else master.address
 
     followed: list[FollowedTable] = [
-        TopicsFollower(tables.topics, tables.static_topics, incarnations=base.store.incarnations, log_end=log_end),
+        TopicsFollower(
+            tables.topics,
+            tables.static_topics,
+            incarnations=base.store.incarnations,
+            log_end=log_end,
+            place_late=partial(place_late, base.store),
+        ),
         OffsetsFollower(tables.offsets, tables.persister, log_end=log_end),
         DelayFollower(parts.due.delays),
         GroupsFollower(tables.groups),

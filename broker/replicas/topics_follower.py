@@ -7,6 +7,8 @@ Which incarnation of a topic it is, and where in the log that begins
     before begins at the lowest offset that this log's end had when the topic was missing at the master.
 
 Rules
+  - Records of a topic that was deleted and made again are copied before this broker is told so. Their queue units are
+    placed when it is.
   - A topic that the master does not have is deleted with its queues. That needs proof that the master's table was made
     from the one here: a master of ours says that the topic was deleted, or the counter of the master's version is not
     below the one here. A master that has lost its disk deletes nothing on its slaves.
@@ -50,12 +52,15 @@ class TopicsFollower:
         *,
         incarnations: TopicIncarnations,
         log_end: Callable[[], PhysicalOffset],
+        place_late: Callable[[str, PhysicalOffset], Iterator[None]],
     ) -> None:
-        """`incarnations`: of `topics`. `log_end`: of this broker's log; the master's is never below."""
+        """`incarnations`: of `topics`. `log_end`: of this broker's log; the master's is never below. `place_late`:
+        gives queues the units of a topic's records from an offset on (store/late_placement.py)."""
         self._topics = topics
         self._incarnations = incarnations
         self._static_topics = static_topics
         self._log_end = log_end
+        self._place_late = place_late
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
@@ -102,11 +107,15 @@ class TopicsFollower:
 
     async def _put_one(self, config: TopicConfig, incarnation: Incarnation | None) -> None:
         topics, name = self._topics, config.topic_name
+        present = topics.incarnation(name)
         if incarnation is not None:
+            if present.deleted:
+                await run_in_slices(self._place_late(name, incarnation.start_offset))
             self._incarnations.follow(name, incarnation)
         elif name not in topics:
-            present = topics.incarnation(name)
             start_offset = present.start_offset if present.deleted else LOG_START
+            if present.deleted:
+                await run_in_slices(self._place_late(name, start_offset))
             self._incarnations.create(name, start_offset=start_offset)
         await topics.follow(config)
 

@@ -1,7 +1,7 @@
 """What a slave of ours takes over from a master of ours, table by table, over real sockets.
 
 Covers `broker/assembly/replica_tables.py`, `broker/replicas/followed_table.py`, `broker/replicas/master_metadata.py`,
-`broker/replicas/table_followers.py`, `broker/replicas/topics_follower.py`.
+`broker/replicas/table_followers.py`, `broker/replicas/topics_follower.py`, `store/late_placement.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import pytest
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.replicas.following import Following, RefusingDisk, following
 from tests.clock import Clock
+from tests.replication.replica_pair import bytes_of
+from tests.store.store_parts import records_of
 from thermocline.remoting.bodies import SetMessageRequestModeRequestBody, SubscriptionGroupConfig
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.json_dialect import loads_dialect
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.request_code import RequestCode
+from thermocline.replication import LogCopy
 
 FILES = {
     "topics.json": "topicConfigTable",
@@ -226,6 +229,39 @@ async def test_tables_are_due_by_their_periods_and_at_once_at_another_master(tmp
             slave.master_address = other.address
             await slave.follower.step()
             assert "two" in slave.slave.parts.tables.topics
+
+
+@pytest.mark.parametrize("knows_of_the_end", [False, True], ids=["told once", "told of the end first"])
+async def test_a_topic_made_again_has_the_messages_that_were_copied_before_the_slave_was_told(
+    tmp_path: Path, knows_of_the_end: bool
+) -> None:
+    """The slave copies the new topic's first messages while the old topic, or none, is in its table."""
+    async with pair(tmp_path) as (master, slave):
+        master_store, slave_store = master.parts.base.store, slave.slave.parts.base.store
+        copy = LogCopy(slave_store)
+
+        def copy_log() -> None:
+            start, end = copy.end_offset, master_store.commit_log.append_offset
+            copy.receive(start, memoryview(bytes_of(master_store, start, end)))
+
+        await master.create_topic("again")
+        for _ in range(3):
+            master.put("again", body=b"old")
+        copy_log()
+        await slave.follower.follow_all()
+        await master.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "again"})
+        if knows_of_the_end:
+            await slave.follower.follow_all()
+        await master.create_topic("again")
+        for number in range(2):
+            master.put("again", body=b"new %d" % number)
+        copy_log()
+        await slave.follower.follow_all()
+        master.put("again", body=b"new 2")
+        copy_log()
+        queue = slave_store.queues.find("again", 0)
+        assert queue is not None
+        assert [record.body for record in records_of(slave_store, queue)] == [b"new 0", b"new 1", b"new 2"]
 
 
 async def test_without_a_master_nothing_is_asked_and_a_switch_is_told(tmp_path: Path) -> None:
