@@ -4,8 +4,9 @@
     another master    all tables are due
     no master         nothing is asked
 
-A table that fails is due again after its period; the others go on. `follow_all` is for a planned switch: when it
-returns, the slave has what the master had at the call.
+A table that fails is due again after its period; the others go on. When the clock was set back, all tables are due:
+their periods would not end before it is back where it was. `follow_all` is for a planned switch: when it returns, the
+slave has what the master had at the call.
 Source: broker/BrokerController.java (handleSlaveSynchronize), Apache RocketMQ 5.5.
 """
 
@@ -81,7 +82,7 @@ class MetadataFollower:
             if master is not None:
                 now_ms = self._clock()
                 for each in self._followed:
-                    if now_ms >= each.due_ms:
+                    if each.is_due(now_ms):
                         await each.follow(master, now_ms)
 
     async def follow_all(self) -> None:
@@ -116,7 +117,7 @@ class MetadataFollower:
             logger.info("master followed address=%s", address)
             self._master = MasterMetadata(self._client, address)
             for each in self._followed:
-                each.due_ms = 0
+                each.asked_ms = None
         return self._master
 
     async def _run(self) -> None:
@@ -134,13 +135,17 @@ class _Followed:
 
     def __init__(self, table: FollowedTable) -> None:
         self.table = table
-        self.due_ms = 0
+        self.asked_ms: int | None = None
+        """When the present master was asked last; None: not yet."""
         self.error = ""
         self._followed_ms: int | None = None
         self._changed_count = 0
 
+    def is_due(self, now_ms: int) -> bool:
+        return self.asked_ms is None or not 0 <= now_ms - self.asked_ms < self.table.period_ms
+
     async def follow(self, master: MasterMetadata, now_ms: int) -> None:
-        self.due_ms = now_ms + self.table.period_ms
+        self.asked_ms = now_ms
         try:
             is_changed = await self.table.follow(master)
         except MQError as error:

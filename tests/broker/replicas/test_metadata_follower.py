@@ -264,6 +264,15 @@ async def test_a_topic_made_again_has_the_messages_that_were_copied_before_the_s
         assert [record.body for record in records_of(slave_store, queue)] == [b"new 0", b"new 1", b"new 2"]
 
 
+async def test_tables_are_followed_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, slave):
+        await slave.follower.step()
+        slave.slave.clock.now_ms -= 3_600_000
+        await master.create_topic("one")
+        await slave.follower.step()
+        assert "one" in slave.slave.parts.tables.topics
+
+
 async def test_without_a_master_nothing_is_asked_and_a_switch_is_told(tmp_path: Path) -> None:
     async with following(tmp_path, master_address=None) as slave:
         await slave.follower.step()
