@@ -6,6 +6,7 @@ In this order (min, end: the visible queue, see visible_queues.py):
     no such queue                          NO_MATCHED_LOGIC_QUEUE   19 if offset is 0, else 21: 0
     nothing was ever put into it           NO_MESSAGE_IN_QUEUE      19 if offset is 0, else 21: 0
     offset == end                          OFFSET_OVERFLOW_ONE      19   the offset itself
+    offset > end, not flushed yet          OFFSET_OVERFLOW_ONE      19   the offset itself: a slave may have been faster
     offset > end                           OFFSET_OVERFLOW_BADLY    21   end
     offset < min                           OFFSET_TOO_SMALL         21   min
     a message that matches                 FOUND                     0   after the last one returned
@@ -144,10 +145,11 @@ class PullFinder:
         if queue is None:
             return _nothing_stored(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset)
         end = self._store.max_offset(queue)
-        if end == 0:
+        is_unflushed = end < offset <= queue.next_offset
+        if end == 0 and not is_unflushed:
             return _nothing_stored(GetStatus.NO_MESSAGE_IN_QUEUE, offset)
         visible = self._visible
-        if offset == end:
+        if offset == end or is_unflushed:
             return PullAnswer(
                 ResponseCode.PULL_NOT_FOUND,
                 GetStatus.OFFSET_OVERFLOW_ONE.value,

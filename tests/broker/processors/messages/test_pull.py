@@ -405,6 +405,9 @@ async def test_sync_flush_shows_only_durable_messages(tmp_path: Path) -> None:
         assert sender.drain() == b""
         assert consumer.wire.drain() == b""
         assert outcome(Consumer(broker).pull(1)) == (19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
+        # A consumer that has read them at a slave, whose flush was faster, is not sent back.
+        assert outcome(Consumer(broker).pull(3)) == (19, "OFFSET_OVERFLOW_ONE", 3, 0, 1)
+        assert outcome(Consumer(broker).pull(4)) == (21, "OFFSET_OVERFLOW_BADLY", 1, 0, 1)
         ((job, done),) = held
         held.clear()
         job()
