@@ -41,6 +41,7 @@ LONG = (
     "controller/test_in_name_server.py",
     "filters/test_official_filter.py",
     "remoting/connections/test_stop_signals.py",
+    "replication/simulation",
     "test_folders.py",
     "test_layers.py",
     "test_offset_types.py",
