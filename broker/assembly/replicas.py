@@ -16,7 +16,7 @@ from thermocline.broker.settings import BrokerSettings, ReplicaSettings
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
-from thermocline.replication import Confirmations, PlainCodec, ReplicationSettings
+from thermocline.replication import Confirmations, ReplicationSettings
 from thermocline.replication.links import MasterPort, SlaveLink
 from thermocline.store.message_store import MessageStore
 
@@ -39,7 +39,7 @@ class Replicas:
             )
             store.stored.replicas = self._confirmations
         if config.is_slave:
-            self._link = SlaveLink(store, PlainCodec(), replication_settings(config), clock=_steady_ms)
+            self._link = SlaveLink(store, replication_settings(config), clock=_steady_ms)
 
     def open_port(self, resources: AsyncExitStack) -> None:
         """Take the port of slaves, until `resources` close; nothing to do on a broker that takes none.
@@ -52,7 +52,6 @@ class Replicas:
             return
         self._port = MasterPort(
             self._store.commit_log,
-            PlainCodec(),
             replication_settings(config),
             confirmations=self._confirmations,
             clock=_steady_ms,
