@@ -88,9 +88,7 @@ class EpochTransferHead(NamedTuple):
 
 def encode_slave_handshake(handshake: SlaveHandshake) -> bytes:
     """A slave's first frame."""
-    return SLAVE_HANDSHAKE.pack(
-        HANDSHAKE, handshake.begins_with_last_file, handshake.is_learner, handshake.replica_id
-    )
+    return SLAVE_HANDSHAKE.pack(HANDSHAKE, handshake.begins_with_last_file, handshake.is_learner, handshake.replica_id)
 
 
 def decode_slave_handshake(data: Buffer, position: int) -> SlaveHandshake:
@@ -147,7 +145,8 @@ def decode_master_handshake(data: Buffer) -> MasterHandshake:
     _, _, end_offset, _ = MASTER_HANDSHAKE.unpack_from(data)
     with memoryview(data) as view:
         entries = [
-            EpochEntry(epoch, PhysicalOffset(start)) for epoch, start in EPOCH.iter_unpack(view[MASTER_HANDSHAKE.size :])
+            EpochEntry(epoch, PhysicalOffset(start))
+            for epoch, start in EPOCH.iter_unpack(view[MASTER_HANDSHAKE.size :])
         ]
     try:
         return MasterHandshake(PhysicalOffset(end_offset), Epochs(entries))

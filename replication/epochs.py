@@ -100,9 +100,7 @@ class Epochs:
         while len(entries) > 1 and entries[0].start_offset < min_offset >= entries[1].start_offset:
             del entries[0]
 
-    def align(
-        self, end_offset: PhysicalOffset, others: Epochs, others_end_offset: PhysicalOffset
-    ) -> Alignment | None:
+    def align(self, end_offset: PhysicalOffset, others: Epochs, others_end_offset: PhysicalOffset) -> Alignment | None:
         """Up to where a log with these entries and this end is the same as another log; None: nowhere."""
         starts = dict(others)
         for entry in reversed(self._entries):
@@ -110,7 +108,9 @@ class Epochs:
                 continue
             own_end, others_end = self.end_of(entry.epoch), others.end_of(entry.epoch)
             return Alignment(
-                min(end_offset if own_end is None else own_end, others_end_offset if others_end is None else others_end),
+                min(
+                    end_offset if own_end is None else own_end, others_end_offset if others_end is None else others_end
+                ),
                 entry.epoch,
             )
         return None

@@ -114,7 +114,9 @@ class SyncStateSet:
         if needed is None:
             self._acknowledged_offset = max(self._acknowledged_offset, self.confirm_offset)
         else:
-            offsets = [slave.offset for slave in self._slaves.values() if self._counts(slave) and slave.offset is not None]
+            offsets = [
+                slave.offset for slave in self._slaves.values() if self._counts(slave) and slave.offset is not None
+            ]
             offsets.append(self._log_end())
             if len(offsets) >= needed:
                 offsets.sort(reverse=True)

@@ -12,7 +12,7 @@ have to go: the two logs part there. They were not confirmed, so no promise is b
 A crash between two of them leaves a sound store, whose log ends at the border or behind it: the broker finds that out
 when it meets its master again, and cuts the rest.
 
-Nothing may append or read behind the border meanwhile.
+Nothing may append or read behind the border meanwhile, and no round of the queues (derived_sync.py) may be under way.
 Source: DefaultMessageStore.truncateFiles, Apache RocketMQ 5.5.
 """
 

@@ -130,9 +130,7 @@ class SlaveLink:
             reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
         try:
             self._copy.restart()
-            self._session = SlaveSession(
-                self._settings, end_offset=self._copy.end_offset, now_ms=self._clock()
-            )
+            self._session = SlaveSession(self._settings, end_offset=self._copy.end_offset, now_ms=self._clock())
             logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
             self._report()
             await self._receive(reader, self._session)

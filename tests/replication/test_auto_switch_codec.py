@@ -81,7 +81,9 @@ def test_impossible_handshakes(data: str) -> None:
 
 
 def test_epochs_of_a_master_that_do_not_follow_each_other() -> None:
-    data = bytes.fromhex("00000001 00000018 0000000000000009 00000001 00000001 0000000000000004 00000001 0000000000000005")
+    data = bytes.fromhex(
+        "00000001 00000018 0000000000000009 00000001 00000001 0000000000000004 00000001 0000000000000005"
+    )
     with pytest.raises(ProtocolError):
         codec.decode_master_handshake(data)
 

@@ -86,7 +86,11 @@ def test_no_transfer_crosses_an_epoch_or_a_files_end() -> None:
     sent = []
     while (transfer := session.next_transfer(now_ms=0)) is not None:
         decoded = decode_transfer_head(transfer.head, 0)
-        assert (decoded.offset, decoded.size_bytes, decoded.confirm_offset) == (transfer.offset, transfer.size_bytes, 77)
+        assert (decoded.offset, decoded.size_bytes, decoded.confirm_offset) == (
+            transfer.offset,
+            transfer.size_bytes,
+            77,
+        )
         sent.append((transfer.offset, transfer.size_bytes, *decoded.entry))
     assert sent == [
         (100, 150, 1, 0),
