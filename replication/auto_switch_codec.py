@@ -132,6 +132,7 @@ def master_handshake_bytes(data: Buffer) -> int | None:
     """
     if len(data) < MASTER_HANDSHAKE.size:
         return None
+    body_bytes: int
     state, body_bytes, end_offset, _ = MASTER_HANDSHAKE.unpack_from(data)
     if state != HANDSHAKE:
         raise ProtocolError("the master answers a handshake with something else", state=state)

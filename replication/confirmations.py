@@ -1,7 +1,8 @@
 """Confirmations: what slaves have confirmed, and the puts that wait for so many of them.
 
 A report completes the front of those that wait (waiting_puts.py). `confirmed_offset` is the offset that as many slaves
-as are needed have reported, at any time so far: what they had then is on their disks, whether they are connected or not.
+as are needed have reported, at any time so far: what they had then is on their disks, whether they are connected or
+not.
 
 Connections stand for slaves, as the protocol has no names. A slave that reconnects may have a dead connection that is
 still open here, and would count twice. So a connection stops to count when another one comes from the same host, until

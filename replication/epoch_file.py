@@ -80,25 +80,21 @@ class EpochFile:
             )
         self._save(Epochs([*self.epochs, entry]))
 
-    def begin_as_master(self, epoch: int, end_offset: PhysicalOffset, *, log_is_whole: bool) -> None:
+    def begin_as_master(self, epoch: int, end_offset: PhysicalOffset) -> None:
         """This broker is the master of an epoch, from its log's end on; durable on return.
 
-        `log_is_whole`: no power cut can have taken back the log's end since the last epoch began here. Else an epoch
-        that has begun here before cannot go on: slaves may have more of it than this log, and what is written now would
-        be taken for that. The broker has to be silent until the controller has replaced it.
+        An epoch that has begun here before, in another life of this process, cannot go on: a power cut may have taken
+        back what slaves have, and what is written now would be taken for it; and a change of the SyncStateSet may be
+        under way that nothing here tells of. The broker has to be silent until the controller has replaced it.
 
         Raises:
-            StaleEpochError: The log has a later epoch, or this one cannot go on.
+            StaleEpochError: The log has this epoch, or a later one.
             OSError, DiskFullError: It is not durable; nothing has changed.
         """
         assert epoch > UNTOLD_EPOCH
         last = self.epochs.last
-        if last is not None and last.epoch > epoch:
-            raise StaleEpochError("the log has a later epoch", epoch=epoch, last_epoch=last.epoch)
-        if last is not None and last.epoch == epoch:
-            if not log_is_whole or last.start_offset > end_offset:
-                raise StaleEpochError("the log's end may be lost: the epoch cannot go on", epoch=epoch)
-            return
+        if last is not None and last.epoch >= epoch:
+            raise StaleEpochError("the log has this epoch already", epoch=epoch, last_epoch=last.epoch)
         epochs = Epochs(list(self.epochs))
         epochs.drop_behind(end_offset)
         if not len(epochs) and end_offset:

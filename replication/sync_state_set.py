@@ -1,4 +1,4 @@
-"""SyncStateSet: the brokers that an election may choose from, as their master keeps it, and the puts that wait for them.
+"""SyncStateSet: the brokers that an election may choose from, as their master keeps it; and puts that wait for them.
 
     report of a slave -> it has caught up         -> `wanted`: the set with it       -> the controller is asked
     time              -> it lags, or has gone     -> `wanted`: the set without it    -> the controller is asked
@@ -6,7 +6,8 @@
 
 Rules
   - The set is what the controller has said last. A change that was asked for may be in force, whether its answer
-    comes or not: until it is told to have failed, or the controller answers with a later set, its brokers count as well.
+    comes or not: until the controller has refused it and still has the same set, or answers with a later one, its
+    brokers count as well.
     The confirm offset is what all brokers of all these sets have, a count of brokers in sync that of the largest.
   - A slave joins when it has everything below the confirm offset and has reached the present epoch: then no put that
     was answered is missing from it. A slave that began empty joins when its first byte is confirmed, too. A learner
@@ -230,11 +231,16 @@ class SyncStateSet:
             assert len(self._attempts) < ATTEMPTS_MAX
             self._attempts.append(members)
 
-    def refused(self, members: Members) -> None:
-        """The controller has refused this set; it has not made the change, and never will."""
-        if members in self._attempts:
+    def refused(self, members: Members, set_epoch: int) -> None:
+        """The controller has refused this set, and then answered with this `set_epoch`; no request for the same set is
+        under way any more.
+
+        A refusal by itself tells nothing: an earlier request for the same set, whose answer was lost, may have been the
+        one that was granted, and the epoch of the set says so.
+        """
+        if set_epoch == self.set_epoch and members in self._attempts:
             self._attempts.remove(members)
-        self._release()
+            self._release()
 
     def adopt(self, members: Members, set_epoch: int) -> None:
         """The controller's set, from any answer of this master's epoch. An answer that is older changes nothing."""

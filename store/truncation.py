@@ -4,11 +4,10 @@ A broker that was a master has messages at its log's end that no other broker go
 have to go: the two logs part there. They were not confirmed, so no promise is broken.
 
     1  queues durable, as ever                                         the store as it was
-    2  queue ends that end at the border, and a recovery that begins   recovery places the units behind it anew: as it was
-       there
+    2  queue ends at the border, where the next recovery begins        recovery places what is behind it anew: as it was
     3  queue files, incarnations                                       likewise
     4  what else is derived: the caller cuts it                        it is made anew
-    5  log files behind the border, newest first; zeroes in the last   the log up to the border and some more, queues to it
+    5  log files behind the border, newest first; zeroes in the last   the log to the border or behind it, with its queues
 A crash between two of them leaves a sound store, whose log ends at the border or behind it: the broker finds that out
 when it meets its master again, and cuts the rest.
 

@@ -1,5 +1,5 @@
-"""Our slave's end of a connection under a controller, at an unmodified official master: its bytes, its epochs, and where
-its log parts from one with a tail of its own."""
+"""Our slave's end of a connection under a controller, at an unmodified official master: bytes, epochs, and where a log
+parts from the master's."""
 
 from __future__ import annotations
 

@@ -101,7 +101,6 @@ class SetBroker:
         self.clock = clock
         self.is_learner = is_learner
         self.disk = SimulatedDisk()
-        self.lost_power = False
         self.is_up = True
         self.known: SetState | None = None
         """What it has last heard of the controller."""
@@ -129,8 +128,7 @@ class SetBroker:
     def become_master(self, state: SetState) -> None:
         """StaleEpochError: It has to wait for another epoch."""
         log = self.store.commit_log
-        self.epoch_file.begin_as_master(state.master_epoch, log.append_offset, log_is_whole=not self.lost_power)
-        self.lost_power = False
+        self.epoch_file.begin_as_master(state.master_epoch, log.append_offset)
         last = self.epoch_file.epochs.last
         assert last is not None
         self.end_role()
@@ -183,8 +181,8 @@ class ReplicaSet:
         self.state = SetState(1, 1, frozenset({1}), 1)
         self.epochs_begun: dict[int, int] = {}
         self.changes: list[Change] = []
-        self.answers: list[tuple[Change, SetState | None]] = []
-        """Answers under way; None: refused."""
+        self.answers: list[tuple[Change, SetState, bool]] = []
+        """Answers under way: the question, what the controller has then, whether it has granted it."""
         self.connections: list[Connection] = []
         self.connection_ids = itertools.count(1)
         self.promised: list[tuple[PutResult, bytes]] = []
@@ -416,24 +414,24 @@ class ReplicaSet:
         is_of_master = (change.master_id, change.master_epoch) == (state.master_id, state.master_epoch)
         if is_of_master and change.set_epoch == state.set_epoch and change.members != state.members:
             self.state = msgspec.structs.replace(state, members=change.members, set_epoch=state.set_epoch + 1)
-            self.answers.append((change, self.state))
+            self.answers.append((change, self.state, True))
             self.check_promised(self.promised)
         else:
-            self.answers.append((change, None))
+            self.answers.append((change, state, False))
 
     def answer(self) -> None:
         """An answer reaches a master, if it is the one that has asked."""
         if not self.answers:
             return
-        change, state = self.answers.pop(self.random.randrange(len(self.answers)))
+        change, state, is_granted = self.answers.pop(self.random.randrange(len(self.answers)))
         broker = self.broker(change.master_id)
         members, known = broker.sync_state_set, broker.known
         if members is None or known is None or known.master_epoch != change.master_epoch:
             return
-        if state is not None:
+        if is_granted:
             members.adopt(state.members, state.set_epoch)
-        elif not any(each == change for each in self.changes):
-            members.refused(change.members)
+        elif change.members not in [each.members for each in self.changes]:
+            members.refused(change.members, state.set_epoch)
 
     def lose_request(self) -> None:
         lost = self.random.choice((self.changes, self.answers))
@@ -465,7 +463,6 @@ class ReplicaSet:
             self.end_all(broker)
             broker.stop()
             broker.disk = broker.disk.after_power_cut(self.random)
-            broker.lost_power = True
 
     def restart(self) -> None:
         broker = self.any_broker(lambda each: not each.is_up)

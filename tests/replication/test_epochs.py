@@ -123,25 +123,23 @@ def test_a_masters_epoch_begins_where_its_log_ends() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/store")
     file = EpochFile(disk, "/store")
-    file.begin_as_master(1, PhysicalOffset(0), log_is_whole=True)
+    file.begin_as_master(1, PhysicalOffset(0))
     assert list(file.epochs) == [(1, 0)]
     # It has started again, before the controller noticed.
-    file.begin_as_master(1, PhysicalOffset(500), log_is_whole=True)
-    assert list(file.epochs) == [(1, 0)]
     with pytest.raises(StaleEpochError):
-        file.begin_as_master(1, PhysicalOffset(400), log_is_whole=False)
-    file.begin_as_master(2, PhysicalOffset(400), log_is_whole=False)
-    file.begin_as_master(3, PhysicalOffset(400), log_is_whole=True)
+        file.begin_as_master(1, PhysicalOffset(500))
+    file.begin_as_master(2, PhysicalOffset(400))
+    file.begin_as_master(3, PhysicalOffset(400))
     assert list(EpochFile(disk, "/store").epochs) == [(1, 0), (2, 400), (3, 400)]
     with pytest.raises(StaleEpochError):
-        file.begin_as_master(2, PhysicalOffset(900), log_is_whole=True)
+        file.begin_as_master(2, PhysicalOffset(900))
 
 
 def test_a_log_that_was_there_before_its_first_epoch() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/store")
     file = EpochFile(disk, "/store")
-    file.begin_as_master(4, PhysicalOffset(500), log_is_whole=True)
+    file.begin_as_master(4, PhysicalOffset(500))
     assert list(file.epochs) == [(0, 0), (4, 500)]
     file.cut(Alignment(PhysicalOffset(500), 0))
     assert list(file.epochs) == [(0, 0)]

@@ -1,4 +1,4 @@
-"""No acknowledged message is lost and no log forks, whichever broker of the SyncStateSet is elected: see replica_set.py.
+"""No acknowledged message is lost and no log forks, whoever of the SyncStateSet is elected: see replica_set.py.
 
 Covers `replication/auto_switch_master.py`, `replication/auto_switch_slave.py`, `replication/epoch_file.py`,
 `replication/sync_state_set.py`, `store/truncation.py`.
@@ -51,8 +51,23 @@ def _nothing_to_cut(self: AutoSwitchSlaveSession) -> bool:
 _begin_as_master = EpochFile.begin_as_master
 
 
-def _go_on_after_a_power_cut(self: EpochFile, epoch: int, end_offset: PhysicalOffset, *, log_is_whole: bool) -> None:
-    _begin_as_master(self, epoch, end_offset, log_is_whole=True)
+def _go_on_in_the_same_epoch(self: EpochFile, epoch: int, end_offset: PhysicalOffset) -> None:
+    if self.epochs.last is None or self.epochs.last.epoch != epoch:
+        _begin_as_master(self, epoch, end_offset)
+
+
+def _begin_the_epoch_anew(self: EpochFile, epoch: int, end_offset: PhysicalOffset) -> None:
+    """As RocketMQ's broker does."""
+    if self.epochs.last is not None and self.epochs.last.epoch == epoch:
+        self.epochs.drop_from_epoch(epoch)
+    _begin_as_master(self, epoch, end_offset)
+
+
+def _clear_at_a_refusal(self: SyncStateSet, members: frozenset[int], set_epoch: int) -> None:
+    """Whatever the set's epoch is by now."""
+    if members in self._attempts:
+        self._attempts.remove(members)
+    self._release()
 
 
 _append = Epochs.append
@@ -70,10 +85,12 @@ def _keep_the_older(self: Epochs, entry: EpochEntry) -> None:
         (SyncStateSet, "_possible_members", _as_it_was_asked_for),
         (SyncStateSet, "_may_join", _any_slave_joins),
         (AutoSwitchSlaveSession, "must_cut", property(_nothing_to_cut)),
-        (EpochFile, "begin_as_master", _go_on_after_a_power_cut),
+        (EpochFile, "begin_as_master", _go_on_in_the_same_epoch),
+        (EpochFile, "begin_as_master", _begin_the_epoch_anew),
+        (SyncStateSet, "refused", _clear_at_a_refusal),
         (Epochs, "append", _keep_the_older),
     ],
-    ids=["asked for", "joins", "cut", "power cut", "equal starts"],
+    ids=["asked for", "joins", "cut", "same epoch", "epoch anew", "refused", "equal starts"],
 )
 def test_a_rule_that_is_missing_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: type, rule: str, instead: Any
