@@ -7,7 +7,7 @@ have to go: the two logs part there. They were not confirmed, so no promise is b
     2  queue ends at the border, where the next recovery begins        recovery places what is behind it anew: as it was
     3  queue files, incarnations                                       likewise
     4  what else is derived: the caller cuts it                        it is made anew
-    5  log files behind the border, newest first; zeroes in the last   the log to the border or behind it, with its queues
+    5  log files behind the border, newest first; zeroes in the last   the log to the border or behind it
 A crash between two of them leaves a sound store, whose log ends at the border or behind it: the broker finds that out
 when it meets its master again, and cuts the rest.
 

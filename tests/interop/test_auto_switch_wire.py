@@ -1,4 +1,4 @@
-"""Our slave's end of a connection under a controller, at an unmodified official master: bytes, epochs, and where a log
+"""Both ends of a connection under a controller, each at an unmodified official broker: bytes, epochs, and where a log
 parts from the master's."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.controller_group import controller_group
+from tests.interop.wire_master import WireMaster
 from tests.replication.replica_pair import bytes_of
 from tests.store.store_parts import draft
 from tests.waiting import wait_until
@@ -18,7 +19,7 @@ from thermocline.client import Message, Producer
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.replication import AutoSwitchSlaveSession, EpochFile, LogCopy, ReplicationSettings, SlaveHandshake
 from thermocline.replication.epoch_file import decode_epochs
 from thermocline.store.config.store_config import StoreConfig
@@ -101,7 +102,9 @@ class WireSlave:
 
 
 @contextlib.contextmanager
-def master(software: OfficialSoftware, directory: Path, *, namesrv: str, controller: str, port: int) -> Iterator[None]:
+def official_replica(
+    software: OfficialSoftware, directory: Path, *, namesrv: str, controller: str, port: int
+) -> Iterator[None]:
     """The official broker; its store outlives it."""
     properties = {
         "mappedFileSizeCommitLog": str(FILE_BYTES),
@@ -155,7 +158,9 @@ def test_a_log_that_parts_from_an_official_masters_is_cut_and_becomes_the_same(
         namesrv = name_server.address
 
         def run_master() -> contextlib.AbstractContextManager[None]:
-            return master(official_software, directory, namesrv=namesrv, controller=controllers.text, port=port)
+            return official_replica(
+                official_software, directory, namesrv=namesrv, controller=controllers.text, port=port
+            )
 
         slave = WireSlave(tmp_path / "slave", port)
         with run_master():
@@ -182,3 +187,50 @@ def test_a_log_that_parts_from_an_official_masters_is_cut_and_becomes_the_same(
             decode_epochs((directory / "store" / "epochFileCheckpoint").read_bytes())
         )
         slave.store.close()
+
+
+def test_an_official_slave_copies_our_masters_log_and_gives_up_what_it_lacks(
+    official_software: OfficialSoftware, tmp_path: Path
+) -> None:
+    settings = {"newLeaderElectionWaitMs": "3000", "scanNotActiveBrokerInterval": "500"}
+    directory = tmp_path / "slave"
+    with (
+        official_namesrv(official_software, tmp_path / "namesrv") as name_server,
+        controller_group(tmp_path / "controller", size=1, settings=settings) as controllers,
+    ):
+        ours = WireMaster(
+            tmp_path / "master", file_bytes=FILE_BYTES, controller=controllers.text, namesrv=name_server.address
+        )
+        with contextlib.closing(ours):
+            ours.epoch_file.begin_as_master(1, LOG_START)
+            results = [ours.store.put(draft(TOPIC, number % 2, bytes(BODY_BYTES))) for number in range(700)]
+            with official_replica(
+                official_software,
+                directory,
+                namesrv=name_server.address,
+                controller=controllers.text,
+                port=free_broker_port(),
+            ):
+                wait_until(lambda: has_log(directory, ours), what="the official slave has the log", timeout_s=TIMEOUT_S)
+                assert ours.slaves == [SlaveHandshake(2, begins_with_last_file=False, is_learner=False)]
+                # As if this one were another broker, which was elected without the last messages.
+                with ours.lock:
+                    ours.drop_slave()
+                    truncate_store(
+                        ours.store, ours.disk, results[400].physical_offset, cut_derived=lambda end_offset: None
+                    )
+                    ours.epoch_file.begin_as_master(2, ours.store.commit_log.append_offset)
+                    for number in range(50):
+                        ours.store.put(draft(TOPIC, number % 2, b"another" + bytes(BODY_BYTES)))
+                wait_until(lambda: has_log(directory, ours), what="its log is the same again", timeout_s=TIMEOUT_S)
+                theirs = decode_epochs((directory / "store" / "epochFileCheckpoint").read_bytes())
+                assert list(theirs) == list(ours.epoch_file.epochs) == [(1, 0), (2, results[400].physical_offset)]
+
+
+def has_log(directory: Path, ours: WireMaster) -> bool:
+    """Whether an official broker has our log; what it has given up it leaves behind its end."""
+    end = ours.store.commit_log.append_offset
+    folder = directory / "store" / "commitlog"
+    names = sorted(path.name for path in folder.glob("0*")) if folder.exists() else []
+    theirs = b"".join((folder / name).read_bytes() for name in names)
+    return theirs[:end] == bytes_of(ours.store, 0, end)
