@@ -125,7 +125,7 @@ def encode_master_handshake(handshake: MasterHandshake) -> bytes:
 
 
 def master_handshake_bytes(data: Buffer) -> int | None:
-    """The length of the handshake that these bytes begin with; None while that cannot be told.
+    """The length of the handshake that these bytes begin with; None while they are too few.
 
     Raises:
         ProtocolError: It is no handshake.

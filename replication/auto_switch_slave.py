@@ -6,7 +6,7 @@
     otherwise                       as in slave_session.py; an epoch is recorded before its first bytes are handed out
 
 Nothing is reported before the alignment, and nothing if the log has to be cut. A log that has messages and no epoch in
-common with its master's cannot be told from another broker's: it needs an empty store.
+common with its master's may be another broker's: it needs an empty store.
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/autoswitch/AutoSwitchHAClient.java, Apache RocketMQ 5.5.
 """

@@ -84,7 +84,7 @@ class EpochFile:
         """This broker is the master of an epoch, from its log's end on; durable on return.
 
         An epoch that has begun here before, in another life of this process, cannot go on: a power cut may have taken
-        back what slaves have, and what is written now would be taken for it; and a change of the SyncStateSet may be
+        back bytes that slaves have, so new ones would be taken for those; and a change of the SyncStateSet may be
         under way that nothing here tells of. The broker has to be silent until the controller has replaced it.
 
         Raises:
@@ -112,9 +112,9 @@ class EpochFile:
     def follow(self, others: Epochs, end_offset: PhysicalOffset) -> None:
         """The log ends here and is the beginning of another one: what tells of that part of it tells of this log, too.
         Durable on return; raises as `begin`."""
-        told = [entry for entry in others if entry.start_offset <= end_offset]
-        older = [entry for entry in self.epochs if end_offset and told and entry.epoch < told[0].epoch]
-        self._save_if_changed(Epochs([*older, *told]))
+        shared = [entry for entry in others if entry.start_offset <= end_offset]
+        older = [entry for entry in self.epochs if end_offset and shared and entry.epoch < shared[0].epoch]
+        self._save_if_changed(Epochs([*older, *shared]))
 
     def settle(self, *, min_offset: PhysicalOffset, end_offset: PhysicalOffset) -> None:
         """Drop what the log does not have: before its oldest file, or behind its end, which a power cut may have taken

@@ -5,7 +5,7 @@
     the answer        -> `adopt` or `refused`     -> the set, and the confirm offset
 
 Rules
-  - The set is what the controller has said last. A change that was asked for may be in force, whether its answer
+  - The set is what the controller has said last. A change that was requested may be in force, whether its answer
     comes or not: until the controller has refused it and still has the same set, or answers with a later one, its
     brokers count as well.
     The confirm offset is what all brokers of all these sets have, a count of brokers in sync that of the largest.
@@ -19,7 +19,7 @@ Rules
   - RocketMQ's master counts a slave as caught up when everything is sent, and one that has not reported as having all.
   - A slave is one number, whatever its connections: the last one that introduces itself counts.
   - Bound: the slaves that are connected (haConnectionsMax); ATTEMPTS_MAX changes without an answer, then one of them
-    is asked for again.
+    is requested again.
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/autoswitch/AutoSwitchHAService.java, GroupTransferService.java, Apache RocketMQ 5.5.
 """
@@ -86,7 +86,7 @@ class SyncStateSet:
         self._timeout_ms = timeout_ms
         self._lag_ms_max = lag_ms_max
         self._attempts: list[Members] = []
-        """Sets that were asked for, and may be in force."""
+        """Sets that were requested, and may be in force."""
         self._slaves: dict[int, _Slave] = {}
         self._confirm_offset = confirm_offset
         self._acknowledged_offset = confirm_offset
@@ -126,7 +126,7 @@ class SyncStateSet:
 
     @property
     def in_sync_count(self) -> int:
-        """How many brokers are in sync, this one among them: of a set that is asked for, if that is larger."""
+        """How many brokers are in sync, this one among them: of a requested set, if that is larger."""
         return max(map(len, (self.members, *self._attempts)))
 
     @property
@@ -202,7 +202,7 @@ class SyncStateSet:
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def wanted(self, *, now_ms: int) -> Members | None:
-        """The set that the controller should be asked for now; None: the present one is right.
+        """The set to request from the controller now; None: the present one is right.
 
         The caller marks it as `asked` before the request can reach a controller.
         """
@@ -221,11 +221,11 @@ class SyncStateSet:
         wanted = frozenset(members)
         if wanted != self.members and (wanted in self._attempts or len(self._attempts) < ATTEMPTS_MAX):
             return wanted
-        # A change whose answer did not come is asked for again, until it is known.
+        # A change whose answer did not come is requested again, until it is known.
         return self._attempts[0] if self._attempts else None
 
     def asked(self, members: Members) -> None:
-        """The controller is being asked for this set, with the present `set_epoch`."""
+        """A request for this set is made, with the present `set_epoch`."""
         assert self.own_id in members
         if members not in self._attempts:
             assert len(self._attempts) < ATTEMPTS_MAX
@@ -247,7 +247,7 @@ class SyncStateSet:
         if set_epoch <= self.set_epoch:
             return
         assert self.own_id in members, "the set of a master has it"
-        # Changes that were asked for with an earlier epoch are refused from now on.
+        # Changes that were requested with an earlier epoch are refused from now on.
         self.members, self.set_epoch, self._attempts = members, set_epoch, []
         self._release()
 
