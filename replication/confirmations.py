@@ -1,8 +1,8 @@
 """Confirmations: what slaves have confirmed, and the puts that wait for so many of them.
 
-One queue, in the order of offsets; a report completes its front. No task, no timer and no look at a put that is not
-answered by it. `confirmed_offset` is the offset that as many slaves as are needed have reported, at any time so far:
-what they had then is on their disks, whether they are connected or not.
+A report completes the front of those that wait (waiting_puts.py). `confirmed_offset` is the offset that as many slaves
+as are needed have reported, at any time so far: what they had then is on their disks, whether they are connected or
+not.
 
 Connections stand for slaves, as the protocol has no names. A slave that reconnects may have a dead connection that is
 still open here, and would count twice. So a connection stops to count when another one comes from the same host, until
@@ -10,19 +10,18 @@ it reports again, which a dead one does not.
 An empty slave gets the log from the last file on, and then reports offsets as if it had all that is before. Puts that
 were waiting then, and are before that file, are not on it: it completes none of them (`began_at`).
 
-Bound: the broker bounds the sends that wait (`sendThreadPoolQueueCapacity`).
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/GroupTransferService.java, Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.replication.waiting_puts import WaitingPuts
 from thermocline.store.log import FlushCallback, PutStatus
 
 
@@ -41,7 +40,7 @@ class Confirmations:
         self._slaves_needed = slaves_needed
         self._timeout_ms = timeout_ms
         self._slaves: dict[int, _Slave] = {}
-        self._waiting: deque[tuple[PhysicalOffset, int, FlushCallback]] = deque()
+        self._waiting = WaitingPuts()
         self._confirmed_offset = LOG_START
         self._gap_start = self._gap_end = LOG_START
 
@@ -93,35 +92,18 @@ class Confirmations:
         """Call back once the log is confirmed up to `offset`, at once if it is."""
         if self._is_confirmed(offset):
             callback(PutStatus.PUT_OK)
-            return
-        waiting = self._waiting
-        place = len(waiting)
-        # Nearly always the last one: puts wait in their order, but for those that a flush has just let pass.
-        while place and waiting[place - 1][0] > offset:
-            place -= 1
-        waiting.insert(place, (offset, deadline_ms, callback))
+        else:
+            self._waiting.add(offset, callback, deadline_ms=deadline_ms)
 
     def expire(self, now_ms: int) -> None:
         """Answer those whose deadline has passed, FLUSH_SLAVE_TIMEOUT. Called now and then."""
-        if not any(deadline_ms <= now_ms for _, deadline_ms, _ in self._waiting):
-            return
-        late = [callback for _, deadline_ms, callback in self._waiting if deadline_ms <= now_ms]
-        self._waiting = deque(entry for entry in self._waiting if entry[1] > now_ms)
-        for callback in late:
-            callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self._waiting.expire(now_ms)
 
     def _confirm(self, offset: PhysicalOffset) -> None:
         if offset <= self._confirmed_offset:
             return
         self._confirmed_offset = offset
-        waiting, unconfirmed = self._waiting, []
-        while waiting and waiting[0][0] <= offset:
-            entry = waiting.popleft()
-            if self._is_confirmed(entry[0]):
-                entry[2](PutStatus.PUT_OK)
-            else:
-                unconfirmed.append(entry)
-        waiting.extendleft(reversed(unconfirmed))
+        self._waiting.release(offset, self._is_confirmed)
 
     def _is_confirmed(self, offset: PhysicalOffset) -> bool:
         return offset <= self._confirmed_offset and not self._gap_start < offset <= self._gap_end

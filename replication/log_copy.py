@@ -62,6 +62,11 @@ class LogCopy:
         self._blank_bytes_left = 0
         self._whole_bytes = BLANK.size
 
+    def end(self) -> None:
+        """The log is no copy any more: others may append to it."""
+        self.restart()
+        self._log.refuse_no_more(COPY_REFUSAL)
+
     def receive(self, offset: PhysicalOffset, data: memoryview) -> None:
         """Take bytes of the master's log, which follow the last ones; whole records are in the log on return.
 

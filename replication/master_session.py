@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from thermocline.remoting.errors import OffsetOutOfRangeError, ProtocolError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.replication.byte_rate import ByteRate
-from thermocline.replication.plain_codec import TransferCodec
+from thermocline.replication.plain_codec import PlainCodec
 from thermocline.replication.replication_settings import ReplicationSettings
 
 
@@ -56,7 +56,6 @@ class MasterSession:
     def __init__(
         self,
         log: SourceLog,
-        codec: TransferCodec,
         settings: ReplicationSettings,
         *,
         now_ms: int,
@@ -72,7 +71,7 @@ class MasterSession:
         """Whether the slave had nothing when it connected: it lacks what is before the first transfer."""
         self.rate = ByteRate()
         self._log = log
-        self._codec = codec
+        self._codec = PlainCodec()
         self._settings = settings
         self._empty_start = empty_start
         self._input = bytearray()
@@ -86,14 +85,9 @@ class MasterSession:
             ProtocolError: A report is impossible.
             OffsetOutOfRangeError: The slave's log cannot be followed up from this one.
         """
-        codec, received = self._codec, self._input
         self._read_ms = now_ms
-        received += data
-        whole_bytes = len(received) - len(received) % codec.report_bytes
-        for position in range(0, whole_bytes, codec.report_bytes):
-            self._reported(codec.decode_report(received, position))
-        del received[:whole_bytes]
-        return whole_bytes > 0
+        self._input += data
+        return self._take_frames(self._input)
 
     def next_transfer(self, *, now_ms: int) -> Transfer | None:
         """What to send now, a heartbeat when that is due; None: nothing. The caller sends it, in this order.
@@ -111,11 +105,7 @@ class MasterSession:
                 start_offset=log.min_offset,
                 end_offset=log.append_offset,
             )
-        size_bytes = min(
-            settings.transfer_bytes_max,
-            log.append_offset - offset,
-            log.file_bytes - offset % log.file_bytes,
-        )
+        size_bytes = min(settings.transfer_bytes_max, self._transferable_bytes(offset))
         if settings.bytes_per_second_max:
             size_bytes = min(size_bytes, settings.bytes_per_second_max - self.rate.this_second(now_ms))
         if size_bytes <= 0:
@@ -125,7 +115,7 @@ class MasterSession:
         self._written_ms = now_ms
         self.rate.add(size_bytes, now_ms)
         self.next_offset = offset + size_bytes
-        return Transfer(self._codec.encode_head(offset, size_bytes), offset, size_bytes)
+        return Transfer(self._head(offset, size_bytes), offset, size_bytes)
 
     @property
     def is_behind(self) -> bool:
@@ -141,6 +131,29 @@ class MasterSession:
         """Whether nothing has come for too long."""
         return now_ms - self._read_ms > self._settings.silence_ms_max
 
+    def _take_frames(self, received: bytearray) -> bool:
+        """Take the whole frames off the front; whether a report was among them."""
+        codec = self._codec
+        whole_bytes = len(received) - len(received) % codec.report_bytes
+        for position in range(0, whole_bytes, codec.report_bytes):
+            self._reported(codec.decode_report(received, position))
+        del received[:whole_bytes]
+        return whole_bytes > 0
+
+    def _transferable_bytes(self, offset: PhysicalOffset) -> int:
+        """How many bytes from here on may be in one transfer."""
+        log = self._log
+        return min(log.append_offset - offset, log.file_bytes - offset % log.file_bytes)
+
+    def _head(self, offset: PhysicalOffset, size_bytes: int) -> bytes:
+        return self._codec.encode_head(offset, size_bytes)
+
+    def _start_for_empty_slave(self) -> PhysicalOffset:
+        """The file border at which an empty slave's log begins."""
+        log, needed = self._log, self._empty_start()
+        start = log.append_offset if needed is None else min(needed, log.append_offset)
+        return max(PhysicalOffset(start - start % log.file_bytes), log.min_offset)
+
     def _reported(self, offset: PhysicalOffset) -> None:
         log = self._log
         if self.next_offset is None:
@@ -152,7 +165,7 @@ class MasterSession:
                     end_offset=log.append_offset,
                 )
             self.was_empty = not offset
-            self.next_offset = offset or self._first_offset()
+            self.next_offset = offset or self._start_for_empty_slave()
         elif not self.confirmed_offset <= offset <= self.next_offset:
             raise ProtocolError(
                 "a slave reports what it cannot have",
@@ -161,9 +174,3 @@ class MasterSession:
                 sent_offset=self.next_offset,
             )
         self.confirmed_offset = offset
-
-    def _first_offset(self) -> PhysicalOffset:
-        """The file border at which an empty slave's log begins."""
-        log, needed = self._log, self._empty_start()
-        start = log.append_offset if needed is None else min(needed, log.append_offset)
-        return max(PhysicalOffset(start - start % log.file_bytes), log.min_offset)

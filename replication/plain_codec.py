@@ -11,7 +11,7 @@ Source: store/ha/DefaultHAConnection.java, DefaultHAClient.java, Apache RocketMQ
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from thermocline.remoting.errors import ProtocolError
 from thermocline.remoting.offsets import PhysicalOffset
@@ -33,29 +33,6 @@ class TransferHead(NamedTuple):
     size_bytes: int
 
 
-class TransferCodec(Protocol):
-    """The frames of one form of the protocol. Both kinds of head have a fixed length."""
-
-    report_bytes: int
-    head_bytes: int
-
-    def encode_report(self, offset: PhysicalOffset) -> bytes:
-        """The report of a slave that has the log below `offset`."""
-        ...
-
-    def decode_report(self, data: Buffer, position: int) -> PhysicalOffset:
-        """The report at `position`; ProtocolError if it cannot be one."""
-        ...
-
-    def encode_head(self, offset: PhysicalOffset, size_bytes: int) -> bytes:
-        """The head of a transfer."""
-        ...
-
-    def decode_head(self, data: Buffer, position: int) -> TransferHead:
-        """The head at `position`; ProtocolError if it cannot be one."""
-        ...
-
-
 class PlainCodec:
     """See the module's header."""
 
@@ -63,22 +40,22 @@ class PlainCodec:
     head_bytes = TRANSFER_HEAD.size
 
     def encode_report(self, offset: PhysicalOffset) -> bytes:
-        """See TransferCodec."""
+        """The report of a slave that has the log below `offset`."""
         return REPORT.pack(offset)
 
     def decode_report(self, data: Buffer, position: int) -> PhysicalOffset:
-        """See TransferCodec."""
+        """The report at `position`; ProtocolError if it cannot be one."""
         (offset,) = REPORT.unpack_from(data, position)
         if offset < 0:
             raise ProtocolError("a slave reports an impossible offset", offset=offset)
         return PhysicalOffset(offset)
 
     def encode_head(self, offset: PhysicalOffset, size_bytes: int) -> bytes:
-        """See TransferCodec."""
+        """The head of a transfer."""
         return TRANSFER_HEAD.pack(offset, size_bytes)
 
     def decode_head(self, data: Buffer, position: int) -> TransferHead:
-        """See TransferCodec."""
+        """The head at `position`; ProtocolError if it cannot be one."""
         offset, size_bytes = TRANSFER_HEAD.unpack_from(data, position)
         if offset < 0 or size_bytes < 0:
             raise ProtocolError("a master sends an impossible head", offset=offset, size_bytes=size_bytes)

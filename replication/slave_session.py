@@ -16,7 +16,7 @@ from typing import NamedTuple
 from thermocline.remoting.errors import ProtocolError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.replication.byte_rate import ByteRate
-from thermocline.replication.plain_codec import TransferCodec
+from thermocline.replication.plain_codec import PlainCodec, TransferHead
 from thermocline.replication.replication_settings import ReplicationSettings
 
 
@@ -30,16 +30,16 @@ class LogBytes(NamedTuple):
 class SlaveSession:
     """One connection. A connection whose methods raise is to be closed."""
 
-    def __init__(
-        self, codec: TransferCodec, settings: ReplicationSettings, *, end_offset: PhysicalOffset, now_ms: int
-    ) -> None:
+    _head_bytes = PlainCodec.head_bytes
+
+    def __init__(self, settings: ReplicationSettings, *, end_offset: PhysicalOffset, now_ms: int) -> None:
         """`end_offset`: where the slave's log ends; 0: it has nothing."""
         self.has_transfer = False
         """Whether the master has accepted the first report: it has sent something that follows it."""
         self.rate = ByteRate()
         self.read_ms = now_ms
         self.written_ms = now_ms
-        self._codec = codec
+        self._codec = PlainCodec()
         self._settings = settings
         self._next_offset = end_offset
         self._head = bytearray()
@@ -64,10 +64,10 @@ class SlaveSession:
                 view = view[len(body) :]
                 yield LogBytes(offset, body)
                 continue
-            missing = self._codec.head_bytes - len(self._head)
+            missing = self._head_bytes - len(self._head)
             self._head += view[:missing]
             view = view[missing:]
-            if len(self._head) == self._codec.head_bytes:
+            if len(self._head) == self._head_bytes:
                 self._begin_transfer()
 
     def report(self, offset: PhysicalOffset, *, now_ms: int) -> bytes | None:
@@ -77,15 +77,21 @@ class SlaveSession:
             return None
         self._reported_offset = offset
         self.written_ms = now_ms
-        return self._codec.encode_report(offset)
+        return self._report(offset)
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether nothing has come for too long."""
         return now_ms - self.read_ms > self._settings.silence_ms_max
 
+    def _report(self, offset: PhysicalOffset) -> bytes:
+        return self._codec.encode_report(offset)
+
     def _begin_transfer(self) -> None:
         head = self._codec.decode_head(self._head, 0)
         self._head.clear()
+        self._go_on_with(head)
+
+    def _go_on_with(self, head: TransferHead) -> None:
         if self._next_offset == LOG_START:
             self._next_offset = head.offset if head.size_bytes else LOG_START
         elif head.offset != self._next_offset:

@@ -112,20 +112,25 @@ class DerivedSync:
             yield True
         count = 0
         for topic in self._queues.topics:
-            queues = self._queues.of_topic(topic).values()
-            incarnation = self._incarnations.find(topic)
-            ends = TopicEnds(
-                topic=topic,
-                incarnation_id=incarnation.id,
-                expired_before_ms=incarnation.expired_before_ms,
-                queues=tuple(
-                    (queue.queue_id, queue.next_offset, queue.tail_offset, queue.known_min_offset) for queue in queues
-                ),
-            )
+            ends = ends_of_topic(topic, self._queues, self._incarnations)
             self._topics.append(ends.encode())
-            count += len(queues)
+            count += len(ends.queues)
             if count >= self._queues_per_slice:
                 count = 0
                 yield True
         self._capture_offset = self._log.append_offset
         self._unsynced = self._queues.files.take_unsynced()
+
+
+def ends_of_topic(topic: str, queues: ConsumeQueueTable, incarnations: TopicIncarnations) -> TopicEnds:
+    """Where the queues of a topic end now."""
+    incarnation = incarnations.find(topic)
+    return TopicEnds(
+        topic=topic,
+        incarnation_id=incarnation.id,
+        expired_before_ms=incarnation.expired_before_ms,
+        queues=tuple(
+            (queue.queue_id, queue.next_offset, queue.tail_offset, queue.known_min_offset)
+            for queue in queues.of_topic(topic).values()
+        ),
+    )

@@ -55,6 +55,7 @@ from thermocline.store.log import (
     TimeBoundary,
 )
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueFiles, ConsumeQueueTable, QueueFileMaker, read_runs
+from thermocline.store.read_limit import ReadLimit
 from thermocline.store.recovery import Recovery, RecoveryReport
 from thermocline.store.retention import Retention
 from thermocline.store.state import (
@@ -117,6 +118,8 @@ class MessageStore:
         self.stored = StoredGate(
             self.flush, waits_for_flush=self._reads_flushed_only, flush_timeout_ms=config.sync_flush_timeout_ms
         )
+        self.read_limit: ReadLimit | None = None
+        """Set while messages wait for other brokers before they may be read."""
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
         """Called with each queue that `put` gave a unit, to wake the pulls that wait there. Must not put or get."""
@@ -350,8 +353,10 @@ class MessageStore:
 
     @property
     def confirm_offset(self) -> PhysicalOffset:
-        """The physical offset up to which messages may be read: flushed ones with SYNC_FLUSH, else all."""
-        return self.commit_log.flush_offset if self._reads_flushed_only else self.commit_log.append_offset
+        """The physical offset up to which messages may be read: flushed ones with SYNC_FLUSH, else all; none that
+        `read_limit` keeps back."""
+        end_offset = self.commit_log.flush_offset if self._reads_flushed_only else self.commit_log.append_offset
+        return end_offset if self.read_limit is None else min(end_offset, self.read_limit.confirm_offset)
 
     @property
     def seal_offset(self) -> PhysicalOffset:
@@ -369,15 +374,13 @@ class MessageStore:
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end, as far as it may be read."""
-        return self.flushed_end(queue) if self._reads_flushed_only else queue.next_offset
+        if self._reads_flushed_only or self.read_limit is not None:
+            return _end_below(queue, self.confirm_offset)
+        return queue.next_offset
 
     def flushed_end(self, queue: ConsumeQueue) -> QueueOffset:
         """The queue's end as far as the log is durable: a power cut takes back nothing below it."""
-        if queue.next_offset > queue.min_offset:
-            flush_offset = self.commit_log.flush_offset
-            if queue.unit(queue.next_offset - 1).physical_offset >= flush_offset:
-                return queue.first_at_or_behind(flush_offset, start=queue.min_offset)
-        return queue.next_offset
+        return _end_below(queue, self.commit_log.flush_offset)
 
     def get(
         self,
@@ -533,6 +536,16 @@ class MessageStore:
             committed = True
         finally:
             self.end_derived_sync(sync, committed=committed)
+
+
+def _end_below(queue: ConsumeQueue, physical_offset: PhysicalOffset) -> QueueOffset:
+    """The end of a queue as if the log ended here, perhaps in a record."""
+    end, start = queue.next_offset, queue.min_offset
+    if end > start and queue.unit(end - 1).end_offset > physical_offset:
+        end = queue.first_at_or_behind(physical_offset, start=start)
+        if end > start and queue.unit(end - 1).end_offset > physical_offset:
+            end -= 1
+    return end
 
 
 def _make_folders(disk: Disk, config: StoreConfig) -> None:

@@ -359,8 +359,7 @@ class Recovery:
         """The physical offset behind the last record of a queue; 0 when it has none."""
         if queue.next_offset == self._queues.files.first_offset(queue):
             return LOG_START
-        last = queue.unit(queue.next_offset - 1)
-        return LOG_START if last.is_empty else last.physical_offset + last.size_bytes
+        return queue.unit(queue.next_offset - 1).end_offset
 
     def _find_scan_start(self, dispatch_offset: PhysicalOffset, checkpoint: StoreCheckpoint) -> PhysicalOffset:
         """Where the scan begins: the start of the newest file that fits the rule; the oldest file's when none does."""

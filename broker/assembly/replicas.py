@@ -19,7 +19,7 @@ from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntime
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.replication import Confirmations, PlainCodec, ReplicationSettings
+from thermocline.replication import Confirmations, ReplicationSettings
 from thermocline.replication.links import MasterPort, SlaveLink
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
@@ -51,7 +51,7 @@ class Replicas:
             )
             store.stored.replicas = self._confirmations
         if config.is_slave:
-            link = self._link = SlaveLink(store, PlainCodec(), replication_settings(config), clock=_steady_ms)
+            link = self._link = SlaveLink(store, replication_settings(config), clock=_steady_ms)
             if settings.tier.is_enabled:
                 self.enrolment = EnrolmentFollower(disk, store.config.enrolment_path, store_id=store.identity.store_id)
                 self.enrolment.is_following = lambda: link.is_following
@@ -67,7 +67,6 @@ class Replicas:
             return
         self._port = MasterPort(
             self._store.commit_log,
-            PlainCodec(),
             replication_settings(config),
             confirmations=self._confirmations,
             clock=_steady_ms,

@@ -4,6 +4,7 @@
     SYNC_FLUSH    both when the log is durable up to the put's end; a sender that does not want to wait (WAIT=false) is
                   answered at once, its message is shown after the flush all the same
     SYNC_MASTER   with inSyncReplicas of 2 or more: answered when enough slaves have confirmed it, too; shown before
+    a read limit  shown when the confirm offset has passed it (store/read_limit.py)
 
 Rules
   - Answers of one chunk wait together and leave together.
@@ -68,6 +69,7 @@ class Acknowledgements:
         `sends_waiting_max`: asked again for each chunk; `send_wait_ms_max`: for each tick. `rates`: counts put
         times, once for all messages of a chunk, a round or a request.
         """
+        self._store = store
         self._store_clock = store.clock
         self._rates = rates
         self._log = store.commit_log
@@ -243,9 +245,16 @@ class Acknowledgements:
     def _show(self, queues: Sequence[ConsumeQueue], append_end: PhysicalOffset) -> None:
         """Wake the pulls that wait at these queues, once they may read up to `append_end`."""
         if self._stored.waits_for_flush:
-            self._flush.wait(append_end, lambda _: self._long_polling.arrived(queues))
+            self._flush.wait(append_end, lambda _: self._show_flushed(queues, append_end))
         else:
+            self._show_flushed(queues, append_end)
+
+    def _show_flushed(self, queues: Sequence[ConsumeQueue], append_end: PhysicalOffset) -> None:
+        limit = self._store.read_limit
+        if limit is None:
             self._long_polling.arrived(queues)
+        else:
+            limit.show(queues, append_end, self._long_polling.arrived)
 
     def _answer_and_show(
         self, append_end: PhysicalOffset, stored: FlushCallback, queues: Sequence[ConsumeQueue]

@@ -31,7 +31,7 @@ from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.socket_address import format_address
-from thermocline.replication import Confirmations, MasterSession, ReplicationSettings, TransferCodec
+from thermocline.replication import Confirmations, MasterSession, ReplicationSettings
 from thermocline.store.log import CommitLog
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,6 @@ class MasterPort:
     def __init__(
         self,
         log: CommitLog,
-        codec: TransferCodec,
         settings: ReplicationSettings,
         *,
         confirmations: Confirmations | None,
@@ -77,7 +76,6 @@ class MasterPort:
         self.log = log
         self.clock = clock
         self.confirmations = confirmations
-        self._codec = codec
         self._settings = settings
         self._limits = limits
         self._connections_max = connections_max
@@ -167,9 +165,7 @@ class MasterPort:
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        session = MasterSession(
-            self.log, self._codec, self._settings, now_ms=self.clock(), empty_start=self._empty_start
-        )
+        session = MasterSession(self.log, self._settings, now_ms=self.clock(), empty_start=self._empty_start)
         slave = _Slave(self, next(self._ids), connection, address, session)
         self._slaves[slave.id] = slave
         if self.confirmations is not None:

@@ -20,7 +20,7 @@ from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import ClosedError, MQError, ProtocolError, ServiceUnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.socket_address import parse_address
-from thermocline.replication import LogCopy, ReplicationSettings, SlaveSession, TransferCodec
+from thermocline.replication import LogCopy, ReplicationSettings, SlaveSession
 from thermocline.store.config import FlushDiskType
 from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
@@ -39,7 +39,6 @@ class SlaveLink:
     def __init__(
         self,
         store: MessageStore,
-        codec: TransferCodec,
         settings: ReplicationSettings,
         *,
         clock: Callable[[], int],
@@ -47,7 +46,6 @@ class SlaveLink:
     ) -> None:
         """Nothing but this link appends to the store's log from now on. `clock`: ms, for intervals."""
         self._store = store
-        self._codec = codec
         self._settings = settings
         self._clock = clock
         self._reconnect_ms = reconnect_ms
@@ -137,9 +135,7 @@ class SlaveLink:
             reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
         try:
             self._copy.restart()
-            self._session = SlaveSession(
-                self._codec, self._settings, end_offset=self._copy.end_offset, now_ms=self._clock()
-            )
+            self._session = SlaveSession(self._settings, end_offset=self._copy.end_offset, now_ms=self._clock())
             logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
             self._report()
             await self._receive(reader, self._session)

@@ -78,7 +78,7 @@ class FileAllocator:
         """Have a range of a log file in memory before it is written to."""
         self._executor.submit(file.load_pages, position, size_bytes)
 
-    def close(self) -> None:
+    def discard(self) -> None:
         """Wait for what is being made, and remove it: nothing was written to it. Idempotent."""
         if self._prepared is not None:
             base_offset, future = self._prepared

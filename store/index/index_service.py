@@ -182,20 +182,7 @@ class IndexService:
             if write_slots:
                 current.write_slots()
             current.sync()
-        checkpoint = IndexCheckpoint(
-            next_offset=self.next_offset,
-            file_name=None if current is None else current.path.rpartition("/")[2],
-            entry_count=1 if current is None else current.entry_count,
-        )
-        replace_file(
-            self._disk,
-            self._config.index_checkpoint_path,
-            msgspec.json.encode(checkpoint),
-            keep_backup=False,
-            file_site=SyncSite.INDEX_CHECKPOINT_FILE,
-            directory_site=SyncSite.INDEX_CHECKPOINT_DIRECTORY,
-        )
-        self.durable_offset = self.next_offset
+        self._save_checkpoint(current, 1 if current is None else current.entry_count)
         if current is not None and write_slots:
             self.slots_timestamp_ms = current.last_timestamp_ms
 
@@ -241,6 +228,23 @@ class IndexService:
         return list(found)[:count_max]
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _save_checkpoint(self, current: IndexFile | None, entry_count: int) -> None:
+        """Write down that so many entries of this file count, and all older files."""
+        checkpoint = IndexCheckpoint(
+            next_offset=self.next_offset,
+            file_name=None if current is None else current.path.rpartition("/")[2],
+            entry_count=entry_count,
+        )
+        replace_file(
+            self._disk,
+            self._config.index_checkpoint_path,
+            msgspec.json.encode(checkpoint),
+            keep_backup=False,
+            file_site=SyncSite.INDEX_CHECKPOINT_FILE,
+            directory_site=SyncSite.INDEX_CHECKPOINT_DIRECTORY,
+        )
+        self.durable_offset = self.next_offset
 
     def _leave_pages(self, end_offset: PhysicalOffset) -> None:
         """Drop the log's pages below this offset, now and then."""
@@ -373,13 +377,17 @@ class IndexService:
         """Drop entries of records that the log does not have any more."""
         if self.next_offset <= log_end_offset:
             return
-        while self._files and self._files[-1].first_physical_offset >= log_end_offset:
-            self._drop_files(len(self._files) - 1)
-        if self._files and self._files[-1].last_physical_offset >= log_end_offset:
-            last = self._files[-1]
+        count = len(self._files)
+        while count and self._files[count - 1].first_physical_offset >= log_end_offset:
+            count -= 1
+        last, entry_count = (self._files[count - 1], self._files[count - 1].entry_count) if count else (None, 1)
+        if last is not None and last.last_physical_offset >= log_end_offset:
             offsets = last.entries(1, last.entry_count)["physical_offset"]
-            last.resume(1 + int(np.searchsorted(offsets, log_end_offset)))
-        elif self._files:
-            self._files[-1].resume(self._files[-1].entry_count)
+            entry_count = 1 + int(np.searchsorted(offsets, log_end_offset))
         self.next_offset = log_end_offset
         self._made_before.clear()
+        # Before any file is changed: one that was sealed is filled again, and what it says of itself counts no more.
+        self._save_checkpoint(last, entry_count)
+        self._drop_files(count)
+        if last is not None:
+            last.resume(entry_count)

@@ -123,7 +123,7 @@ class CommitLog:
     def close(self) -> None:
         """Close the files; nothing is flushed here. Idempotent."""
         self._refusal, self._paused = self._refusal or "closed", False
-        self._allocator.close()
+        self._allocator.discard()
         with self._flush_lock:
             self.files.close()
         self._tail = None
@@ -164,6 +164,13 @@ class CommitLog:
         """Refuse writes from now on, but those that are let through for this reason."""
         self._lasting_refusal = reason
         self.pause(reason)
+
+    def refuse_no_more(self, reason: str) -> None:
+        """Take back `refuse_all`, if that was its reason."""
+        if self._lasting_refusal == reason:
+            self._lasting_refusal = None
+            if self._refusal == reason:
+                self.resume()
 
     @property
     def lasting_refusal(self) -> str | None:
@@ -275,6 +282,59 @@ class CommitLog:
         self._tail = following
         self._tail_base_offset = self.append_offset = following.base_offset
         self.room_bytes = self.file_bytes - BLANK.size
+
+    def border_at_or_below(self, offset: PhysicalOffset) -> PhysicalOffset:
+        """The last border between records at or below an offset; the log's end if that is not behind it.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is below the oldest file.
+        """
+        if not self.min_offset <= offset:
+            raise OffsetOutOfRangeError(offset=offset, start_offset=self.min_offset, end_offset=self.append_offset)
+        if offset >= self.append_offset:
+            return self.append_offset
+        file = self.files.find(offset)
+        position, stop = 0, offset - file.base_offset
+        while position < stop:
+            size_bytes, magic = BLANK.unpack_from(file.view, position)
+            assert size_bytes > 0, "the log has whole records up to its end"
+            if magic == MAGIC_BLANK or position + size_bytes > stop:
+                break
+            position += size_bytes
+        return PhysicalOffset(file.base_offset + position)
+
+    def cut(self, end_offset: PhysicalOffset) -> None:
+        """Take back what is behind a border between records; durable on return. A crash meanwhile leaves the log up to
+        there, and perhaps some of what was behind it.
+
+        Raises:
+            StoreClosedError: The log is closed or has failed, now or before.
+            OSError: A file could not be removed or changed; the log has failed.
+        """
+        self.flush()
+        if self.is_failed:
+            raise self._refused()
+        assert self.min_offset <= end_offset <= self.append_offset
+        with self._flush_lock:
+            try:
+                self._allocator.discard()
+                self._disk.sync_directory(self.files.directory, site=SyncSite.LOG_TRUNCATE)
+                for file in self.files.take_after(end_offset + 1):
+                    file.close()
+                    self._disk.remove(f"{self.files.directory}/{file.name}")
+                    self._disk.sync_directory(self.files.directory, site=SyncSite.LOG_TRUNCATE)
+                tail = self.files.last
+                tail.file.zero_from(end_offset - tail.base_offset)
+                tail.file.sync(site=SyncSite.LOG_RECOVER)
+            except OSError as error:
+                self.fail(f"not cut: {error}")
+                raise
+            self._tail = tail
+            self._tail_base_offset = tail.base_offset
+            self.append_offset = self.flush_offset = end_offset
+        self.room_bytes = tail.end_offset - end_offset - BLANK.size
+        self._torn_end = 0
+        self._loaded_offset = self._load_at = 0
 
     def prepare(self) -> None:
         """Have the next file made by the helper thread once the tail is half full. Called by every tick."""

@@ -60,6 +60,11 @@ class ConsumeQueueUnit(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there is no message at this offset: a filler, or bytes that were never written."""
         return self.size_bytes == FILLER_SIZE_BYTES or self.size_bytes <= 0
 
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """Where the message's record ends in the log; 0 without a message."""
+        return LOG_START if self.is_empty else PhysicalOffset(self.physical_offset + self.size_bytes)
+
 
 class ConsumeQueue:
     """One queue. `tail` and `next_offset` are plain: the fast path extends both, then marks the queue dirty."""

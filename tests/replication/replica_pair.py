@@ -20,7 +20,6 @@ from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.log_copy import LogCopy
 from thermocline.replication.master_session import MasterSession
-from thermocline.replication.plain_codec import PlainCodec
 from thermocline.replication.replication_settings import ReplicationSettings
 from thermocline.replication.slave_session import SlaveSession
 from thermocline.store.log.message_draft import PutResult, PutStatus
@@ -189,9 +188,9 @@ class ReplicaPair:
             self.flush_slave()  # as the link does: the first report says where the master goes on
         self.confirmations.connected(self.connections, "10.0.0.3")
         self.master_session = MasterSession(
-            self.master.commit_log, PlainCodec(), SETTINGS, now_ms=now_ms, empty_start=lambda: self.lacking_offset
+            self.master.commit_log, SETTINGS, now_ms=now_ms, empty_start=lambda: self.lacking_offset
         )
-        self.slave_session = SlaveSession(PlainCodec(), SETTINGS, end_offset=self.copy.end_offset, now_ms=now_ms)
+        self.slave_session = SlaveSession(SETTINGS, end_offset=self.copy.end_offset, now_ms=now_ms)
         self.report()
 
     def start_slave(self) -> None:

@@ -18,7 +18,6 @@ from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.links.master_port import LIMIT, MasterPort
 from thermocline.replication.links.slave_link import SlaveLink
-from thermocline.replication.plain_codec import PlainCodec
 from thermocline.replication.replication_settings import ReplicationSettings
 from thermocline.store.config.store_config import FlushDiskType
 from thermocline.store.files.disk import RealDisk
@@ -49,7 +48,7 @@ class Sides:
         self, name: str = "slave", *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     ) -> AsyncIterator[tuple[MessageStore, SlaveLink]]:
         store = open_on_disk(self.folder / name, flush=flush)
-        link = SlaveLink(store, PlainCodec(), SETTINGS, clock=now_ms, reconnect_ms=10)
+        link = SlaveLink(store, SETTINGS, clock=now_ms, reconnect_ms=10)
         link.follow(self.address)
         link.start()
         try:
@@ -78,7 +77,6 @@ async def sides(folder: Path, settings: ReplicationSettings = SETTINGS, *, slave
     confirmations = Confirmations(slaves_needed=1, timeout_ms=lambda: 3_000)
     port = MasterPort(
         master.commit_log,
-        PlainCodec(),
         settings,
         confirmations=confirmations,
         clock=now_ms,
@@ -172,7 +170,7 @@ async def test_a_slave_leaves_a_silent_master(tmp_path: Path) -> None:
     server = await asyncio.start_server(accepted, LOOPBACK, 0)
     store = open_on_disk(tmp_path / "slave")
     settings = ReplicationSettings(heartbeat_interval_ms=50, silence_ms_max=200)
-    link = SlaveLink(store, PlainCodec(), settings, clock=now_ms, reconnect_ms=1)
+    link = SlaveLink(store, settings, clock=now_ms, reconnect_ms=1)
     host, port = server.sockets[0].getsockname()[:2]
     link.follow(f"{host}:{port}")
     link.start()

@@ -31,7 +31,7 @@ from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord, iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.replication import Confirmations, LogCopy, MasterSession, PlainCodec, ReplicationSettings, SlaveSession
+from thermocline.replication import Confirmations, LogCopy, MasterSession, ReplicationSettings, SlaveSession
 from thermocline.store.config.store_config import FlushDiskType
 from thermocline.store.log.message_draft import GetStatus, PutStatus
 from thermocline.store.message_store import MessageStore
@@ -388,7 +388,7 @@ class PlainNode:
         """A slave connects."""
         if not self.is_master:
             return None
-        session = MasterSession(self.opened.commit_log, PlainCodec(), SETTINGS, now_ms=self.machine.steady_ms())
+        session = MasterSession(self.opened.commit_log, SETTINGS, now_ms=self.machine.steady_ms())
         end = self.served[connection.number] = _MasterEnd(self, connection, session)
         if self.confirmations is not None:
             self.confirmations.connected(connection.number, slave)
@@ -436,9 +436,7 @@ class PlainNode:
                 return None
             self._is_dialling = False
             self.copy.restart()
-            session = SlaveSession(
-                PlainCodec(), SETTINGS, end_offset=self.copy.end_offset, now_ms=self.machine.steady_ms()
-            )
+            session = SlaveSession(SETTINGS, end_offset=self.copy.end_offset, now_ms=self.machine.steady_ms())
             self.link = _SlaveEnd(self, connection, session)
             self.site.world.note(f"{self.name}: follows {master.name} from {self.copy.end_offset}")
             self.later(0, self.link.report)

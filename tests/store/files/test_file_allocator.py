@@ -35,8 +35,8 @@ def test_a_real_thread_makes_files(tmp_path: Path) -> None:
         first = allocator.take_file(0)
         second = allocator.take_file(1 << 20)
         allocator.prepare(2 << 20)
-        allocator.close()
-        allocator.close()
+        allocator.discard()
+        allocator.discard()
     assert (first.base_offset, second.base_offset) == (0, 1 << 20)
     made = sorted((tmp_path / "log").iterdir())
     assert [path.stat().st_size for path in made] == [1 << 20] * 2, "files without an owner are removed"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.broker.cold_tier import MemoryColdTier
-from tests.broker.data_broker import DataBroker, data_broker
+from tests.broker.data_broker import DataBroker, ScanIndex, data_broker
 from tests.broker.pulling import GROUP, TOPIC, Consumer, expire_local_files, messages, offsets, outcome, pull_fields
 from tests.broker.wire import Wire
 from tests.store.send_frames import json_frame, send_frame
@@ -26,7 +26,9 @@ from thermocline.broker.pulls.long_polling import TICK_MS
 from thermocline.remoting.bodies import ConsumerData, SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.string_hash import tags_code
+from thermocline.replication.sync_state_set import SyncStateSet
 from thermocline.store.config.store_config import FlushDiskType
 
 
@@ -414,6 +416,43 @@ async def test_sync_flush_shows_only_durable_messages(tmp_path: Path) -> None:
         done(None)
         assert [answer.code for answer in await sender.wait_commands(2)] == [0, 0]
         assert offsets(await consumer.answer_to(waiting)) == [1, 2]
+
+
+async def test_messages_that_not_all_replicas_have_are_not_shown(tmp_path: Path) -> None:
+    """With allAckInSyncStateSet: neither a pull nor one that waits sees a message that an election may take back."""
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
+        log = broker.store.commit_log
+        members = SyncStateSet(
+            1,
+            members=frozenset({1, 2}),
+            set_epoch=1,
+            epoch_start=LOG_START,
+            confirm_offset=LOG_START,
+            log_end=lambda: log.append_offset,
+            acks_needed=lambda: None,
+            timeout_ms=lambda: 3_000,
+            lag_ms_max=lambda: 15_000,
+        )
+        members.connected(2, 7, is_learner=False, now_ms=0)
+        broker.store.stored.replicas, broker.store.read_limit = members, members.read_limit
+        broker.use_index(ScanIndex(broker.store))
+        consumer = Consumer(broker)
+        waiting = consumer.ask(0, sysFlag=6)
+        sender = Wire(broker.dispatcher, broker.hot)
+        sender.receive(send_frame(opaque=1) + send_frame(opaque=2))
+        await asyncio.sleep(0)
+        assert sender.drain() == b""
+        assert consumer.wire.drain() == b""
+        assert Consumer(broker).pull(0).code == 19
+        assert members.read_limit.held_count == 1
+        middle = broker.records()[1].physical_offset
+        members.reported(2, 7, PhysicalOffset(middle + 1), now_ms=0)
+        assert offsets(await consumer.answer_to(waiting)) == [0]
+        waiting = consumer.ask(1, sysFlag=6)
+        members.reported(2, 7, log.append_offset, now_ms=0)
+        assert [answer.code for answer in await sender.wait_commands(2)] == [0, 0]
+        assert offsets(await consumer.answer_to(waiting)) == [1]
+        assert members.read_limit.held_count == 0
 
 
 # -- time to live ------------------------------------------------------------------------------------------------------

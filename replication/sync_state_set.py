@@ -1,0 +1,267 @@
+"""SyncStateSet: the brokers that an election may choose from, as their master keeps it; and puts that wait for them.
+
+    report of a slave -> it has caught up         -> `wanted`: the set with it       -> the controller is asked
+    time              -> it lags, or has gone     -> `wanted`: the set without it    -> the controller is asked
+    the answer        -> `adopt` or `refused`     -> the set, and the confirm offset
+
+Rules
+  - The set is what the controller has said last. A change that was requested may be in force, whether its answer
+    comes or not: until the controller has refused it and still has the same set, or answers with a later one, its
+    brokers count as well.
+    The confirm offset is what all brokers of all these sets have, a count of brokers in sync that of the largest.
+  - A slave joins when it has everything below the confirm offset and has reached the present epoch: then no put that
+    was answered is missing from it. A slave that began empty joins when its first byte is confirmed, too. A learner
+    never joins.
+  - A slave leaves when its connection has ended, or it has not caught up for `lag_ms_max`. It has caught up at the time
+    at which the log ended where its report says; a log that does not grow leaves no slave behind.
+  - While a broker of the set is not connected, or has not reported yet, the confirm offset stays as it is: what it has
+    is not known. It never goes back.
+  - RocketMQ's master counts a slave as caught up when everything is sent, and one that has not reported as having all.
+  - A slave is one number, whatever its connections: the last one that introduces itself counts.
+  - Bound: the slaves that are connected (haConnectionsMax); ATTEMPTS_MAX changes without an answer, then one of them
+    is requested again.
+Belongs to the loop thread, or to a simulation.
+Source: store/ha/autoswitch/AutoSwitchHAService.java, GroupTransferService.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.replication.waiting_puts import WaitingPuts
+from thermocline.store.log import FlushCallback, PutStatus
+from thermocline.store.read_limit import ReadLimit
+
+ATTEMPTS_MAX = 4
+
+Members = frozenset[int]
+
+
+class _Slave(msgspec.Struct):
+    connection_id: int
+    is_learner: bool
+    caught_up_ms: int
+    began_offset: PhysicalOffset = LOG_START
+    """An empty slave's first byte; it lacks what is before."""
+    offset: PhysicalOffset | None = None
+    """None before its first report."""
+    sample_offset: PhysicalOffset = LOG_START
+    sample_ms: int = 0
+    """Where the log ended at some time. When the slave has reached it, it has caught up with that time."""
+
+
+class SyncStateSet:
+    """One master's, of one of its epochs. A ReplicaGate (store/log/stored_gate.py)."""
+
+    def __init__(
+        self,
+        own_id: int,
+        *,
+        members: Members,
+        set_epoch: int,
+        epoch_start: PhysicalOffset,
+        confirm_offset: PhysicalOffset,
+        log_end: Callable[[], PhysicalOffset],
+        acks_needed: Callable[[], int | None],
+        timeout_ms: Callable[[], int],
+        lag_ms_max: Callable[[], int],
+    ) -> None:
+        """
+        `members`, `set_epoch`: as the controller has answered.
+        `epoch_start`: where this master's epoch begins in its log.
+        `confirm_offset`: what this broker has last known as confirmed.
+        `acks_needed`: how many brokers have to have a put, this one among them; None: all of the set.
+        """
+        assert own_id in members
+        assert confirm_offset <= log_end()
+        self.own_id = own_id
+        self.members = members
+        self.set_epoch = set_epoch
+        self._epoch_start = epoch_start
+        self._log_end = log_end
+        self._acks_needed = acks_needed
+        self._timeout_ms = timeout_ms
+        self._lag_ms_max = lag_ms_max
+        self._attempts: list[Members] = []
+        """Sets that were requested, and may be in force."""
+        self._slaves: dict[int, _Slave] = {}
+        self._confirm_offset = confirm_offset
+        self._acknowledged_offset = confirm_offset
+        self._waiting = WaitingPuts()
+        self.read_limit = ReadLimit(lambda: self.confirm_offset)
+        """For the store, where no message is to be read that not all brokers of the set have."""
+
+    # -- what holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> PhysicalOffset:
+        """The log below it is on every broker that an election may choose."""
+        end_offset = self._log_end()
+        for member in self._possible_members() - {self.own_id}:
+            slave = self._slaves.get(member)
+            if slave is None or slave.offset is None:
+                return self._confirm_offset
+            end_offset = min(end_offset, slave.offset)
+        self._confirm_offset = max(self._confirm_offset, end_offset)
+        return self._confirm_offset
+
+    @property
+    def confirmed_offset(self) -> PhysicalOffset:
+        """See ReplicaGate: puts below it are on as many brokers as they have to be."""
+        needed = self._acks_needed()
+        if needed is None:
+            self._acknowledged_offset = max(self._acknowledged_offset, self.confirm_offset)
+        else:
+            offsets = [
+                slave.offset for slave in self._slaves.values() if self._counts(slave) and slave.offset is not None
+            ]
+            offsets.append(self._log_end())
+            if len(offsets) >= needed:
+                offsets.sort(reverse=True)
+                self._acknowledged_offset = max(self._acknowledged_offset, offsets[needed - 1])
+        return self._acknowledged_offset
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many brokers are in sync, this one among them: of a requested set, if that is larger."""
+        return max(map(len, (self.members, *self._attempts)))
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a put may wait."""
+        return self._timeout_ms()
+
+    def wait(self, offset: PhysicalOffset, callback: FlushCallback, *, deadline_ms: int) -> None:
+        """See ReplicaGate."""
+        if offset <= self.confirmed_offset:
+            callback(PutStatus.PUT_OK)
+        else:
+            self._waiting.add(offset, callback, deadline_ms=deadline_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """See ReplicaGate."""
+        self._waiting.expire(now_ms)
+
+    def close(self) -> None:
+        """This broker is no master any more: puts that wait are answered as those that have waited too long."""
+        self._waiting.end_all()
+        self.read_limit.end()
+
+    # -- slaves ----------------------------------------------------------------------------------------------------
+
+    def connected(self, replica_id: int, connection_id: int, *, is_learner: bool, now_ms: int) -> None:
+        """A slave has introduced itself."""
+        before = self._slaves.get(replica_id)
+        self._slaves[replica_id] = _Slave(
+            connection_id,
+            is_learner,
+            now_ms if before is None else before.caught_up_ms,
+            sample_offset=self._log_end(),
+            sample_ms=now_ms,
+        )
+
+    def began_at(self, replica_id: int, connection_id: int, offset: PhysicalOffset) -> None:
+        """An empty slave gets the log from here on."""
+        slave = self._slave(replica_id, connection_id)
+        if slave is not None:
+            slave.began_offset = offset
+
+    def reported(self, replica_id: int, connection_id: int, offset: PhysicalOffset, *, now_ms: int) -> None:
+        """A slave has the log below this offset."""
+        slave = self._slave(replica_id, connection_id)
+        if slave is None:
+            return
+        slave.offset = offset
+        self._sample(slave, now_ms)
+        self._release()
+
+    def disconnected(self, replica_id: int, connection_id: int) -> None:
+        """A slave's connection has ended. Idempotent."""
+        if self._slave(replica_id, connection_id) is not None:
+            del self._slaves[replica_id]
+
+    def _slave(self, replica_id: int, connection_id: int) -> _Slave | None:
+        """A slave, if it counts by this connection."""
+        slave = self._slaves.get(replica_id)
+        return slave if slave is not None and slave.connection_id == connection_id else None
+
+    def _counts(self, slave: _Slave) -> bool:
+        """Whether its reports count for puts that wait: it lacks none that was not acknowledged before."""
+        return not slave.is_learner and slave.began_offset <= self._acknowledged_offset
+
+    def _sample(self, slave: _Slave, now_ms: int) -> None:
+        end_offset = self._log_end()
+        if slave.offset is None or slave.offset < slave.sample_offset:
+            return
+        slave.caught_up_ms = now_ms if slave.offset >= end_offset else slave.sample_ms
+        slave.sample_offset, slave.sample_ms = end_offset, now_ms
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def wanted(self, *, now_ms: int) -> Members | None:
+        """The set to request from the controller now; None: the present one is right.
+
+        The caller marks it as `asked` before the request can reach a controller.
+        """
+        for slave in self._slaves.values():
+            self._sample(slave, now_ms)
+        confirm_offset = self.confirm_offset
+        members = {self.own_id}
+        for replica_id, slave in self._slaves.items():
+            is_current = now_ms - slave.caught_up_ms <= self._lag_ms_max()
+            if replica_id in self.members:
+                is_wanted = is_current
+            else:
+                is_wanted = is_current and self._may_join(slave, confirm_offset)
+            if is_wanted:
+                members.add(replica_id)
+        wanted = frozenset(members)
+        if wanted != self.members and (wanted in self._attempts or len(self._attempts) < ATTEMPTS_MAX):
+            return wanted
+        # A change whose answer did not come is requested again, until it is known.
+        return self._attempts[0] if self._attempts else None
+
+    def asked(self, members: Members) -> None:
+        """A request for this set is made, with the present `set_epoch`."""
+        assert self.own_id in members
+        if members not in self._attempts:
+            assert len(self._attempts) < ATTEMPTS_MAX
+            self._attempts.append(members)
+
+    def refused(self, members: Members, set_epoch: int) -> None:
+        """The controller has refused this set, and then answered with this `set_epoch`; no request for the same set is
+        under way any more.
+
+        A refusal by itself tells nothing: an earlier request for the same set, whose answer was lost, may have been the
+        one that was granted, and the epoch of the set says so.
+        """
+        if set_epoch == self.set_epoch and members in self._attempts:
+            self._attempts.remove(members)
+            self._release()
+
+    def adopt(self, members: Members, set_epoch: int) -> None:
+        """The controller's set, from any answer of this master's epoch. An answer that is older changes nothing."""
+        if set_epoch <= self.set_epoch:
+            return
+        assert self.own_id in members, "the set of a master has it"
+        # Changes that were requested with an earlier epoch are refused from now on.
+        self.members, self.set_epoch, self._attempts = members, set_epoch, []
+        self._release()
+
+    def _may_join(self, slave: _Slave, confirm_offset: PhysicalOffset) -> bool:
+        return (
+            not slave.is_learner
+            and slave.offset is not None
+            and slave.offset >= max(confirm_offset, self._epoch_start)
+            and slave.began_offset <= confirm_offset
+        )
+
+    def _possible_members(self) -> Members:
+        return self.members.union(*self._attempts)
+
+    def _release(self) -> None:
+        self._waiting.release(self.confirmed_offset)
+        self.read_limit.advanced()
