@@ -157,6 +157,12 @@ class ColdTier:
         return isinstance(self.reads, TierLink) and self.reads.version < 0
 
     @property
+    def owns_ledger(self) -> bool:
+        """Whether this broker has claimed a ledger, and no other one has since."""
+        is_open = isinstance(self.reads, TierLink) and self.reads.version >= 0
+        return self.has_own_tier and is_open and not self.fence.reason
+
+    @property
     def is_connected(self) -> bool:
         """Whether the tier process is connected."""
         return self._hub.is_connected(TIER_ROLE)

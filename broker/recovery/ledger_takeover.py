@@ -1,6 +1,7 @@
 """Ledger takeover: a slave's store becomes the master's, and continues its ledger. Before the broker opens the store.
 
     enrolment   names the store that has written the ledger: without it this is no slave's store, and nothing is done
+    ledger      has to be there: a slave is enrolled when its master has one
     try         would the store let two writers commit? then nothing is touched
     claim       the next epoch, under this store's UUID: the old master is fenced at its next commit. Refused if the
                 ledger belongs to neither of the two stores: another slave has taken over, and its log may differ
@@ -27,6 +28,7 @@ import msgspec
 from thermocline.broker.recovery.ledger_topics import follow_topics, later_lives
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state import encode_ceiling
+from thermocline.remoting.errors import SettingError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk, replace_file
@@ -86,19 +88,27 @@ class TakeoverReport(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: StoreConfig, disk: Disk) -> None:
-    """Pass a store whose ledger is its own, or that has none; before a master of a replica set takes sends.
+def find_enrolment(disk: Disk, store: StoreConfig) -> Enrolment | None:
+    """Whose ledger the store has followed as a slave; None if none.
 
     Raises:
-        ForeignLedgerError: Another store of the set has taken the ledger over.
+        CorruptDataError: The enrolment, or the identity, cannot be read.
+    """
+    return load_enrolment(disk, store.enrolment_path, store_id=_store_id(disk, store))
+
+
+async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: StoreConfig, disk: Disk) -> None:
+    """Pass a store whose ledger is its own, or that has none; before a master of a replica set takes sends. A directory
+    without a store yet has none.
+
+    Raises:
+        ForeignLedgerError: The ledger is another store's.
         ObjectStoreUnavailableError: The bucket does not answer.
         CorruptDataError: The ledger, or the identity, cannot be read.
     """
-    if not disk.exists(store.identity_path):
-        return
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
     identity = LedgerIdentity(
-        store_uuid=load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id,
+        store_uuid=_store_id(disk, store),
         cluster=broker.cluster_name,
         broker_name=broker.broker_name,
     )
@@ -122,6 +132,7 @@ async def take_over(
 
     Raises:
         ForeignLedgerError: The ledger belongs to neither this store nor its master's. Nothing was changed.
+        SettingError: There is no ledger. Nothing was changed.
         UnfitStoreError: The store would let two writers commit. Nothing was changed.
         ObjectStoreUnavailableError: The bucket does not answer; try again.
         FencedError: Another broker claims the same ledger at the same time.
@@ -129,13 +140,18 @@ async def take_over(
         CorruptDataError: The bucket's data, or the store, cannot be read.
         OSError, DiskFullError: The store cannot be written; try again.
     """
-    if not disk.exists(store.identity_path):
-        return None
-    store_id = load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id
-    enrolment = load_enrolment(disk, store.enrolment_path, store_id=store_id)
+    store_id = _store_id(disk, store)
+    enrolment = find_enrolment(disk, store)
     if enrolment is None:
         return None
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
+    logger.info("ledger is being taken over root=%s from=%s", keys.root, enrolment.master_store_id)
+    if not (await LedgerReader.open(bucket, keys, only_topics=frozenset())).catalog.version:
+        raise SettingError(
+            "this store's master has written a ledger, and there is none here: coldUrl, brokerName and"
+            " brokerClusterName have to be the master's",
+            root=keys.root,
+        )
     local = open_local()
     try:
         races = races_for(tier.cold_url)
@@ -188,6 +204,13 @@ async def _continue(writer: LedgerWriter, local: MessageStore, disk: Disk, enrol
         next_offset=log.append_offset,
         queues=queues,
     )
+
+
+def _store_id(disk: Disk, store: StoreConfig) -> str:
+    """The store's id; empty for a directory without a store."""
+    if not disk.exists(store.identity_path):
+        return ""
+    return load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id
 
 
 def _continue_queues(catalog: Catalog, local: MessageStore) -> Iterator[ContinuedQueue]:

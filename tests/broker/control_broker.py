@@ -183,7 +183,7 @@ async def control_broker(
                 parts,
                 run_retention=run_retention,
                 ha_runtime_info=Replicas(settings, store, disk=RealDisk(), limits=LimitCounts()).runtime_info,
-                has_own_tier=False,
+                owns_ledger=lambda: False,
                 waiting_offset=lambda: None,
                 dispatch_behind_bytes=lambda: 0,
             ),
