@@ -6,7 +6,8 @@
     claim       the next epoch, under this store's UUID: the old master is fenced at its next commit. Refused if the
                 ledger belongs to neither of the two stores: another slave has taken over, and its log may differ
     topics      are brought to the lives that the ledger knows (ledger_topics.py)
-    continue    queues that end before the ledger's end go on there: all below is in the bucket
+    continue    queues that end before the ledger's end go on there: all below is in the bucket. Queues without a local
+                message go on where the saved state says that they ended: what they had has expired
     hole        the ledger may know a log offset that this log does not reach, if nothing had to wait for this slave:
                 the log then goes on in the file behind it, and blanks fill what is between
     end         all is durable, then the enrolment goes: from here on the store is a master's
@@ -29,7 +30,7 @@ from thermocline.broker.recovery.ledger_topics import follow_topics, later_lives
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state import encode_ceiling
 from thermocline.remoting.errors import SettingError
-from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk, replace_file
 from thermocline.store.message_store import MessageStore
@@ -46,7 +47,7 @@ from thermocline.tiered.doctor import check_fencing, races_for
 from thermocline.tiered.ledger import LedgerIdentity, LedgerReader, LedgerWriter, check_owner, new_arbiter
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.segments import BrokerKeys
-from thermocline.tiered.state import TOPICS, StateLog
+from thermocline.tiered.state import TOPICS, StateLog, StateSnapshot, TopicState
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ async def _continue(writer: LedgerWriter, local: MessageStore, disk: Disk, enrol
     log_end = log.append_offset
     while log.append_offset < catalog.end_physical_offset:
         log.roll()
-    queues = tuple(_continue_queues(catalog, local))
+    queues = tuple(_continue_queues(catalog, snapshot, local))
     return TakeoverReport(
         root=writer.keys.root,
         epoch=writer.epoch,
@@ -213,18 +214,38 @@ def _store_id(disk: Disk, store: StoreConfig) -> str:
     return load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id
 
 
-def _continue_queues(catalog: Catalog, local: MessageStore) -> Iterator[ContinuedQueue]:
-    """Have queues that end before the ledger's end go on there."""
-    for topic, entry in sorted(catalog.topics.items()):
+def _continue_queues(catalog: Catalog, snapshot: StateSnapshot | None, local: MessageStore) -> Iterator[ContinuedQueue]:
+    """Have queues that end before the ledger's end go on there, and those without a local message not before the end
+    that the saved state has."""
+    saved = {} if snapshot is None else {state.topic: state for state in snapshot.topics}
+    for topic in sorted({*catalog.topics, *saved}):
         incarnation = local.incarnations.find(topic)
-        if entry.deleted or incarnation.deleted or incarnation.id != entry.incarnation:
+        if incarnation.deleted:
             continue
-        ends = dict(catalog.queue_ends(topic))
-        for hole in entry.holes:
-            ends[hole.queue_id] = max(hole.end_offset, ends.get(hole.queue_id, hole.end_offset))
-        for queue_id, end in sorted(ends.items()):
+        cold_ends = _cold_ends(catalog, topic, incarnation.id)
+        saved_ends = _saved_ends(saved.get(topic), incarnation.id)
+        for queue_id in sorted({*cold_ends, *saved_ends}):
             queue = local.queues.find_or_create(topic, queue_id)
-            log_end = queue.next_offset
-            if log_end < end:
-                queue.restart_at(end, min_offset=end)
-                yield ContinuedQueue(topic=topic, queue_id=queue_id, log_end=log_end, next_offset=end)
+            log_end, cold_end = queue.next_offset, cold_ends.get(queue_id, QUEUE_START)
+            saved_end = saved_ends.get(queue_id, QUEUE_START) if queue.min_offset == log_end else QUEUE_START
+            next_offset = max(cold_end, saved_end)
+            if log_end < next_offset:
+                queue.restart_at(next_offset, min_offset=next_offset)
+            if log_end < cold_end:
+                yield ContinuedQueue(topic=topic, queue_id=queue_id, log_end=log_end, next_offset=cold_end)
+
+
+def _cold_ends(catalog: Catalog, topic: str, incarnation: int) -> dict[int, QueueOffset]:
+    entry = catalog.topics.get(topic)
+    if entry is None or entry.deleted or entry.incarnation != incarnation:
+        return {}
+    ends = dict(catalog.queue_ends(topic))
+    for hole in entry.holes:
+        ends[hole.queue_id] = max(hole.end_offset, ends.get(hole.queue_id, hole.end_offset))
+    return ends
+
+
+def _saved_ends(state: TopicState | None, incarnation: int) -> dict[int, QueueOffset]:
+    if state is None or state.deleted or state.incarnation != incarnation:
+        return {}
+    return {end.queue_id: end.end_offset for end in state.ends}

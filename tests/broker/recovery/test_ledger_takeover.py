@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
@@ -18,12 +19,15 @@ from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.objects.errors import ForeignLedgerError
 from thermocline.tiered.segments.object_keys import BrokerKeys
+from thermocline.tiered.state.newest_state import read_newest
+from thermocline.tiered.state.snapshot import QueueEnd, StateName, TopicState, encode_state
 from thermocline.tiered.stores.memory import MemoryObjectStore
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 STORE = StoreConfig(root_path="/store", log_file_bytes=1 << 20, queue_file_bytes=20_000)
 LATER_MS = 4_000_000_000_000
 SLAVE_ID = "5" * 32
+EXPIRED, EXPIRED_END = "Expired", 7
 
 
 @pytest.fixture
@@ -61,6 +65,32 @@ async def promote(
         random=Random(1),
         open_local=lambda: open_slave(disk),
     )
+
+
+async def test_no_queue_begins_anew(bucket: MemoryObjectStore) -> None:
+    catalog, state = await open_catalog(bucket, KEYS), await read_newest(bucket, KEYS)
+    assert state is not None
+    # All that this topic had has expired, so the ledger does not know it any more.
+    topics = (*state.topics, TopicState(topic=EXPIRED, ends=(QueueEnd(2, EXPIRED_END),)))
+    newer = StateName(state.epoch, state.sequence + 1)
+    await bucket.put(
+        KEYS.state(epoch=newer.epoch, sequence=newer.sequence),
+        encode_state(msgspec.structs.replace(state, sequence=newer.sequence, topics=topics)),
+    )
+    disk = await slave_of(bucket)
+    report = await promote(bucket, disk)
+    assert report is not None
+    local = open_slave(disk)
+    assert {queue.topic for queue in local.queues} > {EXPIRED}
+    for topic in topics:
+        if not topic.deleted:
+            cold_ends = catalog.queue_ends(topic.topic) if topic.topic in catalog.topics else {}
+            for end in topic.ends:
+                queue = local.queues.find(topic.topic, end.queue_id)
+                next_offset = 0 if queue is None else queue.next_offset
+                assert next_offset == max(end.end_offset, cold_ends.get(end.queue_id, 0)), topic
+    assert EXPIRED not in {queue.topic for queue in report.queues}, "none of it is in the bucket"
+    assert load_enrolment(disk, STORE.enrolment_path, store_id=SLAVE_ID) is None
 
 
 async def test_another_name_than_the_masters_is_refused(bucket: MemoryObjectStore) -> None:
