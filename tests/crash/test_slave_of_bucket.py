@@ -308,8 +308,9 @@ async def test_a_slave_behind_the_ledger_continues_behind_it(local_replicas: Rep
 
 @pytest.mark.full
 async def test_the_second_of_two_slaves_does_not_take_over_and_follows_the_first(local_replicas: ReplicaSet) -> None:
+    """Both lack what the master has stored last, and is in the bucket; they keep their local files."""
     master = local_replicas.member(0, ASYNC_MASTER)
-    slaves = [local_replicas.member(number, SLAVE, number) for number in (1, 2)]
+    slaves = [local_replicas.member(number, SLAVE, number, fileReservedTime="72") for number in (1, 2)]
     await master.start()
     async with connected(master) as connection:
         await wire.make_topic(connection, TOPIC, queues=QUEUES)
@@ -320,6 +321,8 @@ async def test_the_second_of_two_slaves_does_not_take_over_and_follows_the_first
             await until(lambda path=slave.store: (path / "thermocline" / "enrolment.json").exists())  # type: ignore[misc]
             await until_copied(master, slave)
             assert await slave.stop() == 0
+        await local_replicas.send(connection, 60)
+        await wire.patiently(lambda: wire.seal(connection))
     await master.kill()
     for slave in slaves:
         slave.properties |= {"brokerRole": ASYNC_MASTER, "brokerId": "0"}
@@ -335,7 +338,10 @@ async def test_the_second_of_two_slaves_does_not_take_over_and_follows_the_first
         slaves[1].properties |= {"brokerRole": SLAVE, "brokerId": "2"}
         await slaves[1].start()
         await until_copied(slaves[0], slaves[1])
+        await slaves[1].kill()
+        await slaves[1].start()
         async with connected(slaves[1]) as reader:
+            await wire.until_true(lambda: _is_served(reader))
             await local_replicas.check_messages(reader)
         first_id = json.loads((slaves[0].store / "thermocline" / "identity.json").read_text())["storeId"]
         enrolment = slaves[1].store / "thermocline" / "enrolment.json"
