@@ -158,9 +158,13 @@ class ColdTier:
 
     @property
     def owns_ledger(self) -> bool:
-        """Whether this broker has claimed a ledger, and no other one has since."""
-        is_open = isinstance(self.reads, TierLink) and self.reads.version >= 0
-        return self.has_own_tier and is_open and not self.fence.reason
+        """Whether the ledger of this name is this broker's, by all that it knows."""
+        return self.has_own_tier and not self.fence.reason
+
+    @property
+    def has_claimed(self) -> bool:
+        """Whether it has claimed the ledger since it was started."""
+        return self.owns_ledger and isinstance(self.reads, TierLink) and self.reads.version >= 0
 
     @property
     def is_connected(self) -> bool:

@@ -72,6 +72,7 @@ def make_dispatcher(
                 run_retention=run_retention,
                 ha_runtime_info=replicas.runtime_info,
                 owns_ledger=lambda: tier.owns_ledger,
+                has_claimed=lambda: tier.has_claimed,
                 waiting_offset=tier.gate.waiting_offset,
                 dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
             ),
@@ -205,11 +206,12 @@ def state_processors(
     run_retention: Callable[[], Awaitable[None]],
     ha_runtime_info: Callable[[], HARuntimeInfo],
     owns_ledger: Callable[[], bool],
+    has_claimed: Callable[[], bool],
     waiting_offset: Callable[[], PhysicalOffset | None],
     dispatch_behind_bytes: Callable[[], int],
 ) -> tuple[Processor, ...]:
-    """The requests of administration tools. `owns_ledger`, `waiting_offset`: see ReplicaProcessor.
-    `dispatch_behind_bytes`: how far the index lags."""
+    """The requests of administration tools. `owns_ledger`, `has_claimed`, `waiting_offset`: see
+    ReplicaProcessor. `dispatch_behind_bytes`: how far the index lags."""
     base, tables, reads, due = parts.base, parts.tables, parts.reads, parts.due
     return (
         StatsProcessor(
@@ -239,6 +241,7 @@ def state_processors(
             store=base.store,
             runtime_info=ha_runtime_info,
             owns_ledger=owns_ledger,
+            has_claimed=has_claimed,
             waiting_offset=waiting_offset,
         ),
         AdminProcessor(

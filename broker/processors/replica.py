@@ -47,12 +47,14 @@ class ReplicaProcessor:
         store: MessageStore,
         runtime_info: Callable[[], HARuntimeInfo],
         owns_ledger: Callable[[], bool],
+        has_claimed: Callable[[], bool],
         waiting_offset: Callable[[], PhysicalOffset | None],
     ) -> None:
-        """`owns_ledger`: whether this broker writes a ledger. `waiting_offset`: see DeletionGate."""
+        """`owns_ledger`, `has_claimed`: see ColdTier. `waiting_offset`: see DeletionGate."""
         self._store = store
         self._runtime_info = runtime_info
         self._owns_ledger = owns_ledger
+        self._has_claimed = has_claimed
         self._waiting_offset = waiting_offset
 
     def routes(self) -> Mapping[int, Handler]:
@@ -86,6 +88,7 @@ class ReplicaProcessor:
         waiting_offset = self._waiting_offset()
         answer = ReplicaSourceAnswer(
             store_uuid=self._store.identity.store_id if self._owns_ledger() else "",
+            has_ledger=self._has_claimed(),
             held_offset=self._store.commit_log.append_offset if waiting_offset is None else waiting_offset,
         )
         return RemotingCommand.response(command, body=msgspec.json.encode(answer))

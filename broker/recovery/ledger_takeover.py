@@ -1,7 +1,7 @@
 """Ledger takeover: a slave's store becomes the master's, and continues its ledger. Before the broker opens the store.
 
     enrolment   names the store that has written the ledger: without it this is no slave's store, and nothing is done
-    ledger      has to be there: a slave is enrolled when its master has one
+    ledger      has to be there, if the master had one
     try         would the store let two writers commit? then nothing is touched
     claim       the next epoch, under this store's UUID: the old master is fenced at its next commit. Refused if the
                 ledger belongs to neither of the two stores: another slave has taken over, and its log may differ
@@ -133,7 +133,7 @@ async def take_over(
 
     Raises:
         ForeignLedgerError: The ledger belongs to neither this store nor its master's. Nothing was changed.
-        SettingError: There is no ledger. Nothing was changed.
+        SettingError: There is no ledger, and the master had one. Nothing was changed.
         UnfitStoreError: The store would let two writers commit. Nothing was changed.
         ObjectStoreUnavailableError: The bucket does not answer; try again.
         FencedError: Another broker claims the same ledger at the same time.
@@ -147,7 +147,8 @@ async def take_over(
         return None
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
     logger.info("ledger is being taken over root=%s from=%s", keys.root, enrolment.master_store_id)
-    if not (await LedgerReader.open(bucket, keys, only_topics=frozenset())).catalog.version:
+    reader = await LedgerReader.open(bucket, keys, only_topics=frozenset())
+    if enrolment.has_ledger and not reader.catalog.version:
         raise SettingError(
             "this store's master has written a ledger, and there is none here: coldUrl, brokerName and"
             " brokerClusterName have to be the master's",

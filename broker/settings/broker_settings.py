@@ -473,8 +473,8 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
         )
     if tier.is_enabled and broker.ha_master_address:
         raise InvalidParameterError(
-            "a slave with a cold tier copies the log of the broker whose ledger it follows, which NameServers name: start"
-            " it without haMasterAddress",
+            "a slave with a cold tier copies the log of the broker whose ledger it follows, which NameServers name:"
+            " start it without haMasterAddress",
             setting=COLD_URL,
         )
     if broker.merged_proxy:

@@ -1,6 +1,7 @@
 """Enrolment: whose log a slave's log is the copy of, if that store has a cold tier.
 
-File: thermocline/enrolment.json  {"storeId": "…", "masterStoreId": "…", "redoneTopics": [], "formatVersion": 1}
+File: thermocline/enrolment.json
+    {"storeId": "…", "masterStoreId": "…", "hasLedger": true, "redoneTopics": [], "formatVersion": 1}
 
 A broker that is started as a master on this store may take over a ledger that `master_store_id` has written last, and
 no other one. The file is written when the master has accepted where this log ends, and is gone after the take-over.
@@ -29,10 +30,12 @@ class EnrolmentSyncSite(StrEnum):
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """See the module's header. `store_id`: of the store that the file is in: a copy of the file counts nowhere else.
-    `redone_topics`: while the ledger is taken over, topics whose queues are made anew from the log."""
+    `has_ledger`: the master has had one, so that there is one to take over. `redone_topics`: while the ledger is taken
+    over, topics whose queues are made anew from the log."""
 
     store_id: str
     master_store_id: str
+    has_ledger: bool = False
     redone_topics: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 

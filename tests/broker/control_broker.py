@@ -184,6 +184,7 @@ async def control_broker(
                 run_retention=run_retention,
                 ha_runtime_info=Replicas(settings, store, disk=RealDisk(), limits=LimitCounts()).runtime_info,
                 owns_ledger=lambda: False,
+                has_claimed=lambda: False,
                 waiting_offset=lambda: None,
                 dispatch_behind_bytes=lambda: 0,
             ),

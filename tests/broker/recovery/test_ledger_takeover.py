@@ -43,12 +43,13 @@ def open_slave(disk: SimulatedDisk) -> MessageStore:
     return MessageStore.open(STORE, disk=disk, clock=lambda: LATER_MS, make_id=lambda: SLAVE_ID)
 
 
-async def slave_of(bucket: MemoryObjectStore) -> SimulatedDisk:
+async def slave_of(bucket: MemoryObjectStore, *, has_ledger: bool = True) -> SimulatedDisk:
     """The disk of a slave that is enrolled and has no message."""
     disk = SimulatedDisk()
     open_slave(disk).close()
     owner = (await open_catalog(bucket, KEYS)).store_uuid
-    save_enrolment(disk, STORE.enrolment_path, Enrolment(store_id=SLAVE_ID, master_store_id=owner))
+    enrolment = Enrolment(store_id=SLAVE_ID, master_store_id=owner, has_ledger=has_ledger)
+    save_enrolment(disk, STORE.enrolment_path, enrolment)
     return disk
 
 
@@ -100,6 +101,13 @@ async def test_another_name_than_the_masters_is_refused(bucket: MemoryObjectStor
     assert load_enrolment(disk, STORE.enrolment_path, store_id=SLAVE_ID) is not None
     assert (await open_catalog(bucket, KEYS)).version == before.version
     assert await promote(bucket, disk) is not None
+
+
+async def test_a_master_that_never_had_a_ledger_is_followed_by_a_first_writer(bucket: MemoryObjectStore) -> None:
+    disk = await slave_of(bucket, has_ledger=False)
+    report = await promote(MemoryObjectStore(), disk)
+    assert report is not None
+    assert (report.epoch, report.ledger_end) == (1, 0)
 
 
 async def test_a_master_on_an_empty_directory_is_refused_where_a_ledger_is(bucket: MemoryObjectStore) -> None:

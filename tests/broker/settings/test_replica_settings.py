@@ -59,7 +59,7 @@ def test_a_slave_may_have_its_masters_settings() -> None:
                 "namesrvAddr": "127.0.0.1:9876",
                 "haMasterAddress": "127.0.0.1:10912",
             },
-            "without haMasterAddress",
+            "start it without haMasterAddress",
         ),
         ({"brokerRole": "SLAVE", "brokerId": "1", "mergedProxyEnable": "true"}, "not beside a slave"),
         ({"minInSyncReplicas": "2"}, "is refused: it would promise"),

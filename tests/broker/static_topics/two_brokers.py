@@ -173,6 +173,7 @@ async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> As
                 parts.base.settings, broker.store, disk=parts.base.disk, limits=LimitCounts()
             ).runtime_info,
             owns_ledger=lambda: False,
+            has_claimed=lambda: False,
             waiting_offset=lambda: None,
             dispatch_behind_bytes=lambda: 0,
         )
