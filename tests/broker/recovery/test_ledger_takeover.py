@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from tests.tiered.broker_golden import GOLDEN, VERSION
+from tests.tiered.broker_golden import golden_bucket
 from thermocline.broker.recovery.ledger_takeover import TakeoverReport, check_ledger, take_over
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.errors import SettingError
@@ -32,11 +32,7 @@ EXPIRED, EXPIRED_END = "Expired", 7
 
 @pytest.fixture
 async def bucket() -> MemoryObjectStore:
-    bucket, folder = MemoryObjectStore(), GOLDEN / VERSION / "bucket"
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            await bucket.put(str(path.relative_to(folder)), path.read_bytes())
-    return bucket
+    return await golden_bucket()
 
 
 def open_slave(disk: SimulatedDisk) -> MessageStore:
