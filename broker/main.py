@@ -249,7 +249,7 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
                     await check_ledger(bucket, broker=settings.broker, store=settings.store, disk=disk)
             except (TimeoutError, ObjectStoreUnavailableError, CorruptDataError) as error:
                 # The tier process asks again, for as long as it takes.
-                logger.warning("not known whose ledger this is, sends are taken: %s", error or "no answer in time")
+                logger.warning("not known whose ledger this is, sends are taken: %s", str(error) or "no answer in time")
             return
         report = await take_over(
             bucket,

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.files import Disk, replace_file
+from thermocline.store.state.versioned_file import load_versioned
 
 FORMAT_VERSION = 1
 
@@ -46,17 +46,8 @@ def load_enrolment(disk: Disk, path: str, *, store_id: str) -> Enrolment | None:
     Raises:
         CorruptDataError: The file is damaged, or of a version that is not known here.
     """
-    if not disk.exists(path):
-        return None
-    try:
-        enrolment = msgspec.json.decode(disk.read(path), type=Enrolment)
-    except msgspec.DecodeError as error:
-        raise CorruptDataError("the store's enrolment is damaged", path=path) from error
-    if enrolment.format_version != FORMAT_VERSION:
-        raise CorruptDataError(
-            "the store's enrolment is of another version", path=path, version=enrolment.format_version
-        )
-    return enrolment if enrolment.store_id == store_id else None
+    enrolment = load_versioned(disk, path, Enrolment, version=FORMAT_VERSION, name="enrolment")
+    return enrolment if enrolment is not None and enrolment.store_id == store_id else None
 
 
 def save_enrolment(disk: Disk, path: str, enrolment: Enrolment) -> None:

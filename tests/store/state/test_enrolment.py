@@ -1,4 +1,7 @@
-"""The enrolment of a slave's store."""
+"""The enrolment of a slave's store.
+
+Covers `store/state/versioned_file.py`.
+"""
 
 from __future__ import annotations
 
