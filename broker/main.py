@@ -7,7 +7,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -229,18 +229,27 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
     """Have the store of a slave that is started as a master continue the ledger. A former master of a replica set is
     refused before it takes a send, if the bucket answers soon."""
     disk = RealDisk()
-    is_enrolled = disk.exists(settings.store.enrolment_path)
-    if settings.broker.is_slave or not settings.tier.is_enabled or not (is_enrolled or settings.broker.takes_slaves):
+    has_file = disk.exists(settings.store.enrolment_path)
+    if settings.broker.is_slave or not (has_file or (settings.tier.is_enabled and settings.broker.takes_slaves)):
         return
-    from thermocline.broker.recovery.ledger_takeover import check_ledger, take_over
+    from thermocline.broker.recovery.ledger_takeover import check_ledger, find_enrolment, take_over
     from thermocline.tiered.stores import open_object_store
 
+    is_enrolled = find_enrolment(disk, settings.store) is not None
+    if not settings.tier.is_enabled:
+        if is_enrolled:
+            # Without the ledger's ends it would give out offsets that messages in the bucket have.
+            raise SettingError("this store is that of a slave with a cold tier: a master on it needs its coldUrl, too")
+        return
     bucket = await open_object_store(settings.tier.cold_url)
     try:
         if not is_enrolled:
-            with contextlib.suppress(TimeoutError, ObjectStoreUnavailableError, CorruptDataError):  # the tier's concern
+            try:
                 async with asyncio.timeout(OWNER_TIMEOUT_S):
                     await check_ledger(bucket, broker=settings.broker, store=settings.store, disk=disk)
+            except (TimeoutError, ObjectStoreUnavailableError, CorruptDataError) as error:
+                # The tier process asks again, for as long as it takes.
+                logger.warning("not known whose ledger this is, sends are taken: %s", str(error) or "no answer in time")
             return
         report = await take_over(
             bucket,
@@ -250,7 +259,12 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
             disk=disk,
             clock=wall_clock_ms,
             random=random.Random(),
-            open_local=lambda: MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits),
+            open_local=lambda: MessageStore.open(
+                replace(settings.store, gaps_are_elsewhere=True),  # as the slave has opened it
+                disk=disk,
+                clock=wall_clock_ms,
+                settle=settle_commits,
+            ),
         )
     finally:
         await bucket.close()

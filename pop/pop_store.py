@@ -67,6 +67,9 @@ class GroupOffsets(Protocol):
     def commit(self, topic: str, group: str, queue_id: int, offset: QueueOffset) -> None:
         """Store the group's offset."""
 
+    def forget(self, topic: str, group: str, queue_id: int) -> None:
+        """The group has no offset there any more."""
+
 
 class Take(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of one queue that a group is to get. `offsets` may be empty: nothing matched up to `next_offset`."""
@@ -121,11 +124,13 @@ class PopStore:
         # While records are read again: the physical offset of each queue's newest order record.
         self._order_places: dict[tuple[str, str, int], PhysicalOffset] = {}
 
-    def open(self, *, offsets_log_offset: PhysicalOffset | None) -> None:
-        """Read the check points in flight; once, before anything else.
+    def open(self, *, offsets_log_offset: PhysicalOffset | None) -> bool:
+        """Read the check points in flight; once, before anything else. True if the group offsets have to be saved
+        before anything is put: by their file, records are done with that the revive topic never had.
 
         `offsets_log_offset`: the log offset up to which the group offsets' file is complete; None: unknown.
         """
+        is_corrected = self._correct_progress()
         append_offset = self._store.commit_log.append_offset
         # After a power cut the log may end before what the files have seen: new records begin there.
         offsets_from = min(offsets_log_offset, append_offset) if offsets_log_offset is not None else append_offset
@@ -146,6 +151,23 @@ class PopStore:
             logger.info(
                 "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
             )
+        return is_corrected
+
+    def _correct_progress(self) -> bool:
+        """Bring the progress in the revive topic within its queues, as on the store of a slave that had no record of
+        them; whether it was not."""
+        topic, is_corrected = self._log.topic, False
+        for revive_queue_id in range(self._log.queue_count):
+            queue = self._store.queues.find(topic, revive_queue_id)
+            end = QUEUE_START if queue is None else queue.next_offset
+            done = self._offsets.query(topic, REVIVE_GROUP, revive_queue_id)
+            if done is not None and done >= end:
+                logger.warning("revive offset behind its queue's end queue_id=%d offset=%d", revive_queue_id, done)
+                self._offsets.forget(topic, REVIVE_GROUP, revive_queue_id)
+                if end:
+                    self._offsets.commit(topic, REVIVE_GROUP, revive_queue_id, end - 1)
+                is_corrected = True
+        return is_corrected
 
     # -- messages in no order ------------------------------------------------------------------------------------------
 

@@ -62,17 +62,17 @@ class ReviveLog:
         self.broker_name = broker_name
         self._store = store
         self._clock = clock
-        self._queue_count = queue_count
+        self.queue_count = queue_count
         self._turn = 0
 
     def next_queue_id(self) -> int:
         """The revive queue whose turn it is."""
         self._turn += 1
-        return self._turn % self._queue_count
+        return self._turn % self.queue_count
 
     def order_queue_id(self, queue_id: int) -> int:
         """The revive queue for the order records of a queue: always the same, so that they stay in order."""
-        return queue_id % self._queue_count
+        return queue_id % self.queue_count
 
     def queues(self) -> list[ConsumeQueue]:
         """The revive queues that hold something."""

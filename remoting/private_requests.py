@@ -208,8 +208,9 @@ class FlushedRangesAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 
 class ReplicaSourceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The JSON body of the answer to REPLICA_SOURCE. `store_uuid`: of the master's store if it has a cold tier, else
-    empty. `held_offset`: messages of the log from there on wait for something that only the master does (delays, times,
-    transactions, POP), so no copy of them may be deleted."""
+    empty. `has_ledger`: it has claimed a ledger there. `held_offset`: messages of the log from there on wait for
+    something that only the master does (delays, times, transactions, POP), so no copy of them may be deleted."""
 
     store_uuid: str
     held_offset: PhysicalOffset
+    has_ledger: bool = False

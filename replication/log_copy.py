@@ -43,7 +43,7 @@ class LogCopy:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._log = store.commit_log
-        self._placement = UnitPlacement(store.queues, delay_levels_ms=store.config.delay_levels_ms)
+        self._placement = UnitPlacement(store.queues, store.config)
         self._part = bytearray()
         self._blank_bytes_left = 0
         """Of a long blank, whose head is all of `_part`."""

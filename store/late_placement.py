@@ -26,7 +26,7 @@ def place_late(store: MessageStore, topic: str, start_offset: PhysicalOffset) ->
         OSError, DiskFullError: Units cannot be written.
     """
     log = store.commit_log
-    placement = UnitPlacement(store.queues, delay_levels_ms=store.config.delay_levels_ms)
+    placement = UnitPlacement(store.queues, store.config)
     was_placed = False
     scan = LogScan(log.files, max(start_offset, log.min_offset))
     if scan.end_offset < log.append_offset:

@@ -105,7 +105,7 @@ class Recovery:
         self._queues = queues
         self._incarnations = incarnations
         self._was_clean = was_clean
-        self._placement = UnitPlacement(queues, delay_levels_ms=config.delay_levels_ms)
+        self._placement = UnitPlacement(queues, config)
         self._tail_bytes = 0
         self._placed: set[ConsumeQueue] = set()
         """Queues that the scan gave units."""

@@ -5,14 +5,15 @@ makes it.
 
     offset below the queue's end     the queue has the unit: nothing to do
     at its end                       appended
-    behind it                        the queue goes on there; between the two is no message
+    behind it                        the queue goes on there; between the two is no message. At a slave with a cold
+                                     tier there are some in the ledger, behind which its master has continued: so the
+                                     queue begins anew there, and all before is read from the ledger
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from thermocline.remoting.offsets import QueueOffset
+from thermocline.store.config import StoreConfig
 from thermocline.store.dispatch import unit_tags_code
 from thermocline.store.log import ScannedRecord
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueTable
@@ -21,9 +22,10 @@ from thermocline.store.queues import ConsumeQueue, ConsumeQueueTable
 class UnitPlacement:
     """Belongs to the thread that owns the queues."""
 
-    def __init__(self, queues: ConsumeQueueTable, *, delay_levels_ms: Sequence[int]) -> None:
+    def __init__(self, queues: ConsumeQueueTable, config: StoreConfig) -> None:
         self._queues = queues
-        self._delay_levels_ms = delay_levels_ms
+        self._delay_levels_ms = config.delay_levels_ms
+        self._gaps_are_elsewhere = config.gaps_are_elsewhere
 
     def place(self, queue: ConsumeQueue, record: ScannedRecord) -> bool:
         """Put the unit of a record into its queue; False if the queue has it.
@@ -55,6 +57,6 @@ class UnitPlacement:
         self.write_tail(queue)
         if self._queues.files.base_positions(queue.topic, queue.queue_id):
             self._queues.files.fill(queue, queue.next_offset, queue_offset)
-            queue.restart_at(queue_offset)
+            queue.restart_at(queue_offset, min_offset=queue_offset if self._gaps_are_elsewhere else None)
         else:
             queue.restart_at(queue_offset, min_offset=queue_offset)

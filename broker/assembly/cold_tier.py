@@ -157,6 +157,16 @@ class ColdTier:
         return isinstance(self.reads, TierLink) and self.reads.version < 0
 
     @property
+    def owns_ledger(self) -> bool:
+        """Whether the ledger of this name is this broker's, by all that it knows."""
+        return self.has_own_tier and not self.fence.reason
+
+    @property
+    def has_claimed(self) -> bool:
+        """Whether it has claimed the ledger since it was started."""
+        return self.owns_ledger and isinstance(self.reads, TierLink) and self.reads.version >= 0
+
+    @property
     def is_connected(self) -> bool:
         """Whether the tier process is connected."""
         return self._hub.is_connected(TIER_ROLE)

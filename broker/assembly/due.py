@@ -2,6 +2,7 @@
 
     made                 delay progress and counts of transactions; nothing is read
     load                 from their files, which are registered with the persister
+    open_delays          their progress is brought within their queues; a slave's is its master's
     open_transactions    what was open when the broker stopped; after the consumer offsets, which hold their progress
     open_timers          recovers the timers' files; those of a slave stay closed, as its master delivers
     close                the timers' files, before the store: their last round has ended (store rounds)
@@ -60,6 +61,15 @@ class DueMessages:
         delays, counts = self.delays, self.transaction_counts
         persister.open(folder, delay_service.FILE_NAME, delays, changes=delays.changes)
         persister.open(folder, transaction_counts.FILE_NAME, counts, changes=counts.changes)
+
+    async def open_delays(self) -> None:
+        """Correct the progress; before anything is put.
+
+        Raises:
+            UnavailableError: The file could not be written.
+        """
+        if not self._base.is_slave:
+            await self.delays.settle()
 
     async def open_transactions(self) -> None:
         """Recover what was open.

@@ -10,6 +10,7 @@ close         the rounds end with a last one of the timers; much later, as the l
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.helpers import IndexLink, SharedPage
@@ -38,11 +39,12 @@ class LocalStore:
         """
         close_to_others(settings.store.root_path, names=STORE_NAMES, large=LARGE_FOLDERS)
         self._settings = settings
+        is_slave = settings.broker.is_slave
         self.store = MessageStore.open(
-            settings.store,
+            replace(settings.store, gaps_are_elsewhere=is_slave and settings.tier.is_enabled),
             disk=disk,
             clock=clock,
-            settle=_settle_nothing if settings.broker.is_slave else settle_commits,
+            settle=_settle_nothing if is_slave else settle_commits,
         )
         resources.callback(self.store.close)
 

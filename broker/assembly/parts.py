@@ -1,7 +1,7 @@
 """Parts: the families of one broker over an open store, made in the order in which they need each other.
 
     settings, store -> tables, due messages, pops (empty) -> their files -> system topics (durable)
-                    -> what was popped -> transactions -> filters -> timers
+                    -> what was popped -> delays -> transactions -> filters -> timers
                     -> users and policies, with access control -> cluster
 
 It opens no socket and starts no task. On return everything that a start changes is durable, and the timers are open:
@@ -115,7 +115,8 @@ async def make_parts(
     for family in (tables, due, pops):
         family.load()
     await tables.boot()
-    pops.open()
+    await pops.open()
+    await due.open_delays()
     await due.open_transactions()
     reads = Reads(base, tables)
     await tables.prepare()

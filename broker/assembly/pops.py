@@ -66,12 +66,17 @@ class Pops:
         path = f"{self._base.store.config.config_path}/{order_table.FILE_NAME}"
         self._orders.load(load_file(self._base.disk, path))
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Read what is in flight from the log, unless the broker is a slave, on which nothing is popped. The tables are
-        loaded and booted."""
+        loaded and booted.
+
+        Raises:
+            UnavailableError: The file of consumer offsets could not be written.
+        """
         if self._base.is_slave:
             return
-        self.store.open(offsets_log_offset=self._tables.offsets.pop_log_offset)
+        if self.store.open(offsets_log_offset=self._tables.offsets.pop_log_offset):
+            await self._tables.persister.save(consumer_offsets.FILE_NAME)
         self._tables.topics.add_listener(
             lambda topic, config: None if config is not None else self.store.forget_topic(topic)
         )

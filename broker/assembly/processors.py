@@ -71,7 +71,8 @@ def make_dispatcher(
                 parts,
                 run_retention=run_retention,
                 ha_runtime_info=replicas.runtime_info,
-                has_own_tier=tier.has_own_tier,
+                owns_ledger=lambda: tier.owns_ledger,
+                has_claimed=lambda: tier.has_claimed,
                 waiting_offset=tier.gate.waiting_offset,
                 dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
             ),
@@ -204,12 +205,13 @@ def state_processors(
     *,
     run_retention: Callable[[], Awaitable[None]],
     ha_runtime_info: Callable[[], HARuntimeInfo],
-    has_own_tier: bool,
+    owns_ledger: Callable[[], bool],
+    has_claimed: Callable[[], bool],
     waiting_offset: Callable[[], PhysicalOffset | None],
     dispatch_behind_bytes: Callable[[], int],
 ) -> tuple[Processor, ...]:
-    """The requests of administration tools. `has_own_tier`: this broker writes to its cold tier. `waiting_offset`: see
-    DeletionGate. `dispatch_behind_bytes`: how far the index lags."""
+    """The requests of administration tools. `owns_ledger`, `has_claimed`, `waiting_offset`: see
+    ReplicaProcessor. `dispatch_behind_bytes`: how far the index lags."""
     base, tables, reads, due = parts.base, parts.tables, parts.reads, parts.due
     return (
         StatsProcessor(
@@ -238,7 +240,8 @@ def state_processors(
         ReplicaProcessor(
             store=base.store,
             runtime_info=ha_runtime_info,
-            has_own_tier=has_own_tier,
+            owns_ledger=owns_ledger,
+            has_claimed=has_claimed,
             waiting_offset=waiting_offset,
         ),
         AdminProcessor(

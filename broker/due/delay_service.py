@@ -15,6 +15,9 @@ Rules
   - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
   - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
     when the name was made again since: it belongs to the topic's earlier incarnation.
+  - Progress behind a queue's end counts as its end from the start on, durably, before anything is put: else the next
+    messages there would count as delivered. A power cut has taken messages back, or this store was that of a slave that
+    had none of the queue's.
   - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`.
 Owner: the hot process's event loop.
 Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
@@ -128,6 +131,24 @@ class DelayService:
             if queue is not None and offset < queue.next_offset:
                 waiting.append(queue.unit(offset).physical_offset)
         return min(waiting, default=None)
+
+    async def settle(self) -> None:
+        """Correct progress that is behind its queue's end; to be called once, before anything is put.
+
+        Raises:
+            UnavailableError: The file could not be written.
+        """
+        too_far: dict[int, QueueOffset] = {}
+        for level, offset in self._offsets.items():
+            queue = self._queue(level)
+            end = QUEUE_START if queue is None else queue.next_offset
+            if offset > end:
+                logger.warning("delay offset behind its queue's end level=%d from=%d to=%d", level, offset, end)
+                too_far[level] = end
+        if too_far:
+            self._offsets |= too_far
+            self._updated(len(too_far))
+            await self._persister.save(FILE_NAME)
 
     # -- delivery ------------------------------------------------------------------------------------------------------
 

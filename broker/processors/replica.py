@@ -46,13 +46,15 @@ class ReplicaProcessor:
         *,
         store: MessageStore,
         runtime_info: Callable[[], HARuntimeInfo],
-        has_own_tier: bool,
+        owns_ledger: Callable[[], bool],
+        has_claimed: Callable[[], bool],
         waiting_offset: Callable[[], PhysicalOffset | None],
     ) -> None:
-        """`has_own_tier`: this broker writes to its cold tier. `waiting_offset`: see DeletionGate."""
+        """`owns_ledger`, `has_claimed`: see ColdTier. `waiting_offset`: see DeletionGate."""
         self._store = store
         self._runtime_info = runtime_info
-        self._has_own_tier = has_own_tier
+        self._owns_ledger = owns_ledger
+        self._has_claimed = has_claimed
         self._waiting_offset = waiting_offset
 
     def routes(self) -> Mapping[int, Handler]:
@@ -85,7 +87,8 @@ class ReplicaProcessor:
         """90191: whose ledger this broker writes, and from where on its slaves have to keep the log."""
         waiting_offset = self._waiting_offset()
         answer = ReplicaSourceAnswer(
-            store_uuid=self._store.identity.store_id if self._has_own_tier else "",
+            store_uuid=self._store.identity.store_id if self._owns_ledger() else "",
+            has_ledger=self._has_claimed(),
             held_offset=self._store.commit_log.append_offset if waiting_offset is None else waiting_offset,
         )
         return RemotingCommand.response(command, body=msgspec.json.encode(answer))

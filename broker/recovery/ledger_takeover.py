@@ -1,11 +1,13 @@
 """Ledger takeover: a slave's store becomes the master's, and continues its ledger. Before the broker opens the store.
 
     enrolment   names the store that has written the ledger: without it this is no slave's store, and nothing is done
+    ledger      has to be there, if the master had one
     try         would the store let two writers commit? then nothing is touched
     claim       the next epoch, under this store's UUID: the old master is fenced at its next commit. Refused if the
                 ledger belongs to neither of the two stores: another slave has taken over, and its log may differ
     topics      are brought to the lives that the ledger knows (ledger_topics.py)
-    continue    queues that end before the ledger's end go on there: all below is in the bucket
+    continue    queues that end before the ledger's end go on there: all below is in the bucket. Queues without a local
+                message go on where the saved state says that they ended: what they had has expired
     hole        the ledger may know a log offset that this log does not reach, if nothing had to wait for this slave:
                 the log then goes on in the file behind it, and blanks fill what is between
     end         all is durable, then the enrolment goes: from here on the store is a master's
@@ -27,7 +29,8 @@ import msgspec
 from thermocline.broker.recovery.ledger_topics import follow_topics, later_lives
 from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state import encode_ceiling
-from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.errors import SettingError
+from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk, replace_file
 from thermocline.store.message_store import MessageStore
@@ -44,7 +47,7 @@ from thermocline.tiered.doctor import check_fencing, races_for
 from thermocline.tiered.ledger import LedgerIdentity, LedgerReader, LedgerWriter, check_owner, new_arbiter
 from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.segments import BrokerKeys
-from thermocline.tiered.state import TOPICS, StateLog
+from thermocline.tiered.state import TOPICS, StateLog, StateSnapshot, TopicState
 
 logger = logging.getLogger(__name__)
 
@@ -86,19 +89,27 @@ class TakeoverReport(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: StoreConfig, disk: Disk) -> None:
-    """Pass a store whose ledger is its own, or that has none; before a master of a replica set takes sends.
+def find_enrolment(disk: Disk, store: StoreConfig) -> Enrolment | None:
+    """Whose ledger the store has followed as a slave; None if none.
 
     Raises:
-        ForeignLedgerError: Another store of the set has taken the ledger over.
+        CorruptDataError: The enrolment, or the identity, cannot be read.
+    """
+    return load_enrolment(disk, store.enrolment_path, store_id=_store_id(disk, store))
+
+
+async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: StoreConfig, disk: Disk) -> None:
+    """Pass a store whose ledger is its own, or that has none; before a master of a replica set takes sends. A directory
+    without a store yet has none.
+
+    Raises:
+        ForeignLedgerError: The ledger is another store's.
         ObjectStoreUnavailableError: The bucket does not answer.
         CorruptDataError: The ledger, or the identity, cannot be read.
     """
-    if not disk.exists(store.identity_path):
-        return
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
     identity = LedgerIdentity(
-        store_uuid=load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id,
+        store_uuid=_store_id(disk, store),
         cluster=broker.cluster_name,
         broker_name=broker.broker_name,
     )
@@ -122,6 +133,7 @@ async def take_over(
 
     Raises:
         ForeignLedgerError: The ledger belongs to neither this store nor its master's. Nothing was changed.
+        SettingError: There is no ledger, and the master had one. Nothing was changed.
         UnfitStoreError: The store would let two writers commit. Nothing was changed.
         ObjectStoreUnavailableError: The bucket does not answer; try again.
         FencedError: Another broker claims the same ledger at the same time.
@@ -129,13 +141,19 @@ async def take_over(
         CorruptDataError: The bucket's data, or the store, cannot be read.
         OSError, DiskFullError: The store cannot be written; try again.
     """
-    if not disk.exists(store.identity_path):
-        return None
-    store_id = load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id
-    enrolment = load_enrolment(disk, store.enrolment_path, store_id=store_id)
+    store_id = _store_id(disk, store)
+    enrolment = find_enrolment(disk, store)
     if enrolment is None:
         return None
     keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
+    logger.info("ledger is being taken over root=%s from=%s", keys.root, enrolment.master_store_id)
+    reader = await LedgerReader.open(bucket, keys, only_topics=frozenset())
+    if enrolment.has_ledger and not reader.catalog.version:
+        raise SettingError(
+            "this store's master has written a ledger, and there is none here: coldUrl, brokerName and"
+            " brokerClusterName have to be the master's",
+            root=keys.root,
+        )
     local = open_local()
     try:
         races = races_for(tier.cold_url)
@@ -179,7 +197,7 @@ async def _continue(writer: LedgerWriter, local: MessageStore, disk: Disk, enrol
     log_end = log.append_offset
     while log.append_offset < catalog.end_physical_offset:
         log.roll()
-    queues = tuple(_continue_queues(catalog, local))
+    queues = tuple(_continue_queues(catalog, snapshot, local))
     return TakeoverReport(
         root=writer.keys.root,
         epoch=writer.epoch,
@@ -190,18 +208,45 @@ async def _continue(writer: LedgerWriter, local: MessageStore, disk: Disk, enrol
     )
 
 
-def _continue_queues(catalog: Catalog, local: MessageStore) -> Iterator[ContinuedQueue]:
-    """Have queues that end before the ledger's end go on there."""
-    for topic, entry in sorted(catalog.topics.items()):
+def _store_id(disk: Disk, store: StoreConfig) -> str:
+    """The store's id; empty for a directory without a store."""
+    if not disk.exists(store.identity_path):
+        return ""
+    return load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id
+
+
+def _continue_queues(catalog: Catalog, snapshot: StateSnapshot | None, local: MessageStore) -> Iterator[ContinuedQueue]:
+    """Have queues that end before the ledger's end go on there, and those without a local message not before the end
+    that the saved state has."""
+    saved = {} if snapshot is None else {state.topic: state for state in snapshot.topics}
+    for topic in sorted({*catalog.topics, *saved}):
         incarnation = local.incarnations.find(topic)
-        if entry.deleted or incarnation.deleted or incarnation.id != entry.incarnation:
+        if incarnation.deleted:
             continue
-        ends = dict(catalog.queue_ends(topic))
-        for hole in entry.holes:
-            ends[hole.queue_id] = max(hole.end_offset, ends.get(hole.queue_id, hole.end_offset))
-        for queue_id, end in sorted(ends.items()):
+        cold_ends = _cold_ends(catalog, topic, incarnation.id)
+        saved_ends = _saved_ends(saved.get(topic), incarnation.id)
+        for queue_id in sorted({*cold_ends, *saved_ends}):
             queue = local.queues.find_or_create(topic, queue_id)
-            log_end = queue.next_offset
-            if log_end < end:
-                queue.restart_at(end, min_offset=end)
-                yield ContinuedQueue(topic=topic, queue_id=queue_id, log_end=log_end, next_offset=end)
+            log_end, cold_end = queue.next_offset, cold_ends.get(queue_id, QUEUE_START)
+            saved_end = saved_ends.get(queue_id, QUEUE_START) if queue.min_offset == log_end else QUEUE_START
+            next_offset = max(cold_end, saved_end)
+            if log_end < next_offset:
+                queue.restart_at(next_offset, min_offset=next_offset)
+            if log_end < cold_end:
+                yield ContinuedQueue(topic=topic, queue_id=queue_id, log_end=log_end, next_offset=cold_end)
+
+
+def _cold_ends(catalog: Catalog, topic: str, incarnation: int) -> dict[int, QueueOffset]:
+    entry = catalog.topics.get(topic)
+    if entry is None or entry.deleted or entry.incarnation != incarnation:
+        return {}
+    ends = dict(catalog.queue_ends(topic))
+    for hole in entry.holes:
+        ends[hole.queue_id] = max(hole.end_offset, ends.get(hole.queue_id, hole.end_offset))
+    return ends
+
+
+def _saved_ends(state: TopicState | None, incarnation: int) -> dict[int, QueueOffset]:
+    if state is None or state.deleted or state.incarnation != incarnation:
+        return {}
+    return {end.queue_id: end.end_offset for end in state.ends}

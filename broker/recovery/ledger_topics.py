@@ -88,7 +88,7 @@ def _config(catalog: Catalog, topic: str, configs: Mapping[str, Any]) -> msgspec
 
 
 def _dispatch(local: MessageStore, topics: Collection[str]) -> None:
-    placement = UnitPlacement(local.queues, delay_levels_ms=local.config.delay_levels_ms)
+    placement = UnitPlacement(local.queues, local.config)
     for record in LogScan(local.commit_log.files, local.commit_log.min_offset):
         if (
             record.topic in topics

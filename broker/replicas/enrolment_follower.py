@@ -35,6 +35,7 @@ class EnrolmentFollower:
         enrolment = load_enrolment(disk, path, store_id=store_id)
         self.master_store_id = "" if enrolment is None else enrolment.master_store_id
         """Whose log this one is the copy of; empty while that is not known."""
+        self._has_ledger = enrolment is not None and enrolment.has_ledger
         self.held_offset = LOG_START
         """From there on the log has messages that wait for something at the master, as it has said last."""
         self.is_following: Callable[[], bool] = lambda: False
@@ -48,13 +49,16 @@ class EnrolmentFollower:
         if source is None:
             return False
         self.held_offset = PhysicalOffset(source.held_offset)
-        if not source.store_uuid or source.store_uuid == self.master_store_id or not self.is_following():
+        is_same = source.store_uuid == self.master_store_id
+        has_ledger = source.has_ledger or (is_same and self._has_ledger)
+        if not source.store_uuid or (is_same and has_ledger == self._has_ledger) or not self.is_following():
             return False
-        enrolment = Enrolment(store_id=self._store_id, master_store_id=source.store_uuid)
+        enrolment = Enrolment(store_id=self._store_id, master_store_id=source.store_uuid, has_ledger=has_ledger)
         try:
             await asyncio.get_running_loop().run_in_executor(None, save_enrolment, self._disk, self._path, enrolment)
         except OSError as error:
             raise UnavailableError("the enrolment cannot be written", reason=str(error)) from error
-        self.master_store_id = source.store_uuid
-        self.on_enrolled(source.store_uuid)
+        self.master_store_id, self._has_ledger = source.store_uuid, has_ledger
+        if not is_same:
+            self.on_enrolled(source.store_uuid)
         return True

@@ -471,6 +471,12 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
             "a slave with a cold tier finds its master by namesrvAddr, and asks it whose ledger it follows",
             setting=COLD_URL,
         )
+    if tier.is_enabled and broker.ha_master_address:
+        raise InvalidParameterError(
+            "a slave with a cold tier copies the log of the broker whose ledger it follows, which NameServers name:"
+            " start it without haMasterAddress",
+            setting=COLD_URL,
+        )
     if broker.merged_proxy:
         raise InvalidParameterError("a proxy runs beside a master, not beside a slave", setting="mergedProxyEnable")
 

@@ -285,6 +285,13 @@ class ConsumerOffsets:
         self._offsets[key] = dict(source)
         self._changed(key)
 
+    def forget(self, topic: str, group: str, queue_id: int) -> None:
+        """Forget the committed offset of one queue."""
+        key = f"{topic}@{group}"
+        table = self._offsets.get(key)
+        if table is not None and table.pop(queue_id, None) is not None:
+            self._changed(key)
+
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets, pending resets included, and who moved it."""
         if self._hand_offs.pop(group, None) is not None:

@@ -98,6 +98,8 @@ class StoreConfig:
 
     open_queue_files_max: int = 512
     """Descriptors kept open for queue files."""
+    gaps_are_elsewhere: bool = False
+    """No setting: at a slave with a cold tier its master's ledger has what a queue lacks between two local messages."""
 
     def __post_init__(self) -> None:
         self._check(self.log_file_bytes >= 4_096, "log_file_bytes")

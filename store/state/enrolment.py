@@ -1,6 +1,7 @@
 """Enrolment: whose log a slave's log is the copy of, if that store has a cold tier.
 
-File: thermocline/enrolment.json  {"storeId": "…", "masterStoreId": "…", "redoneTopics": [], "formatVersion": 1}
+File: thermocline/enrolment.json
+    {"storeId": "…", "masterStoreId": "…", "hasLedger": true, "redoneTopics": [], "formatVersion": 1}
 
 A broker that is started as a master on this store may take over a ledger that `master_store_id` has written last, and
 no other one. The file is written when the master has accepted where this log ends, and is gone after the take-over.
@@ -12,8 +13,8 @@ from enum import StrEnum
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.files import Disk, replace_file
+from thermocline.store.state.versioned_file import load_versioned
 
 FORMAT_VERSION = 1
 
@@ -29,10 +30,12 @@ class EnrolmentSyncSite(StrEnum):
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """See the module's header. `store_id`: of the store that the file is in: a copy of the file counts nowhere else.
-    `redone_topics`: while the ledger is taken over, topics whose queues are made anew from the log."""
+    `has_ledger`: the master has had one, so that there is one to take over. `redone_topics`: while the ledger is taken
+    over, topics whose queues are made anew from the log."""
 
     store_id: str
     master_store_id: str
+    has_ledger: bool = False
     redone_topics: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 
@@ -43,17 +46,8 @@ def load_enrolment(disk: Disk, path: str, *, store_id: str) -> Enrolment | None:
     Raises:
         CorruptDataError: The file is damaged, or of a version that is not known here.
     """
-    if not disk.exists(path):
-        return None
-    try:
-        enrolment = msgspec.json.decode(disk.read(path), type=Enrolment)
-    except msgspec.DecodeError as error:
-        raise CorruptDataError("the store's enrolment is damaged", path=path) from error
-    if enrolment.format_version != FORMAT_VERSION:
-        raise CorruptDataError(
-            "the store's enrolment is of another version", path=path, version=enrolment.format_version
-        )
-    return enrolment if enrolment.store_id == store_id else None
+    enrolment = load_versioned(disk, path, Enrolment, version=FORMAT_VERSION, name="enrolment")
+    return enrolment if enrolment is not None and enrolment.store_id == store_id else None
 
 
 def save_enrolment(disk: Disk, path: str, enrolment: Enrolment) -> None:

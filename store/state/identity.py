@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.files import Disk, SyncSite, replace_file
+from thermocline.store.state.versioned_file import load_versioned
 
 FORMAT_VERSION = 1
 
@@ -30,14 +30,9 @@ def load_or_make_identity(disk: Disk, path: str, *, make_id: Callable[[], str]) 
     Raises:
         CorruptDataError: The file is damaged, or of a version that is not known here.
     """
-    if disk.exists(path):
-        try:
-            identity = msgspec.json.decode(disk.read(path), type=StoreIdentity)
-        except msgspec.DecodeError as error:
-            raise CorruptDataError("the store's identity is damaged", path=path) from error
-        if identity.format_version != FORMAT_VERSION:
-            raise CorruptDataError("the store is of another version", path=path, version=identity.format_version)
-        return identity
+    found = load_versioned(disk, path, StoreIdentity, version=FORMAT_VERSION, name="identity")
+    if found is not None:
+        return found
     identity = StoreIdentity(store_id=make_id())
     replace_file(
         disk,

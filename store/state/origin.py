@@ -16,10 +16,10 @@ from enum import StrEnum
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.store.files import Disk, replace_file
+from thermocline.store.state.versioned_file import load_versioned
 
 FORMAT_VERSION = 1
 
@@ -53,15 +53,7 @@ def load_origin(disk: Disk, path: str) -> StoreOrigin | None:
     Raises:
         CorruptDataError: The file is damaged, or of a version that is not known here.
     """
-    if not disk.exists(path):
-        return None
-    try:
-        origin = msgspec.json.decode(disk.read(path), type=StoreOrigin)
-    except msgspec.DecodeError as error:
-        raise CorruptDataError("the store's origin is damaged", path=path) from error
-    if origin.format_version != FORMAT_VERSION:
-        raise CorruptDataError("the store's origin is of another version", path=path, version=origin.format_version)
-    return origin
+    return load_versioned(disk, path, StoreOrigin, version=FORMAT_VERSION, name="origin")
 
 
 def save_origin(disk: Disk, path: str, origin: StoreOrigin) -> None:

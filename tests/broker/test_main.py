@@ -23,6 +23,7 @@ from thermocline.remoting.errors import InvalidParameterError, InvalidRequestErr
 from thermocline.store.config.store_config import StoreConfig
 from thermocline.store.files.disk import RealDisk
 from thermocline.store.message_store import MessageStore
+from thermocline.store.state.enrolment import Enrolment, save_enrolment
 from thermocline.tiered.budgets.tier_config import TierConfig
 
 
@@ -106,6 +107,17 @@ def test_a_slave_has_no_other_source_than_its_master(tmp_path: Path, option: str
     with pytest.raises(InvalidParameterError, match="from its master"):
         main._check_slave(settings, arguments)
     main._check_slave(settings, BrokerArguments(flags=flags))
+
+
+async def test_the_store_of_a_slave_with_a_cold_tier_is_no_masters_without_it(tmp_path: Path) -> None:
+    flags = {"storePathRootDir": str(tmp_path), "brokerRole": "ASYNC_MASTER"}
+    settings = load_broker_settings(BrokerArguments(flags=flags), {})
+    MessageStore.open(settings.store, disk=RealDisk(), clock=lambda: 1, make_id=lambda: "5" * 32).close()
+    await main._take_over(settings, lambda _line: None)
+    enrolment = Enrolment(store_id="5" * 32, master_store_id="6" * 32)
+    save_enrolment(RealDisk(), settings.store.enrolment_path, enrolment)
+    with pytest.raises(SettingError, match="needs its coldUrl, too"):
+        await main._take_over(settings, lambda _line: None)
 
 
 def test_a_proxy_is_planned_where_settings_ask_for_one(tmp_path: Path) -> None:

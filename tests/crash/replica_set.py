@@ -32,6 +32,8 @@ class ReplicaSet:
         self.cold_url = cold_url
         self.sent: dict[tuple[str, int, int], bytes] = {}
         self.failed_count = 0
+        self.arguments: tuple[str, ...] = ()
+        """Options of each member."""
         self._folder = folder
         self._settings = {**TINY_FILES_GO_AT_ONCE, **FAST, "namesrvAddr": name_server, "coldUrl": cold_url, **settings}
         self._members: list[BrokerProcess] = []
@@ -48,6 +50,7 @@ class ReplicaSet:
             **settings,
         }
         process = BrokerProcess(folder, properties)
+        process.arguments = self.arguments
         self._members.append(process)
         return process
 

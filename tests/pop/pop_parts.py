@@ -60,7 +60,8 @@ class PopParts:
             self.orders,
             clock=clock,
         )
-        self.pops.open(offsets_log_offset=self.offsets.pop_log_offset)
+        if self.pops.open(offsets_log_offset=self.offsets.pop_log_offset):
+            self.save()
 
     @property
     def offsets_path(self) -> str:

@@ -202,6 +202,18 @@ def test_progress_of_the_revive_topic_is_rocketmqs(parts: PopParts) -> None:
     assert sorted(committed[number] or -1 for number in ids) == [-1, ends[1] - 1]
 
 
+def test_progress_behind_the_revive_topics_end_hides_no_later_check_point(parts: PopParts) -> None:
+    """As of a slave that began empty: it has its master's progress, and no record."""
+    for revive_queue_id in range(REVIVE_QUEUES):
+        parts.offsets.commit(REVIVE_TOPIC, REVIVE_GROUP, revive_queue_id, 64)
+    parts.save()
+    parts = parts.killed()
+    parts.send(b"x")
+    assert len(parts.pop(1, invisible_ms=1_000)) == 1
+    parts = parts.killed()
+    assert len(parts.pops.in_flight) == 1
+
+
 def test_the_log_is_held_from_the_first_open_check_point_on(parts: PopParts) -> None:
     assert parts.pops.held_offset is None
     first_place = parts.store.commit_log.append_offset

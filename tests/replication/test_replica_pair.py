@@ -11,10 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.replication.replica_pair import BODY_BYTES_MAX, ReplicaPair, bytes_of
+from tests.simulated_disk import SimulatedDisk
 from tests.store.power_cut import seed_shown
-from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store
+from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store, records_of, small_config
 from thermocline.remoting.errors import CorruptDataError, MQError, ServiceUnavailableError
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.replication import log_copy
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.log_copy import LogCopy
@@ -99,6 +100,37 @@ def test_files_that_a_take_over_has_left_blank_are_copied(monkeypatch: pytest.Mo
     pair.catch_up()
     pair.check_whole()
     assert pair.slave.commit_log.append_offset == pair.master.commit_log.append_offset
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_where_the_ledger_has_what_a_queue_lacks_the_local_queue_begins_behind_it(is_elsewhere: bool) -> None:
+    """As a promoted master leaves it: its queue went on behind the ledger's end."""
+    config = small_config(gaps_are_elsewhere=is_elsewhere)
+    master, disk = open_store(SimulatedDisk()), SimulatedDisk()
+    slave = open_store(disk, config)
+    copy = LogCopy(slave)
+
+    def put_and_copy(count: int) -> None:
+        for _ in range(count):
+            master.put(draft())
+        start = copy.end_offset
+        copy.receive(start, master.commit_log.record_view(start, master.commit_log.append_offset - start))
+
+    put_and_copy(5)
+    slave.sync_derived()
+    queue = master.queues.find("orders", 0)
+    assert queue is not None
+    master.queues.write_dirty()
+    queue.restart_at(QueueOffset(40), min_offset=QueueOffset(40))
+    put_and_copy(3)
+    for _ in range(3):
+        found = slave.queues.find("orders", 0)
+        assert found is not None
+        assert (found.min_offset, found.next_offset) == (40 if is_elsewhere else 0, 43)
+        assert [record.queue_offset for record in records_of(slave, found)][-3:] == [40, 41, 42]
+        disk.revive()
+        slave = open_store(disk, config)
+        slave.sync_derived()
 
 
 @pytest.mark.parametrize("what", ["ahead", "deleted"])

@@ -208,7 +208,7 @@ def test_offsets_without_a_message_go_with_the_message_behind_them() -> None:
     (record,) = scan.records(view, result.physical_offset)
     store.tick()
     record.queue_offset = QueueOffset(end + 20)
-    UnitPlacement(store.queues, delay_levels_ms=store.config.delay_levels_ms).place(queue, record)
+    UnitPlacement(store.queues, store.config).place(queue, record)
     parts.cut(border)
     assert queue.next_offset == end
     parts.reopen()

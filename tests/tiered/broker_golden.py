@@ -35,6 +35,7 @@ from thermocline.tiered.objects.errors import VersionExpiredError
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.state.carried_state import find_carried
 from thermocline.tiered.state.newest_state import list_names
+from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.stores.object_store_url import open_object_store
 
 VERSION = "v1-broker"
@@ -60,6 +61,15 @@ SETTINGS = {
     "coldSweepIntervalMs": "500",
     "flushConsumerOffsetInterval": "100",
 }
+
+
+async def golden_bucket() -> MemoryObjectStore:
+    """A copy in memory."""
+    bucket, folder = MemoryObjectStore(), GOLDEN / VERSION / "bucket"
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            await bucket.put(str(path.relative_to(folder)), path.read_bytes())
+    return bucket
 
 
 async def send_round(connection: ClientConnection, number: int) -> None:

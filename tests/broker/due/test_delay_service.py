@@ -185,6 +185,24 @@ async def test_an_offset_that_its_queue_lacks_is_corrected(broker: ControlBroker
     assert loads(delays.encode())["offsetTable"] == {1: 1, 2: 0}
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_progress_behind_the_end_skips_no_later_message(tmp_path: Path, is_known: bool) -> None:
+    """As of a slave that began empty: it has its master's progress, and no message of the level, or fewer."""
+    async with control_broker(tmp_path) as broker:
+        await broker.create_topic("T")
+        if is_known:
+            send_delayed(broker, 1, b"delivered")
+    (tmp_path / "config" / "delayOffset.json").write_bytes(b'{"offsetTable":{1:64}}')
+    for _ in range(2):  # the next start after a kill, too
+        async with control_broker(tmp_path) as broker:
+            assert loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"] == {1: int(is_known)}
+    async with control_broker(tmp_path) as broker:
+        send_delayed(broker, 1, b"x")
+        broker.clock.now_ms += 1_000
+        deliver_all(broker)
+        assert delivered(broker) == [b"x"]
+
+
 async def test_the_task_delivers_by_itself(broker: ControlBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thermocline.broker.due.delay_service.FIRST_PAUSE_MS", 1)
     monkeypatch.setattr("thermocline.broker.due.delay_service.PAUSE_MS", 1)

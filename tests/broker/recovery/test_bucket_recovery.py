@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from tests.tiered.broker_golden import GOLDEN, PLAIN, VERSION
+from tests.tiered.broker_golden import GOLDEN, PLAIN, VERSION, golden_bucket
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
 from thermocline.broker.recovery.recovery_report import RecoveryReport
 from thermocline.broker.settings.broker_config import BrokerConfig
@@ -41,11 +41,7 @@ numbers = count()
 
 @pytest.fixture
 async def bucket() -> MemoryObjectStore:
-    bucket, folder = MemoryObjectStore(), GOLDEN / VERSION / "bucket"
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            await bucket.put(str(path.relative_to(folder)), path.read_bytes())
-    return bucket
+    return await golden_bucket()
 
 
 async def recover(

@@ -47,6 +47,14 @@ async def test_it_is_written_when_the_master_has_accepted_the_log() -> None:
     enrolment = load_enrolment(disk, PATH, store_id="slave")
     assert enrolment is not None
     assert enrolment.master_store_id == follower_on(disk).master_store_id == "first"
+    assert not enrolment.has_ledger
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=70, has_ledger=True)
+    assert await follower.follow(asked)
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=70)
+    assert not await follower.follow(asked), "a master that was started again, and whose bucket is away"
+    enrolment = load_enrolment(disk, PATH, store_id="slave")
+    assert enrolment is not None
+    assert enrolment.has_ledger
     master.answer = ReplicaSourceAnswer(store_uuid="", held_offset=80)
     assert not await follower.follow(asked), "a master without a cold tier"
     master.answer = ReplicaSourceAnswer(store_uuid="second", held_offset=90)

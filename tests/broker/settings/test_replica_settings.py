@@ -51,6 +51,16 @@ def test_a_slave_may_have_its_masters_settings() -> None:
         ({"inSyncReplicas": "2"}, "brokerRole=SYNC_MASTER alone"),
         ({"brokerRole": "ASYNC_MASTER", "inSyncReplicas": "2"}, "brokerRole=SYNC_MASTER alone"),
         ({"brokerRole": "SLAVE", "brokerId": "1", "coldUrl": "file:///cold"}, "finds its master by namesrvAddr"),
+        (
+            {
+                "brokerRole": "SLAVE",
+                "brokerId": "1",
+                "coldUrl": "file:///cold",
+                "namesrvAddr": "127.0.0.1:9876",
+                "haMasterAddress": "127.0.0.1:10912",
+            },
+            "start it without haMasterAddress",
+        ),
         ({"brokerRole": "SLAVE", "brokerId": "1", "mergedProxyEnable": "true"}, "not beside a slave"),
         ({"minInSyncReplicas": "2"}, "is refused: it would promise"),
     ],

@@ -172,7 +172,8 @@ async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> As
             ha_runtime_info=Replicas(
                 parts.base.settings, broker.store, disk=parts.base.disk, limits=LimitCounts()
             ).runtime_info,
-            has_own_tier=False,
+            owns_ledger=lambda: False,
+            has_claimed=lambda: False,
             waiting_offset=lambda: None,
             dispatch_behind_bytes=lambda: 0,
         )

@@ -15,11 +15,22 @@ from thermocline.remoting.errors import MQError
 
 SEEDS_MAX = 60
 """Within so many seeds a missing rule is found."""
+FOUND_AT = {
+    "a SYNC_FLUSH slave reports what is durable": 15,
+    "a part of a record goes with its connection": 5,
+    "a silent master is given up": 10,
+    "a silent slave is given up": 15,
+    "an empty slave confirms no put from before its file": 7,
+    "operator: a broker that was not asked gets an empty store": 2,
+    "operator: a master that lost its power is compared first": 6,
+    "operator: the longest log becomes the master": 1,
+}
+"""The seed that found it last, which is tried first; others by seed 0."""
 
 
 @pytest.mark.soak
 def test_promises_are_kept(case_count: Callable[..., int]) -> None:
-    count = case_count(quick=240, soak=8_000)
+    count = case_count(quick=90, full=240, soak=8_000)
     promised = read = promotions = 0
     for seed in range(count):
         run = run_seed(seed)
@@ -40,7 +51,8 @@ def test_a_seed_gives_one_trace() -> None:
 @pytest.mark.parametrize("rule", sorted(MUTATIONS))
 def test_a_rule_that_is_taken_away_is_missed(rule: str) -> None:
     with MUTATIONS[rule]():
-        assert any(_fails(seed) for seed in range(SEEDS_MAX)), "no run fails without it"
+        seeds = dict.fromkeys((FOUND_AT.get(rule, 0), *range(SEEDS_MAX)))
+        assert any(_fails(seed) for seed in seeds), "no run fails without it"
 
 
 def _fails(seed: int) -> bool:

@@ -1,4 +1,7 @@
-"""The enrolment of a slave's store."""
+"""The enrolment of a slave's store.
+
+Covers `store/state/versioned_file.py`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ def test_it_is_durable_at_once_and_so_is_its_end() -> None:
     disk, enrolment = disk_with_folder(), Enrolment(store_id="slave", master_store_id="master")
     save_enrolment(disk, PATH, enrolment)
     disk = disk.after_power_cut(Random(1), kept_share=0)
-    assert disk.read(PATH) == b'{"storeId":"slave","masterStoreId":"master","redoneTopics":[],"formatVersion":1}'
+    assert disk.read(PATH) == (
+        b'{"storeId":"slave","masterStoreId":"master","hasLedger":false,"redoneTopics":[],"formatVersion":1}'
+    )
     assert load_enrolment(disk, PATH, store_id="slave") == enrolment
     remove_enrolment(disk, PATH)
     disk = disk.after_power_cut(Random(1), kept_share=0)
