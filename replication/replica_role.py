@@ -1,7 +1,4 @@
-"""Replica role: what a controller makes of a broker, and how a running broker is told to change to it.
-
-Source: broker/controller/ReplicasManager.java (changeToMaster, changeToSlave), Apache RocketMQ 5.5.
-"""
+"""Replica role: what a controller has made of a broker, and what changes a running broker accordingly."""
 
 from __future__ import annotations
 
@@ -11,32 +8,34 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRole:
-    """One broker's role in one epoch of its set."""
+    """A broker's part in its set, as the controller has decided it."""
 
     broker_id: int
     """0: master; otherwise the id that the controller gave."""
     master_epoch: int
     sync_state_set_epoch: int
     master_broker_id: int | None
-    """The controller's id of the master; None: no master now."""
+    """The controller's id of the master; None: there is none now."""
     master_address: str
-    """Remoting address of the master, "" when there is none or it is this broker."""
+    """host:port of the master for clients and brokers; empty when there is none, or it is this broker."""
     master_ha_address: str
-    """Address of the master's replication port; "" also while it is not known yet."""
+    """host:port of the master's log for replicas; empty likewise."""
 
 
 class RoleChanger(Protocol):
-    """Changes the role of a running broker. Its methods are called one after another."""
+    """A running broker whose role changes. One change at a time: a later call waits for the one before it."""
 
     async def become_master(self, role: ReplicaRole, sync_state_set: frozenset[int]) -> None:
-        """Be the master of an epoch. Returns when sends are taken.
+        """Be the master of `role.master_epoch`; on return writes are served.
 
         Raises:
-            StaleEpochError: The log has this epoch already; the broker is what it was.
+            StaleEpochError: The log has this epoch, or a later one; it is not tried again.
+            UnavailableError: It did not succeed; writes are refused, and it is tried again until another role comes.
         """
-        ...
 
     async def become_slave(self, role: ReplicaRole) -> None:
-        """Follow this master; also a new one, or the same at another address. With `master_address` "" the broker waits
-        without a master: it serves reads and refuses writes."""
-        ...
+        """Follow the master that `role` names, or wait without one: reads are served, writes are refused.
+
+        Raises:
+            UnavailableError: As `become_master`.
+        """

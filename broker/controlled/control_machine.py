@@ -8,7 +8,7 @@ identity files.
 
     question -> the caller asks it -> answered            one question at a time; an answer that comes too late, or not
                                                           at all, counts as none, and the question is asked again
-    wanted   -> the caller changes the role -> role_taken, role_failed
+    wanted   -> the caller changes the role -> role_taken, epoch_is_stale
 
 Rules
   - Only a newer epoch changes the role; of the present one the master's address and the SyncStateSet. An answer that is
@@ -168,10 +168,9 @@ class ControlMachine:
         if self.wanted is change:
             self.wanted = None
 
-    def role_failed(self, change: RoleChange, now_ms: int, *, is_stale: bool) -> None:
-        """The broker could not change to this role. `is_stale`: its log has the epoch already; else it is tried again,
-        unless there is a newer one then."""
-        if is_stale and self.wanted is change:
+    def epoch_is_stale(self, change: RoleChange, now_ms: int) -> None:
+        """The broker cannot be the master of this epoch: its log has the epoch already."""
+        if self.wanted is change:
             self.wanted = None
             self._be_silent(now_ms)
 

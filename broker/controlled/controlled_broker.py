@@ -7,7 +7,8 @@
 
 Rules
   - A broker becomes a slave at once, and is told the replication port when the master has answered.
-  - A role that cannot be changed to is tried again; heartbeats go on meanwhile.
+  - A change that fails is tried again by the RoleChanger, until this broker gets another role; heartbeats and questions
+    go on meanwhile.
   - At a stop the connections to the controllers close first: another master is elected while this broker finishes.
 Owner: the hot process's loop. Bound: three tasks and those of the client.
 Source: broker/controller/ReplicasManager.java, Apache RocketMQ 5.5.
@@ -28,7 +29,7 @@ from thermocline.broker.controlled.identity_files import BrokerNames
 from thermocline.broker.controlled.questions import Answer, Ask, Question
 from thermocline.broker.controlled.set_changes import LOOK_MS, SetChanges
 from thermocline.broker.controlled.wire_questions import decode_answer, encode_question
-from thermocline.broker.settings.controller_settings import ControllerSettings
+from thermocline.broker.settings import ControllerSettings
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError, UnavailableError
@@ -40,7 +41,6 @@ from thermocline.replication import ReplicaRole, RoleChanger, StaleEpochError, S
 
 logger = logging.getLogger(__name__)
 
-ROLE_RETRY_MS = 1_000
 HA_ADDRESS_TIMEOUT_MS = 1_000
 HA_ADDRESS_RETRY_S = 0.5
 STEP_S_MAX = 1.0
@@ -103,8 +103,6 @@ class ControlledBroker:
         self._look = asyncio.Event()
         self._has_role = asyncio.Event()
         self._is_changing = False
-        self._role_due_ms = 0
-        self._role_error = ""
         self._ha_search: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -144,7 +142,7 @@ class ControlledBroker:
     async def _follow_controllers(self) -> None:
         """Change the role, or ask a question, or wait for the next one."""
         machine, now_ms = self.machine, self._clock()
-        if machine.wanted is not None and now_ms >= self._role_due_ms:
+        if machine.wanted is not None:
             await self._change_role(machine.wanted)
         elif (question := machine.question(now_ms)) is not None:
             answer = await self._ask(question)
@@ -187,30 +185,30 @@ class ControlledBroker:
                 await self._changer.become_slave(role)
         except StaleEpochError as error:
             logger.warning("not the master of an epoch that began before epoch=%d error=%s", role.master_epoch, error)
-            machine.role_failed(change, self._clock(), is_stale=True)
+            machine.epoch_is_stale(change, self._clock())
             self._client.disconnect()
-        except (MQError, OSError) as error:
-            self._role_due_ms = self._clock() + ROLE_RETRY_MS
-            machine.role_failed(change, self._clock(), is_stale=False)
-            if str(error) != self._role_error:
-                logger.error("role not changed, tried again epoch=%d error=%s", role.master_epoch, error)
-            self._role_error = str(error)
+        except UnavailableError as error:
+            logger.error("role not changed yet epoch=%d error=%s", role.master_epoch, error)
+            self._took(change)
         else:
-            self._role_error = ""
-            machine.role_taken(change)
-            self._has_role.set()
-            logger.info(
-                "role under the controllers broker_id=%d epoch=%d master=%s",
-                role.broker_id,
-                role.master_epoch,
-                role.master_broker_id,
-            )
-            if role.master_address and not role.master_ha_address:
-                self._ha_search = asyncio.get_running_loop().create_task(
-                    self._find_ha_address(role), name="search for the master's replication port"
-                )
+            self._took(change)
         finally:
             self._is_changing = False
+
+    def _took(self, change: RoleChange) -> None:
+        role = change.role
+        self.machine.role_taken(change)
+        self._has_role.set()
+        logger.info(
+            "role under the controllers broker_id=%d epoch=%d master=%s",
+            role.broker_id,
+            role.master_epoch,
+            role.master_broker_id,
+        )
+        if role.master_address and not role.master_ha_address:
+            self._ha_search = asyncio.get_running_loop().create_task(
+                self._find_ha_address(role), name="search for the master's replication port"
+            )
 
     # -- the master's replication port ---------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from thermocline.broker.controlled.control_machine import (
     RETRY_MS_MAX,
     ControlMachine,
     Phase,
-    RoleChange,
 )
 from thermocline.broker.controlled.identity_files import IdentityFiles
 from thermocline.broker.controlled.questions import Answer, Ask, Question
@@ -344,26 +343,13 @@ def test_the_replication_port_of_a_master_is_a_change_of_its_slaves_role(site: S
     assert second.machine.wanted is None, "that was asked for an older role"
 
 
-def test_a_role_that_fails_is_wanted_still(site: Site) -> None:
-    first = site.brokers[0]
-    while first.machine.wanted is None:
-        asked = first.ask()
-        assert asked is not None
-        first.machine.answered(*asked, site.clock())
-    change = first.machine.wanted
-    assert isinstance(change, RoleChange)
-    first.machine.role_failed(change, site.clock(), is_stale=False)
-    assert first.machine.wanted is change
-    assert first.role is None
-
-
 def test_an_epoch_that_the_log_has_makes_the_broker_silent(site: Site) -> None:
     first = site.brokers[0]
     while first.machine.wanted is None:
         asked = first.ask()
         assert asked is not None
         first.machine.answered(*asked, site.clock())
-    first.machine.role_failed(first.machine.wanted, site.clock(), is_stale=True)
+    first.machine.epoch_is_stale(first.machine.wanted, site.clock())
     assert first.machine.wanted is None
     assert not first.machine.sends_heartbeats
 
