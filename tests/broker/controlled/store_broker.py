@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from random import Random
 
@@ -55,9 +55,20 @@ REPLICATION = ReplicationSettings(heartbeat_interval_ms=200, silence_ms_max=5_00
 class StoreBroker:
     """A RoleChanger, and what the controllers, tools and slaves ask for. One folder and one port over all lives."""
 
-    def __init__(self, folder: Path, controllers: str, *, port: int | None = None, is_learner: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        controllers: str,
+        *,
+        names: BrokerNames = NAMES,
+        is_learner: bool = False,
+        on_master: Callable[[StoreBroker], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_master`: called when it has become the master."""
         self.folder = folder
-        self.port = port or free_port()
+        self.names = names
+        self.port = free_port()
+        self.on_master = on_master
         self.address = f"{LOOPBACK}:{self.port}"
         self.settings = ControllerSettings(
             controller_mode=True,
@@ -74,7 +85,8 @@ class StoreBroker:
 
     async def start(self, *, seed: int = 0) -> None:
         """A life begins."""
-        self._resources, self.roles, self.sync_state_set = contextlib.AsyncExitStack(), [], None
+        self._resources, self.roles = contextlib.AsyncExitStack(), []
+        self.sync_state_set: SyncStateSet | None = None
         self._role_resources = contextlib.AsyncExitStack()
         self.disk = RealDisk()
         self.config = small_config(str(self.folder), log_file_bytes=FILE_BYTES, queue_file_bytes=20_000)
@@ -88,7 +100,7 @@ class StoreBroker:
         self._ha_port: MasterPort | None = None
         self._ha_address = ""
         self._cutting: asyncio.Task[None] | None = None
-        files = IdentityFiles(self.disk, f"{self.folder}/brokerIdentity", NAMES)
+        files = IdentityFiles(self.disk, f"{self.folder}/brokerIdentity", self.names)
         machine = ControlMachine(
             files,
             address=self.address,
@@ -100,7 +112,7 @@ class StoreBroker:
         self.driver = ControlledBroker(
             machine,
             ControllerClient(addresses=lambda: self.settings.controllers, clock=_steady_ms),
-            names=NAMES,
+            names=self.names,
             address=self.address,
             changer=self,
             replica=self,
@@ -109,7 +121,7 @@ class StoreBroker:
             clock=_steady_ms,
             random=Random(seed),
         )
-        processor = ControlledProcessor(self, NAMES, address=self.address, noticed=self.driver.noticed)
+        processor = ControlledProcessor(self, self.names, address=self.address, noticed=self.driver.noticed)
         server = RemotingServer(Dispatcher([processor]))
         await server.start(LOOPBACK, self.port)
         self._resources.push_async_callback(server.close)
@@ -196,6 +208,8 @@ class StoreBroker:
         )
         self._ha_address = f"{LOOPBACK}:{port.start(LOOPBACK, 0)}"
         self._role_resources.callback(port.close)
+        if self.on_master is not None:
+            await self.on_master(self)
 
     async def become_slave(self, role: ReplicaRole) -> None:
         self.roles.append(role)
