@@ -83,7 +83,7 @@ class SyncStateSet:
         `confirm_offset`: what this broker has last known as confirmed.
         `acks_needed`: how many brokers have to have a put, this one among them; None: all of the set.
         `least_in_sync`: with fewer brokers in sync no more puts are to be taken, and where a put waits for all of the
-        set, none is answered. `on_enough`: called with False when there are fewer, with True when there are enough again.
+        set, none is answered. `on_enough`: called with False when there are fewer, with True when there are enough.
         """
         assert own_id in members
         assert confirm_offset <= log_end()

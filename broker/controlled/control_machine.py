@@ -86,7 +86,7 @@ class ControlMachine:
     ) -> None:
         """
         `address`: where this broker serves. `last_epoch`: the log's, 0 without one.
-        `ask_interval_ms`: how often the replica info is asked for. `wall_clock`: ms, makes check codes unique.
+        `ask_interval_ms`: how often the controllers are asked for the master. `wall_clock`: ms, for check codes.
         """
         self.files = files
         self.phase = Phase.APPLYING if files.broker_id is None else Phase.REGISTERING
@@ -108,7 +108,7 @@ class ControlMachine:
         self._is_noticed = False
         self._tries_to_be_elected = False
         self._masterless_epoch = 0
-        """The newest epoch that is said to have no master."""
+        """The newest epoch without a master."""
         self._retry_ms = RETRY_MS_MIN
         self._last_complaint = ""
 
@@ -175,7 +175,7 @@ class ControlMachine:
             self._be_silent(now_ms)
 
     def ha_address_known(self, role: ReplicaRole, ha_address: str) -> None:
-        """The master of this role has told where its replication port is."""
+        """The master of this role has named its replication port."""
         if self.role is role and self.wanted is None:
             self.wanted = RoleChange(role=replace(role, master_ha_address=ha_address), members=frozenset())
 
@@ -209,7 +209,7 @@ class ControlMachine:
         role = self.role if self.wanted is None else self.wanted.role
         return 0 if role is None else role.master_epoch
 
-    def _next_id_told(self, answer: Answer, now_ms: int) -> None:
+    def _next_id_answered(self, answer: Answer, now_ms: int) -> None:
         if not answer.is_granted:
             self._refused("a broker id was not given", answer, now_ms)
             return
@@ -263,16 +263,16 @@ class ControlMachine:
         if self.role is None or self.role.master_broker_id is not None:
             self._want(self._waiting_role(), frozenset())
 
-    def _told(self, answer: Answer, now_ms: int) -> None:
+    def _replica_info_answered(self, answer: Answer, now_ms: int) -> None:
         if answer.is_granted and answer.news is not None:
             self._learn(answer.news, now_ms)
         elif answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
             self.phase = Phase.REGISTERING
         else:
-            self._refused("the controllers do not tell the master", answer, now_ms)
+            self._refused("the controllers do not name the master", answer, now_ms)
 
     def _learn(self, news: MasterNews, now_ms: int) -> None:
-        """The controllers have told who is the master, or that there is none."""
+        """The controllers have named the master, or there is none."""
         self._run(now_ms)
         role = self.role if self.wanted is None else self.wanted.role
         if news.master_id is None:
@@ -357,9 +357,9 @@ class ControlMachine:
 
 
 _METHODS: dict[Ask, Callable[[ControlMachine, Answer, int], None]] = {
-    Ask.NEXT_ID: ControlMachine._next_id_told,
+    Ask.NEXT_ID: ControlMachine._next_id_answered,
     Ask.APPLY: ControlMachine._applied,
     Ask.REGISTER: ControlMachine._registered,
     Ask.ELECT: ControlMachine._elected,
-    Ask.REPLICA_INFO: ControlMachine._told,
+    Ask.REPLICA_INFO: ControlMachine._replica_info_answered,
 }

@@ -2,11 +2,11 @@
 
     questions     control_machine.py asks, one at a time; a role that it wants is changed to before the next question
     heartbeats    every second to all controllers, while the machine sends them: epoch, end of the log, confirm offset
-    changes       of a master's SyncStateSet, asked for beside the questions (set_changes.py)
-    the master's replication port is asked for at the master (EXCHANGE_BROKER_HA_INFO): controllers do not know it
+    changes       of a master's SyncStateSet, beside the questions (set_changes.py)
+    replication   the master itself names its port (EXCHANGE_BROKER_HA_INFO): controllers do not have it
 
 Rules
-  - A broker becomes a slave at once, and is told the replication port when the master has answered.
+  - A broker becomes a slave at once, and follows when the master has named its port.
   - A change that fails is tried again by the RoleChanger, until this broker gets another role; heartbeats and questions
     go on meanwhile.
   - At a stop the connections to the controllers close first: another master is elected while this broker finishes.
@@ -47,7 +47,7 @@ STEP_S_MAX = 1.0
 
 
 class ReplicaState(Protocol):
-    """What the controllers are told of this broker's log."""
+    """What heartbeats say of this broker's log."""
 
     @property
     def last_epoch(self) -> int:
@@ -61,7 +61,7 @@ class ReplicaState(Protocol):
 
     @property
     def confirm_offset(self) -> PhysicalOffset:
-        """The log below it is on all brokers of the SyncStateSet, as far as this broker knows."""
+        """The log below it is on all brokers of the SyncStateSet, by the last transfer or report."""
         ...
 
     @property
@@ -100,7 +100,8 @@ class ControlledBroker:
         self._clock = clock
         self._random = random
         self._changes: SetChanges | None = None
-        self._look = asyncio.Event()
+        self._news = asyncio.Event()
+        """Something has come that `_follow_controllers` has to act on."""
         self._has_role = asyncio.Event()
         self._is_changing = False
         self._ha_search: asyncio.Task[None] | None = None
@@ -124,7 +125,7 @@ class ControlledBroker:
     def noticed(self, master_epoch: int) -> None:
         """A controller has sent NOTIFY_BROKER_ROLE_CHANGED."""
         self.machine.noticed(master_epoch, self._clock())
-        self._look.set()
+        self._news.set()
 
     async def close(self) -> None:
         """Stop: the controllers see this broker go. Idempotent."""
@@ -160,8 +161,8 @@ class ControlledBroker:
         pause_s = STEP_S_MAX if due_ms is None else min(max(due_ms - now_ms, 1) / 1_000, STEP_S_MAX)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                await self._look.wait()
-        self._look.clear()
+                await self._news.wait()
+        self._news.clear()
 
     async def _ask(self, question: Question) -> Answer | None:
         command = encode_question(question, self._names, address=self._address)
@@ -233,7 +234,7 @@ class ControlledBroker:
         self._brokers.disconnect(role.master_address)
         self._ha_search = None
         self.machine.ha_address_known(role, ha_address)
-        self._look.set()
+        self._news.set()
 
     # -- heartbeats, and the master's set ------------------------------------------------------------------------------
 
@@ -280,7 +281,7 @@ class ControlledBroker:
             )
         elif news is not None:
             self.machine.current_set = None
-            self._changes.told(news)
+            self._changes.adopt(news)
         return self._changes
 
 

@@ -1,4 +1,4 @@
-"""Questions: what a broker asks the controller that leads, and what the answers say.
+"""Questions of a broker to the controller that leads, and the answers.
 
 Source: broker/out/BrokerOuterAPI.java, Apache RocketMQ 5.5.
 """
@@ -43,7 +43,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MasterNews(msgspec.Struct, frozen=True, kw_only=True):
-    """What a controller knows of this broker's set."""
+    """A controller's record of this broker's set."""
 
     master_id: int | None
     """None: there is no master now."""

@@ -26,9 +26,9 @@ from thermocline.replication import SyncStateSet
 logger = logging.getLogger(__name__)
 
 LOOK_MS = 200
-"""How often the set is asked for what it wants."""
+"""How often the set is compared with its slaves."""
 RETRY_MS = 1_000
-"""A change that was refused or not answered is asked for again after half of this to all of it."""
+"""A change that was refused or not answered is repeated after half of this to all of it."""
 SETTLED_MS = 10_000
 REPLACED = (ResponseCode.CONTROLLER_INVALID_MASTER, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
 
@@ -85,10 +85,10 @@ class SetChanges:
         elif question.ask is Ask.ALTER:
             self._altered(question, answer, now_ms)
         else:
-            self._told(answer, now_ms)
+            self._replica_info_answered(answer, now_ms)
 
-    def told(self, news: MasterNews) -> None:
-        """The controllers have told this master's set, asked by another part of the broker."""
+    def adopt(self, news: MasterNews) -> None:
+        """Take over the controllers' set, which another question has brought, if it is this master's."""
         if news.master_epoch == self._master_epoch and news.master_id == self.sync_state_set.own_id:
             self._adopt(news)
 
@@ -109,7 +109,7 @@ class SetChanges:
         else:
             self._refused = question.members
 
-    def _told(self, answer: Answer, now_ms: int) -> None:
+    def _replica_info_answered(self, answer: Answer, now_ms: int) -> None:
         refused, news = self._refused, answer.news
         self._wait(now_ms)
         if refused is None or news is None or not answer.is_granted:

@@ -98,22 +98,22 @@ def _decode_news(question: Question, command: RemotingCommand) -> MasterNews:
             return _news(elected, elected.sync_state_set_epoch, frozenset(body.sync_state_set))
         case Ask.REGISTER:
             registered = command.header(RegisterBrokerToControllerResponseHeader)
-            told = _decode_set(command)
-            return _news(registered, registered.sync_state_set_epoch, frozenset(told.sync_state_set))
+            answered = _decode_set(command)
+            return _news(registered, registered.sync_state_set_epoch, frozenset(answered.sync_state_set))
         case Ask.ALTER:
             epoch = command.header(AlterSyncStateSetResponseHeader).new_sync_state_set_epoch
-            told = _decode_set(command)
+            answered = _decode_set(command)
             return MasterNews(
                 master_id=question.broker_id,
                 master_address="",
                 master_epoch=question.master_epoch,
-                set_epoch=told.sync_state_set_epoch or epoch,
-                members=frozenset(told.sync_state_set) or question.members,
+                set_epoch=answered.sync_state_set_epoch or epoch,
+                members=frozenset(answered.sync_state_set) or question.members,
             )
         case _:
             info = command.header(GetReplicaInfoResponseHeader)
-            told = _decode_set(command)
-            return _news(info, told.sync_state_set_epoch, frozenset(told.sync_state_set))
+            answered = _decode_set(command)
+            return _news(info, answered.sync_state_set_epoch, frozenset(answered.sync_state_set))
 
 
 def _decode_set(command: RemotingCommand) -> SyncStateSet:

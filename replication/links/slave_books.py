@@ -1,4 +1,4 @@
-"""Slave books: what a master's port does with its slaves: which sessions they get, and who is told of their reports.
+"""Slave books: the sessions that a master's port gives its slaves, and the gate of puts that counts their reports.
 
     PlainBook         RocketMQ's protocol without names: puts wait for so many slaves, if for any
     ControlledBook    under a controller: slaves have numbers, and may join the SyncStateSet

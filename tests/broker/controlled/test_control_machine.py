@@ -175,7 +175,7 @@ def test_a_lost_answer_to_an_application_is_repeated_with_the_same_number(site: 
 def test_a_number_that_another_broker_was_faster_with_is_not_kept(site: Site) -> None:
     first, second = site.brokers
     first.step()
-    second.step()  # both have been told number 1
+    second.step()  # number 1 is the next one for both
     second.step()
     assert second.machine.files.broker_id == 1
     assert first.step() is Ask.APPLY

@@ -161,7 +161,7 @@ async def test_a_master_that_dies_is_replaced_and_its_tail_goes(tmp_path: Path) 
     async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
         await first.put_acknowledged(300)
         confirmed = first.end_offset
-        # It takes messages that nobody gets any more.
+        # It takes messages that no slave gets any more.
         assert first._ha_port is not None
         first._ha_port.close()
         await first.driver.close()
@@ -249,13 +249,13 @@ async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:
             answer = await ask(second, RequestCode.GET_BROKER_EPOCH_CACHE)
             assert EpochEntryCache.decode(answer.body).broker_id == 2
             answer = await ask(first, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader())
-            told = answer.header(ExchangeHAInfoHeader)
-            assert (told.master_address, told.master_ha_address) == (first.address, first.ha_address)
+            named = answer.header(ExchangeHAInfoHeader)
+            assert (named.master_address, named.master_ha_address) == (first.address, first.ha_address)
             answer = await ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader())
             assert answer.header(ExchangeHAInfoHeader).master_ha_address is None
-            named = ExchangeHAInfoHeader(master_ha_address="127.0.0.1:1", master_address="127.0.0.1:2")
+            other = ExchangeHAInfoHeader(master_ha_address="127.0.0.1:1", master_address="127.0.0.1:2")
             with pytest.raises(ResponseError):
-                await ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, named)
+                await ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, other)
             # A notice of an epoch that no controller has changes nothing, now or later.
             forged = NotifyBrokerRoleChangedRequestHeader(
                 master_address=second.address, master_epoch=1 << 30, sync_state_set_epoch=9, master_broker_id=2

@@ -26,7 +26,7 @@ QUESTION = RequestCode.CONTROLLER_GET_REPLICA_INFO
 
 
 class Controller:
-    """One that says what it is told to say."""
+    """One whose answers a test chooses."""
 
     def __init__(self) -> None:
         self.address = ""

@@ -152,15 +152,15 @@ def test_another_master_is_noticed(code: int) -> None:
     assert master.sync_state_set.in_sync_count == 2
 
 
-def test_a_set_that_another_part_was_told_is_adopted() -> None:
+def test_a_set_that_another_question_has_brought_is_adopted() -> None:
     master = Master()
     news = MasterNews(
         master_id=MASTER, master_address="a", master_epoch=1, set_epoch=5, members=frozenset({MASTER, THIRD})
     )
     for other in ({"master_epoch": 2}, {"master_id": SLAVE}, {"members": frozenset({SLAVE})}):
-        master.changes.told(MasterNews(**{name: getattr(news, name) for name in news.__struct_fields__} | other))
+        master.changes.adopt(MasterNews(**{name: getattr(news, name) for name in news.__struct_fields__} | other))
         assert master.sync_state_set.set_epoch == 1
-    master.changes.told(news)
+    master.changes.adopt(news)
     assert (master.sync_state_set.members, master.sync_state_set.set_epoch) == (news.members, 5)
 
 
@@ -195,13 +195,13 @@ def run(random: Random) -> None:
                 master.beat(number)
             elif random.random() < 0.3:
                 master.tables.live.owner_gone(number)
-        for due_ms, question in [each for each in delayed if each[0] <= master.now_ms]:
-            delayed.remove((due_ms, question))
-            master.ask(question)
+        for due in [each for each in delayed if each[0] <= master.now_ms]:
+            delayed.remove(due)
+            master.ask(due[1])
         question = master.changes.question(master.now_ms)
         if question is not None:
             fate = random.random() if is_faulty else 1.0
-            if fate < 0.15:  # it reaches the controller when nobody waits any more
+            if fate < 0.15:  # it reaches the controller when no answer is waited for any more
                 delayed.append((master.now_ms + random.randrange(SETTLED_MS - 1_000), question))
                 master.changes.answered(question, None, master.now_ms)
             elif fate < 0.3:
