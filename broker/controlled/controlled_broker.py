@@ -104,6 +104,7 @@ class ControlledBroker:
         """Something has come that `_follow_controllers` has to act on."""
         self._has_role = asyncio.Event()
         self._is_changing = False
+        self._identity_error = ""
         self._ha_search: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -151,7 +152,9 @@ class ControlledBroker:
             try:
                 machine.answered(question, answer, self._clock())
             except (MQError, OSError) as error:
-                logger.error("the broker's identity is not kept, tried again error=%s", error)
+                if str(error) != self._identity_error:
+                    logger.error("the broker's identity is not kept, tried again error=%s", error)
+                self._identity_error = str(error)
             if sent_heartbeats and not machine.sends_heartbeats:
                 self._client.disconnect()
         else:

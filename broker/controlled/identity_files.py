@@ -21,7 +21,7 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError
-from thermocline.store.files import Disk, replace_file
+from thermocline.store.files import Disk, make_durable_directory, parent_of, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class IdentityFiles:
 
     def _write(self, path: str, *fields: int | str) -> None:
         text = SEPARATOR.join(map(str, (self._names.cluster, self._names.broker_name, *fields)))
+        make_durable_directory(self._disk, parent_of(path))  # of a new store
         replace_file(self._disk, path, text.encode(), keep_backup=False)
 
     def _load(self) -> int | None:

@@ -41,6 +41,14 @@ def test_the_files_are_rocketmqs() -> None:
     assert (again.broker_id, again.application) == (3, None)
 
 
+def test_a_new_store_has_no_folder_yet() -> None:
+    disk = SimulatedDisk()
+    files = IdentityFiles(disk, PATH, NAMES)
+    files.apply_for(APPLICATION)
+    again = IdentityFiles(disk.after_power_cut(Random(1), kept_share=0.0), PATH, NAMES)
+    assert again.application == APPLICATION
+
+
 def test_a_refused_application_is_forgotten() -> None:
     disk = disk_with({})
     files = IdentityFiles(disk, PATH, NAMES)
