@@ -3,8 +3,8 @@
     bytes of the master's log -> LogCopy -> report of the log's end, with SYNC_FLUSH of its durable part
 
 The first report of a connection says where the master goes on, so all is made durable before it. A connection that
-ends, for whatever reason, is made again after RECONNECT_MS; the log goes on where it ends. Bytes are read when those
-before them are in the log, so the kernel's buffers bound what waits.
+ends, for whatever reason, is made again after RECONNECT_MS, under a controller sooner; the log goes on where it ends.
+Bytes are read when those before them are in the log, so the kernel's buffers bound what waits.
 Belongs to the hot process's loop thread.
 Source: store/ha/DefaultHAClient.java, Apache RocketMQ 5.5.
 """
@@ -45,6 +45,8 @@ from thermocline.store.read_limit import ReadLimit
 logger = logging.getLogger(__name__)
 
 RECONNECT_MS = 5_000
+CONTROLLED_RECONNECT_MS = 500
+"""Under a controller: puts may wait for this broker."""
 CONNECT_TIMEOUT_S = 3.0
 READ_BYTES = 256 << 10
 TICKS_PER_INTERVAL = 4
@@ -78,7 +80,7 @@ class SlaveLink:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._reconnect_ms = reconnect_ms
+        self._reconnect_ms = reconnect_ms if controlled is None else min(reconnect_ms, CONTROLLED_RECONNECT_MS)
         self._controlled = controlled
         self._confirm_offset = LOG_START
         self.read_limit = ReadLimit(lambda: self.confirm_offset)
