@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.controlled.store_broker import FILE_BYTES, StoreBroker, store_brokers
+from tests.interop.java_agent import JavaAgent
 from tests.replication.replica_pair import bytes_of
 from tests.waiting import until
 from thermocline.broker.controlled import BrokerNames
@@ -121,7 +122,7 @@ async def test_our_brokers_under_the_official_controller(official_software: Offi
 
 
 async def test_an_official_broker_as_our_master_and_as_our_slave(
-    official_software: OfficialSoftware, tmp_path: Path
+    official_software: OfficialSoftware, tmp_path: Path, java_agent_process: JavaAgent
 ) -> None:
     directory, ha_port = tmp_path / "official", free_broker_port()
     epoch_path, log_path = directory / "store" / "epochFileCheckpoint", directory / "store" / "commitlog" / f"{0:020}"
@@ -190,6 +191,14 @@ async def test_an_official_broker_as_our_master_and_as_our_slave(
                 end = ours.end_offset
                 assert bytes_of(ours.store, 0, end) == log_path.read_bytes()[:end]
 
+                shown = await asyncio.to_thread(
+                    java_agent_process.admin, name_server.address, "getBrokerEpoch", "-b", NAMES.broker_name
+                )
+                by_master, by_slave = (epochs_shown(shown, broker_id) for broker_id in (0, 1))
+                assert by_master == by_slave, "an official broker shows the same epochs of the same log"
+                assert by_master[-1].endswith(f"endOffset={end}}}")
+                assert len(by_master) >= 2
+
                 await admin.elect(1)
                 await admin.wait_for({1, 2}, master=1)
                 assert not ours.is_master
@@ -198,6 +207,12 @@ async def test_an_official_broker_as_our_master_and_as_our_slave(
                 end = ours.end_offset
                 assert bytes_of(ours.store, 0, end) == log_path.read_bytes()[:end]
                 assert list(ours.epochs) == list(decode_epochs(epoch_path.read_bytes()))
+
+
+def epochs_shown(text: str, broker_id: int) -> list[str]:
+    """The epochs of one broker in what `mqadmin getBrokerEpoch` prints."""
+    part = text.split(f"#brokerId\t{broker_id}\n")[1].split("#clusterName")[0]
+    return [line for line in part.splitlines() if line.startswith("#Epoch: ")]
 
 
 def count_of(broker: StoreBroker) -> int:
