@@ -9,6 +9,7 @@ from thermocline.replication.epochs import Alignment, EpochEntry, Epochs
 from thermocline.replication.log_copy import LogCopy
 from thermocline.replication.master_session import MasterSession
 from thermocline.replication.plain_codec import PlainCodec
+from thermocline.replication.replica_role import ReplicaRole, RoleChanger
 from thermocline.replication.replication_settings import ReplicationSettings
 from thermocline.replication.slave_session import SlaveSession
 from thermocline.replication.sync_state_set import Members, SyncStateSet
@@ -25,7 +26,9 @@ __all__ = [
     "MasterSession",
     "Members",
     "PlainCodec",
+    "ReplicaRole",
     "ReplicationSettings",
+    "RoleChanger",
     "SlaveHandshake",
     "SlaveSession",
     "StaleEpochError",

@@ -4,7 +4,8 @@
     reports    -> receive         -> what the slave has
     transfers  as in master_session.py, each of one epoch
 
-An empty slave begins with the oldest file, or where it says so with the last one.
+An empty slave begins with the oldest file, or where it says so with the last one; where the master has a cold tier, as
+in master_session.py.
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/autoswitch/AutoSwitchHAConnection.java, Apache RocketMQ 5.5.
 """
@@ -45,9 +46,11 @@ class AutoSwitchMasterSession(MasterSession):
         *,
         confirm_offset: Callable[[], PhysicalOffset],
         now_ms: int,
+        empty_start: Callable[[], PhysicalOffset | None] = lambda: None,
     ) -> None:
-        """`confirm_offset`: the log below it is on all brokers of the SyncStateSet."""
-        super().__init__(log, settings, now_ms=now_ms)
+        """`confirm_offset`: the log below it is on all brokers of the SyncStateSet. `empty_start`: see MasterSession;
+        None: the slave gets the oldest file, or if it asks for that the last one."""
+        super().__init__(log, settings, now_ms=now_ms, empty_start=empty_start)
         self.slave: SlaveHandshake | None = None
         """How the slave has introduced itself."""
         self._epochs = epochs
@@ -89,7 +92,10 @@ class AutoSwitchMasterSession(MasterSession):
 
     def _start_for_empty_slave(self) -> PhysicalOffset:
         assert self.slave is not None
-        return super()._start_for_empty_slave() if self.slave.begins_with_last_file else self._log.min_offset
+        has_cold_tier = self._empty_start() is not None
+        if has_cold_tier or self.slave.begins_with_last_file:
+            return super()._start_for_empty_slave()
+        return self._log.min_offset
 
     def _transferable_bytes(self, offset: PhysicalOffset) -> int:
         epoch_end = self._epochs.end_of(self._entry_at(offset).epoch)

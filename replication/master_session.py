@@ -117,6 +117,10 @@ class MasterSession:
         self.next_offset = offset + size_bytes
         return Transfer(self._head(offset, size_bytes), offset, size_bytes)
 
+    def take_reply(self) -> bytes:
+        """What has to be sent before the next transfer; empty if nothing has."""
+        return b""
+
     @property
     def is_behind(self) -> bool:
         """Whether the log has bytes that were not sent."""

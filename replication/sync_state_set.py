@@ -17,6 +17,8 @@ Rules
   - While a broker of the set is not connected, or has not reported yet, the confirm offset stays as it is: what it has
     is not known. It never goes back.
   - RocketMQ's master counts a slave as caught up when everything is sent, and one that has not reported as having all.
+  - With fewer brokers in sync than `least_in_sync` puts wait, and the caller takes no more of them. RocketMQ's master
+    answers those that it has taken when the set shrinks.
   - A slave is one number, whatever its connections: the last one that introduces itself counts.
   - Bound: the slaves that are connected (haConnectionsMax); ATTEMPTS_MAX changes without an answer, then one of them
     is requested again.
@@ -38,6 +40,10 @@ from thermocline.store.read_limit import ReadLimit
 ATTEMPTS_MAX = 4
 
 Members = frozenset[int]
+
+
+def _ignore(has_enough: bool) -> None:
+    """Puts are taken however few brokers are in sync."""
 
 
 class _Slave(msgspec.Struct):
@@ -68,12 +74,16 @@ class SyncStateSet:
         acks_needed: Callable[[], int | None],
         timeout_ms: Callable[[], int],
         lag_ms_max: Callable[[], int],
+        least_in_sync: Callable[[], int] = lambda: 1,
+        on_enough: Callable[[bool], None] = _ignore,
     ) -> None:
         """
         `members`, `set_epoch`: as the controller has answered.
         `epoch_start`: where this master's epoch begins in its log.
         `confirm_offset`: what this broker has last known as confirmed.
         `acks_needed`: how many brokers have to have a put, this one among them; None: all of the set.
+        `least_in_sync`: with fewer brokers in sync no more puts are to be taken, and where a put waits for all of the
+        set, none is answered. `on_enough`: called with False when there are fewer, with True when there are enough.
         """
         assert own_id in members
         assert confirm_offset <= log_end()
@@ -85,6 +95,9 @@ class SyncStateSet:
         self._acks_needed = acks_needed
         self._timeout_ms = timeout_ms
         self._lag_ms_max = lag_ms_max
+        self._least_in_sync = least_in_sync
+        self._on_enough = on_enough
+        self._has_enough = True
         self._attempts: list[Members] = []
         """Sets that were requested, and may be in force."""
         self._slaves: dict[int, _Slave] = {}
@@ -93,6 +106,7 @@ class SyncStateSet:
         self._waiting = WaitingPuts()
         self.read_limit = ReadLimit(lambda: self.confirm_offset)
         """For the store, where no message is to be read that not all brokers of the set have."""
+        self._count_in_sync()
 
     # -- what holds ------------------------------------------------------------------------------------------------
 
@@ -113,7 +127,8 @@ class SyncStateSet:
         """See ReplicaGate: puts below it are on as many brokers as they have to be."""
         needed = self._acks_needed()
         if needed is None:
-            self._acknowledged_offset = max(self._acknowledged_offset, self.confirm_offset)
+            if self.in_sync_count >= self._least_in_sync():
+                self._acknowledged_offset = max(self._acknowledged_offset, self.confirm_offset)
         else:
             offsets = [
                 slave.offset for slave in self._slaves.values() if self._counts(slave) and slave.offset is not None
@@ -206,6 +221,7 @@ class SyncStateSet:
 
         The caller marks it as `asked` before the request can reach a controller.
         """
+        self._count_in_sync()
         for slave in self._slaves.values():
             self._sample(slave, now_ms)
         confirm_offset = self.confirm_offset
@@ -262,6 +278,13 @@ class SyncStateSet:
     def _possible_members(self) -> Members:
         return self.members.union(*self._attempts)
 
+    def _count_in_sync(self) -> None:
+        has_enough = self.in_sync_count >= self._least_in_sync()
+        if has_enough != self._has_enough:
+            self._has_enough = has_enough
+            self._on_enough(has_enough)
+
     def _release(self) -> None:
+        self._count_in_sync()
         self._waiting.release(self.confirmed_offset)
         self.read_limit.advanced()

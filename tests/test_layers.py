@@ -247,6 +247,12 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting.bodies remoting.headers remoting.clients store.files store.state timers",
         "auth broker.due broker.state_files broker.tables",
     ),
+    "broker.controlled": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients store.files",
+        "replication broker.settings",
+        "remoting.tls",
+    ),
     "broker.tier": edges(
         CODEC,
         "remoting.bodies store.files store.state store.log store.queues store.index store",

@@ -1,4 +1,4 @@
-"""The official Apache RocketMQ NameServer, broker and proxy (Java), on loopback, as peer and baseline.
+"""The official Apache RocketMQ NameServer, controller, broker and proxy (Java), on loopback, as peer and baseline.
 
 They need no distribution: the published jars, one configuration file each and ROCKETMQ_HOME set to any directory. Logs
 go below `user.home`, so that is set too. A broker uses its port, port - 2 (fast path) and port + 1 (replication).
@@ -85,6 +85,32 @@ def official_namesrv(software: OfficialSoftware, directory: Path) -> Iterator[Ru
         "-c",
         str(configuration),
         options=[f"-Duser.home={directory}", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+    )
+    with _daemon(command, directory, port, ends_cleanly=False) as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def official_controller(software: OfficialSoftware, directory: Path) -> Iterator[RunningDaemon]:
+    """Run a controller that is alone; its files are in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    configuration = _write_properties(
+        directory / "controller.conf",
+        {
+            "controllerDLegerGroup": "group1",
+            "controllerDLegerPeers": f"n0-{LOOPBACK}:{port}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": str(directory / "store"),
+            "scanNotActiveBrokerInterval": "1000",
+            "scanInactiveMasterInterval": "1000",
+        },
+    )
+    command = software.command(
+        "org.apache.rocketmq.controller.ControllerStartup",
+        "-c",
+        str(configuration),
+        options=[f"-Duser.home={directory}", *TEST_JVM_OPTIONS, *OPEN_MODULES],
     )
     with _daemon(command, directory, port, ends_cleanly=False) as daemon:
         yield daemon

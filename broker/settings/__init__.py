@@ -9,6 +9,7 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
+from thermocline.broker.settings.controller_settings import ControllerSettings
 from thermocline.broker.settings.replica_settings import ReplicaSettings
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
@@ -25,6 +26,7 @@ __all__ = [
     "SETTINGS",
     "BrokerConfig",
     "BrokerSettings",
+    "ControllerSettings",
     "CurrentConfig",
     "LoadedSettings",
     "ReplicaSettings",

@@ -13,6 +13,8 @@ from thermocline.remoting.bodies.route import BrokerMemberGroup
 from thermocline.remoting.header_codec import Int, Long, PhysicalOffsetLong
 from thermocline.remoting.offsets import LOG_START
 
+MAX_LONG = (1 << 63) - 1
+
 
 class HAClientRuntimeInfo(Body, kw_only=True):
     """How a replica follows its master."""
@@ -87,6 +89,24 @@ class BrokerReplicasInfo(Body, kw_only=True):
     """The answer to CONTROLLER_GET_SYNC_STATE_DATA, by broker name; names without replicas are left out."""
 
     replicas_info_table: dict[str, ReplicasInfo] = field(default_factory=dict)
+
+
+class EpochEntry(Body, kw_only=True):
+    """One master's part of a log; the last one ends where the log does."""
+
+    epoch: Int = 0
+    start_offset: PhysicalOffsetLong = LOG_START
+    end_offset: Long = MAX_LONG
+
+
+class EpochEntryCache(Body, kw_only=True):
+    """The answer to GET_BROKER_EPOCH_CACHE. `broker_id`: 0 for a master."""
+
+    cluster_name: str = ""
+    broker_name: str = ""
+    broker_id: Long = 0
+    epoch_list: list[EpochEntry] = field(default_factory=list)
+    max_offset: PhysicalOffsetLong = LOG_START
 
 
 class ControllerStatus(Body, kw_only=True):

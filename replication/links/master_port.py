@@ -32,6 +32,7 @@ from thermocline.remoting.errors import MQError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.socket_address import format_address
 from thermocline.replication import Confirmations, MasterSession, ReplicationSettings
+from thermocline.replication.links.slave_books import PlainBook, SlaveBook
 from thermocline.store.log import CommitLog
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class SlaveState(msgspec.Struct, frozen=True, kw_only=True):
     next_offset: PhysicalOffset
     """Where the next transfer begins; 0 before the first report."""
     bytes_per_second: int
+    replica_id: int | None
+    """Its number under a controller."""
 
 
 class MasterPort:
@@ -70,16 +73,16 @@ class MasterPort:
         limits: LimitCounts,
         connections_max: int,
         empty_start: Callable[[], PhysicalOffset | None] = lambda: None,
+        book: SlaveBook | None = None,
     ) -> None:
         """`confirmations`: None if no put waits for slaves. `clock`: ms, for intervals. `empty_start`: see
-        MasterSession."""
+        MasterSession. `book`: under a controller, instead of both."""
         self.log = log
         self.clock = clock
-        self.confirmations = confirmations
+        self.book = book or PlainBook(log, settings, confirmations, empty_start)
         self._settings = settings
         self._limits = limits
         self._connections_max = connections_max
-        self._empty_start = empty_start
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._slaves: dict[int, _Slave] = {}
@@ -126,6 +129,7 @@ class MasterPort:
                 confirmed_offset=slave.session.confirmed_offset,
                 next_offset=LOG_START if slave.session.next_offset is None else slave.session.next_offset,
                 bytes_per_second=slave.session.rate.last_second(now_ms),
+                replica_id=self.book.replica_id(slave.session),
             )
             for slave in self._slaves.values()
         ]
@@ -137,8 +141,7 @@ class MasterPort:
     def forget(self, slave: _Slave) -> None:
         """A connection has been closed."""
         self._slaves.pop(slave.id, None)
-        if self.confirmations is not None:
-            self.confirmations.disconnected(slave.id)
+        self.book.closed(slave.id, slave.session)
 
     def _grown(self) -> None:
         self._loop.call_soon(self._send_all)
@@ -165,11 +168,9 @@ class MasterPort:
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        session = MasterSession(self.log, self._settings, now_ms=self.clock(), empty_start=self._empty_start)
-        slave = _Slave(self, next(self._ids), connection, address, session)
+        slave = _Slave(self, next(self._ids), connection, address, self.book.make_session(self.clock()))
         self._slaves[slave.id] = slave
-        if self.confirmations is not None:
-            self.confirmations.connected(slave.id, peer[0])
+        self.book.opened(slave.id, peer[0])
         slave.start()
         logger.info("slave connected address=%s", address)
         if self._timer is None:
@@ -256,8 +257,8 @@ class _Slave:
         start = self.session.next_offset
         assert start is not None
         logger.info("slave follows address=%s offset=%d", self.address, start)
-        if self.session.was_empty and self._port.confirmations is not None:
-            self._port.confirmations.began_at(start)
+        if self.session.was_empty:
+            self._port.book.began_empty(self.id, self.session, start)
         self.send()
 
     def _wants_more(self) -> bool:
@@ -305,16 +306,21 @@ class _Slave:
             self.close("it has closed the connection")
             return
         was_first = self.session.next_offset is None
+        now_ms = self._port.clock()
         try:
-            has_report = self.session.receive(data, now_ms=self._port.clock())
+            has_report = self.session.receive(data, now_ms=now_ms)
+            self._port.book.received(self.id, self.session, now_ms)
         except MQError as error:
             logger.warning("slave refused address=%s error=%s", self.address, error)
             self.close(str(error))
             return
-        if not has_report:
+        reply = self.session.take_reply()
+        if reply:
+            self._unsent.append(memoryview(reply))
+            self.send()
+        if not has_report or self._is_closed:
             return
         if was_first:
             self._begin()
-        confirmations = self._port.confirmations
-        if confirmations is not None and not self._is_closed:
-            confirmations.reported(self.id, self.session.confirmed_offset)
+        if not self._is_closed:
+            self._port.book.reported(self.id, self.session, now_ms)

@@ -3,8 +3,8 @@
     bytes of the master's log -> LogCopy -> report of the log's end, with SYNC_FLUSH of its durable part
 
 The first report of a connection says where the master goes on, so all is made durable before it. A connection that
-ends, for whatever reason, is made again after RECONNECT_MS; the log goes on where it ends. Bytes are read when those
-before them are in the log, so the kernel's buffers bound what waits.
+ends, for whatever reason, is made again after RECONNECT_MS, under a controller sooner; the log goes on where it ends.
+Bytes are read when those before them are in the log, so the kernel's buffers bound what waits.
 Belongs to the hot process's loop thread.
 Source: store/ha/DefaultHAClient.java, Apache RocketMQ 5.5.
 """
@@ -16,21 +16,51 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from thermocline.remoting.clocks import wall_clock_ms
-from thermocline.remoting.errors import ClosedError, MQError, ProtocolError, ServiceUnavailableError
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.errors import (
+    ClosedError,
+    MQError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    ServiceUnavailableError,
+)
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.socket_address import parse_address
-from thermocline.replication import LogCopy, ReplicationSettings, SlaveSession
+from thermocline.replication import (
+    Alignment,
+    AutoSwitchSlaveSession,
+    EpochFile,
+    LogCopy,
+    ReplicationSettings,
+    SlaveHandshake,
+    SlaveSession,
+)
 from thermocline.store.config import FlushDiskType
 from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
+from thermocline.store.read_limit import ReadLimit
 
 logger = logging.getLogger(__name__)
 
 RECONNECT_MS = 5_000
+CONTROLLED_RECONNECT_MS = 500
+"""Under a controller: puts may wait for this broker."""
 CONNECT_TIMEOUT_S = 3.0
 READ_BYTES = 256 << 10
 TICKS_PER_INTERVAL = 4
+
+
+class ControlledSlave(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slave under a controller has beside a log."""
+
+    epoch_file: EpochFile
+    handshake: SlaveHandshake
+    on_parted: Callable[[Alignment], None]
+    """Called when the log has to be cut before it can go on: the link is to be closed, and another one made."""
+    may_report: Callable[[], bool] = lambda: True
+    """Whether this broker may join the SyncStateSet: it has all its master's tables. It reports nothing before."""
 
 
 class SlaveLink:
@@ -43,12 +73,18 @@ class SlaveLink:
         *,
         clock: Callable[[], int],
         reconnect_ms: int = RECONNECT_MS,
+        controlled: ControlledSlave | None = None,
     ) -> None:
-        """Nothing but this link appends to the store's log from now on. `clock`: ms, for intervals."""
+        """Nothing but this link appends to the store's log from now on. `clock`: ms, for intervals. `controlled`: under
+        a controller."""
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._reconnect_ms = reconnect_ms
+        self._reconnect_ms = reconnect_ms if controlled is None else min(reconnect_ms, CONTROLLED_RECONNECT_MS)
+        self._controlled = controlled
+        self._confirm_offset = LOG_START
+        self.read_limit = ReadLimit(lambda: self.confirm_offset)
+        """Under a controller: what all brokers of the SyncStateSet have, as the master has said."""
         self._copy = LogCopy(store)
         self._reports_flushed = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._address = ""
@@ -67,6 +103,15 @@ class SlaveLink:
     def is_following(self) -> bool:
         """Whether a master is connected that has accepted where this log ends."""
         return self._session is not None and self._session.has_transfer
+
+    @property
+    def confirm_offset(self) -> PhysicalOffset:
+        """Under a controller: this log below it is on all brokers of the SyncStateSet. Never goes back."""
+        session = self._session
+        if isinstance(session, AutoSwitchSlaveSession) and session.is_aligned:
+            confirmed = min(session.confirm_offset, self._copy.end_offset)
+            self._confirm_offset = max(self._confirm_offset, confirmed)
+        return self._confirm_offset
 
     @property
     def bytes_per_second(self) -> int:
@@ -135,7 +180,7 @@ class SlaveLink:
             reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
         try:
             self._copy.restart()
-            self._session = SlaveSession(self._settings, end_offset=self._copy.end_offset, now_ms=self._clock())
+            self._session = self._make_session(self._writer)
             logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
             self._report()
             await self._receive(reader, self._session)
@@ -144,6 +189,37 @@ class SlaveLink:
             writer, self._writer = self._writer, None
             writer.close()
             self._copy.restart()
+
+    def _make_session(self, writer: asyncio.StreamWriter) -> SlaveSession:
+        log, controlled, now_ms = self._store.commit_log, self._controlled, self._clock()
+        if controlled is None:
+            return SlaveSession(self._settings, end_offset=log.append_offset, now_ms=now_ms)
+        session = AutoSwitchSlaveSession(
+            controlled.epoch_file,
+            self._settings,
+            controlled.handshake,
+            min_offset=log.min_offset,
+            end_offset=log.append_offset,
+            now_ms=now_ms,
+        )
+        writer.write(session.greeting)
+        return session
+
+    def _check_parted(self, session: SlaveSession) -> None:
+        """
+        Raises:
+            OffsetOutOfRangeError: This log and the master's part: it has to be cut before it can go on.
+        """
+        if isinstance(session, AutoSwitchSlaveSession) and session.must_cut:
+            assert session.alignment is not None
+            assert self._controlled is not None
+            self._controlled.on_parted(session.alignment)
+            raise OffsetOutOfRangeError(
+                "the log parts from the master's, and is cut",
+                offset=session.alignment.end_offset,
+                start_offset=self._store.commit_log.min_offset,
+                end_offset=self._copy.end_offset,
+            )
 
     async def _flush(self) -> None:
         flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
@@ -170,6 +246,8 @@ class SlaveLink:
             self._last_error = ""
             for offset, part in session.receive(data, now_ms=self._clock()):
                 self._copy.receive(offset, part)
+            self._check_parted(session)
+            self.read_limit.advanced()
             if self._reports_flushed:
                 self._store.flush.wait(self._copy.end_offset, lambda _: self._report())
             else:
@@ -177,7 +255,7 @@ class SlaveLink:
 
     def _report(self) -> None:
         session, writer = self._session, self._writer
-        if session is None or writer is None:
+        if session is None or writer is None or not (self._controlled is None or self._controlled.may_report()):
             return
         frame = session.report(self._stored_offset, now_ms=self._clock())
         if frame is not None:

@@ -19,11 +19,19 @@ class Master:
     """Broker 1, whose log grows to `end`."""
 
     def __init__(
-        self, *members: int, end: int = 0, epoch_start: int = 0, confirmed: int = 0, needed: int | None = None
+        self,
+        *members: int,
+        end: int = 0,
+        epoch_start: int = 0,
+        confirmed: int = 0,
+        needed: int | None = None,
+        least: int = 1,
     ) -> None:
         self.end = end
         self.now_ms = 1_000_000
         self.needed = needed
+        self.least = least
+        self.enough: list[bool] = []
         self.answers: list[tuple[int, PutStatus]] = []
         self.connection_ids: dict[int, int] = {}
         self.set = SyncStateSet(
@@ -36,6 +44,8 @@ class Master:
             acks_needed=lambda: self.needed,
             timeout_ms=lambda: 3_000,
             lag_ms_max=lambda: LAG_MS_MAX,
+            least_in_sync=lambda: self.least,
+            on_enough=self.enough.append,
         )
 
     def connect(self, slave: int, *, learner: bool = False) -> None:
@@ -276,3 +286,32 @@ def test_puts_that_wait_too_long_or_for_a_master_that_is_none_any_more() -> None
     master.put()
     master.set.close()
     assert master.answers == [(100, LATE)]
+
+
+def test_with_too_few_in_sync_puts_wait_until_there_are_enough() -> None:
+    master = Master(2, least=2)
+    master.connect(2)
+    master.report(2, 0)
+    master.put()
+    assert master.answers == []
+    master.set.disconnected(2, master.connection_ids[2])
+    master.ask()
+    master.set.adopt(frozenset({1}), 6)
+    assert master.set.confirm_offset == 100, "an election can choose no other broker"
+    assert master.enough == [False]
+    assert master.answers == [], "one broker alone keeps no promise of two"
+    master.connect(2)
+    master.report(2, 100)
+    master.ask(2)
+    assert master.answers == []
+    master.set.adopt(frozenset({1, 2}), 7)
+    assert master.enough == [False, True]
+    assert master.answers == [(100, OK)]
+
+
+def test_a_set_that_begins_with_too_few_says_so() -> None:
+    master = Master(least=2)
+    assert master.enough == [False]
+    master.least = 1  # the setting was changed
+    assert master.wanted() is None
+    assert master.enough == [False, True]

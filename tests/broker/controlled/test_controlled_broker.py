@@ -1,0 +1,276 @@
+"""Brokers with real stores under real controllers, over real sockets: numbers, elections, the SyncStateSet.
+
+Covers `broker/controlled/controlled_broker.py`, `broker/controlled/controller_client.py`,
+`broker/controlled/controlled_processor.py`, `broker/settings/controller_settings.py`, `replication/replica_role.py`,
+`replication/links/slave_books.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.controlled.store_broker import NAMES, StoreBroker, store_brokers
+from tests.controller.controller_under_test import config_for, running
+from tests.waiting import until
+from thermocline.broker.controlled.control_machine import RETRY_MS_MAX
+from thermocline.controller import ControllerServer
+from thermocline.localstack.loopback_port import free_port
+from thermocline.remoting.bodies.replica import EpochEntryCache
+from thermocline.remoting.clients import RemotingClient
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidParameterError, ResponseError
+from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
+from thermocline.remoting.headers.controller import ElectMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
+from thermocline.remoting.request_code import RequestCode
+
+
+class Controllers:
+    """A group in this process."""
+
+    def __init__(self, folder: Path, *, size: int) -> None:
+        ports = {f"n{number}": free_port() for number in range(size)}
+        self.peers = ";".join(f"{name}-127.0.0.1:{port}" for name, port in ports.items())
+        self.text = ";".join(f"127.0.0.1:{port}" for port in ports.values())
+        self.servers: dict[str, ControllerServer] = {}
+        self._folder = folder
+
+    async def start(self, name: str) -> None:
+        """Start a node; its folder is what it was."""
+        config = config_for(self._folder / name, peers_text=self.peers, node=name, new_leader_wait_ms=1_000)
+        self.servers[name] = ControllerServer(config)
+        await self.servers[name].start()
+
+    async def stop(self, name: str) -> None:
+        """End a node."""
+        await self.servers.pop(name).close()
+
+    @property
+    def leader(self) -> str:
+        """The node that serves as leader, if there is one."""
+        return next((name for name, server in self.servers.items() if server.node.is_serving), "")
+
+    @property
+    def members(self) -> set[int]:
+        """The SyncStateSet."""
+        sync = self.servers[self.leader].coordinator.sets.syncs.get(NAMES.broker_name) if self.leader else None
+        return set() if sync is None else set(sync.set)
+
+
+@contextlib.asynccontextmanager
+async def controllers_running(folder: Path, *, size: int = 1) -> AsyncIterator[Controllers]:
+    group = Controllers(folder / "controllers", size=size)
+    names = [f"n{number}" for number in range(size)]
+    try:
+        for name in names:
+            await group.start(name)
+        await until(lambda: group.leader, what="a controller leads")
+        yield group
+    finally:
+        for name in list(group.servers):
+            await group.stop(name)
+
+
+@contextlib.asynccontextmanager
+async def replica_set(
+    folder: Path, *, size: int, count: int = 3
+) -> AsyncIterator[tuple[Controllers, list[StoreBroker]]]:
+    """Controllers, and brokers that are in sync, the first one their master."""
+    async with (
+        controllers_running(folder, size=size) as group,
+        store_brokers(folder, group.text, count=count) as brokers,
+    ):
+        for seed, broker in enumerate(brokers):
+            await broker.start(seed=seed)
+            await broker.driver.wait_role()
+        await until(lambda: group.members == set(range(1, count + 1)), what="all brokers are in sync")
+        yield group, brokers
+
+
+def same_logs(brokers: list[StoreBroker]) -> bool:
+    """Whether their logs are equal, byte by byte."""
+    first, *others = brokers
+    log = first.store.commit_log
+    return all(
+        other.end_offset == first.end_offset
+        and all(
+            bytes(file.view) == bytes(log.files.find(file.base_offset).view) for file in other.store.commit_log.files
+        )
+        for other in others
+    )
+
+
+async def test_brokers_get_numbers_and_keep_them_over_restarts(tmp_path: Path) -> None:
+    async with controllers_running(tmp_path) as group, store_brokers(tmp_path, group.text, count=2) as (first, second):
+        await first.start()
+        await first.driver.wait_role()
+        assert first.is_master
+        await second.start()
+        await second.driver.wait_role()
+        assert (first.number, second.number) == (1, 2)
+        assert (tmp_path / "broker-1" / "brokerIdentity").read_text() == "c#broker-a#2"
+        for broker, number in ((second, 2), (first, 1)):
+            await broker.close()
+            await broker.start()
+            await broker.driver.wait_role()
+            assert broker.number == number
+
+
+async def test_three_that_start_together_have_one_master_and_three_numbers(tmp_path: Path) -> None:
+    async with controllers_running(tmp_path) as group, store_brokers(tmp_path, group.text, count=3) as brokers:
+        for seed, broker in enumerate(brokers):
+            await broker.start(seed=seed)
+        await until(lambda: all(broker.role is not None for broker in brokers), what="all have a role")
+        assert {broker.number for broker in brokers} == {1, 2, 3}
+        assert sum(broker.is_master for broker in brokers) == 1
+        await until(lambda: group.members == {1, 2, 3}, what="all are in sync")
+
+
+async def test_the_set_shrinks_and_grows_and_puts_wait_for_it(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
+        await first.put_acknowledged(2_000)
+        assert second.end_offset == third.end_offset == first.end_offset
+        await third.close()
+        await until(lambda: group.members == {1, 2}, what="the broker that is gone has left the set")
+        await first.put_acknowledged(100)
+        await third.start()
+        await until(lambda: group.members == {1, 2, 3}, what="it is in sync again")
+        await first.put_acknowledged(100)
+        assert same_logs([first, second, third])
+
+
+async def test_a_learner_follows_and_is_never_waited_for(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=1) as (group, (first,)):
+        learner = StoreBroker(tmp_path / "learner", group.text, is_learner=True)
+        await learner.start()
+        try:
+            await first.put_acknowledged(500)
+            await until(lambda: same_logs([first, learner]), what="the learner has the log")
+            assert group.members == {1}
+            assert learner.link is not None
+            await until(lambda: learner.confirm_offset == first.end_offset, what="it knows what is confirmed")
+        finally:
+            await learner.close()
+
+
+async def test_a_master_that_dies_is_replaced_and_its_tail_goes(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
+        await first.put_acknowledged(300)
+        confirmed = first.end_offset
+        # It takes messages that no slave gets any more.
+        assert first._ha_port is not None
+        first._ha_port.close()
+        await first.driver.close()
+        first.put(50)
+        await first.close()
+        await until(lambda: second.is_master or third.is_master, what="another broker is the master")
+        master, slave = (second, third) if second.is_master else (third, second)
+        assert master.end_offset >= confirmed
+        await until(lambda: group.members == {2, 3}, what="the slave is in sync")
+        await master.put_acknowledged(100)
+        await first.start()
+        await until(lambda: group.members == {1, 2, 3}, what="the old master is in sync")
+        assert [alignment.end_offset for alignment in first.cuts] == [confirmed]
+        await master.put_acknowledged(10)
+        assert same_logs([first, master, slave])
+        assert list(first.epochs) == list(master.epochs)
+
+
+async def test_the_controller_that_leads_dies_and_the_set_goes_on(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=3) as (group, brokers):
+        first, second, third = brokers
+        roles = [broker.role for broker in brokers]
+        await group.stop(group.leader)
+        await first.put_acknowledged(100)
+        await until(lambda: group.leader, what="another controller leads")
+        await third.close()
+        await until(lambda: group.members == {1, 2}, what="the set has changed under the new one")
+        assert [first.role, second.role] == roles[:2], "an election of controllers elects no master"
+
+
+async def test_without_controllers_a_set_goes_on_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (group, brokers):
+        first, _ = brokers
+        roles = [broker.role for broker in brokers]
+        await group.stop("n0")
+        await first.put_acknowledged(50)
+        await until(
+            lambda: all(broker.driver.machine._retry_ms == RETRY_MS_MAX for broker in brokers),
+            what="both have asked several times",
+        )
+        await first.put_acknowledged(50)
+        assert [broker.role for broker in brokers] == roles
+        assert same_logs(brokers)
+        warnings = [record for record in caplog.records if "no controller answers" in record.message]
+        assert len(warnings) == 2, "one of each broker, however often it has asked"
+        await group.start("n0")
+        await until(lambda: group.leader, what="the controller is back")
+        third = StoreBroker(tmp_path / "third", group.text)
+        await third.start()
+        try:
+            await until(lambda: group.members == {1, 2, 3}, what="a new broker is in sync")
+        finally:
+            await third.close()
+        assert [broker.role for broker in brokers] == roles
+
+
+async def test_an_operators_election_moves_the_master(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
+        await first.put_acknowledged(100)
+        async with RemotingClient() as client:
+            header = ElectMasterRequestHeader(
+                cluster_name=NAMES.cluster, broker_name=NAMES.broker_name, broker_id=2, designate_elect=True
+            )
+            command = RemotingCommand.request(RequestCode.CONTROLLER_ELECT_MASTER, header)
+            await client.request(group.text, command, timeout_ms=5_000)
+        await until(lambda: second.is_master and not first.is_master, what="the roles have changed")
+        await until(lambda: group.members == {1, 2, 3}, what="all are in sync again")
+        await second.put_acknowledged(100)
+        assert same_logs([first, second, third])
+
+
+async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (_, (first, second)):
+        await first.put_acknowledged(10)
+
+        async def ask(broker: StoreBroker, code: int, header: Any = None) -> RemotingCommand:
+            return await client.request(broker.address, RemotingCommand.request(code, header), timeout_ms=5_000)
+
+        async with RemotingClient() as client:
+            answer = await ask(first, RequestCode.GET_BROKER_EPOCH_CACHE)
+            epochs = EpochEntryCache.decode(answer.body)
+            assert (epochs.cluster_name, epochs.broker_name, epochs.broker_id) == ("c", "broker-a", 0)
+            assert [(entry.epoch, entry.start_offset) for entry in epochs.epoch_list] == [(1, 0)]
+            assert epochs.max_offset == first.end_offset
+            answer = await ask(second, RequestCode.GET_BROKER_EPOCH_CACHE)
+            assert EpochEntryCache.decode(answer.body).broker_id == 2
+            answer = await ask(first, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader())
+            named = answer.header(ExchangeHAInfoHeader)
+            assert (named.master_address, named.master_ha_address) == (first.address, first.ha_address)
+            answer = await ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader())
+            assert answer.header(ExchangeHAInfoHeader).master_ha_address is None
+            other = ExchangeHAInfoHeader(master_ha_address="127.0.0.1:1", master_address="127.0.0.1:2")
+            with pytest.raises(ResponseError):
+                await ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, other)
+            # A notice of an epoch that no controller has changes nothing, now or later.
+            forged = NotifyBrokerRoleChangedRequestHeader(
+                master_address=second.address, master_epoch=1 << 30, sync_state_set_epoch=9, master_broker_id=2
+            )
+            await ask(first, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, forged)
+            await first.put_acknowledged(10)
+            assert first.is_master
+            assert not second.is_master
+
+
+async def test_a_store_of_another_broker_is_refused(tmp_path: Path) -> None:
+    async with running(config_for(tmp_path / "controller")) as server:
+        broker = StoreBroker(tmp_path / "broker", server.config.peers.address)
+        broker.folder.mkdir()
+        (broker.folder / "brokerIdentity").write_text("c#broker-b#1")
+        with pytest.raises(InvalidParameterError, match="brokerName=broker-b"):
+            await broker.start()
+        await broker.close()
