@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from thermocline.broker.assembly import ProxyAddresses, ProxyPlan
+from thermocline.broker.assembly import ProxyAddresses, ProxyPlan, open_store
 from thermocline.broker.follower import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.process import configure_logging, give_memory_back
@@ -34,27 +34,21 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import FLAGS, stop_signals
 from thermocline.remoting.errors import (
-    CorruptDataError,
     InvalidParameterError,
     InvalidRequestError,
-    ObjectStoreUnavailableError,
     SettingError,
     UnavailableError,
 )
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
-from thermocline.store.message_store import MessageStore
 from thermocline.tiered.objects import masked_url
-from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
 NOWHERE = ProxyAddresses("", "")
 HELPERS_READY_INTERVAL_S = 0.05
-OWNER_TIMEOUT_S = 5.0
-"""How long a master's start waits for the bucket to say whose ledger it has."""
 
 
 class ReadyPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,28 +226,11 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
     is_enrolled = disk.exists(settings.store.enrolment_path)
     if settings.broker.is_slave or not settings.tier.is_enabled or not (is_enrolled or settings.broker.takes_slaves):
         return
-    from thermocline.broker.recovery.ledger_takeover import check_ledger, take_over
-    from thermocline.tiered.stores import open_object_store
+    from thermocline.broker.recovery.promotion import continue_ledger
 
-    bucket = await open_object_store(settings.tier.cold_url)
-    try:
-        if not is_enrolled:
-            with contextlib.suppress(TimeoutError, ObjectStoreUnavailableError, CorruptDataError):  # the tier's concern
-                async with asyncio.timeout(OWNER_TIMEOUT_S):
-                    await check_ledger(bucket, broker=settings.broker, store=settings.store, disk=disk)
-            return
-        report = await take_over(
-            bucket,
-            broker=settings.broker,
-            store=settings.store,
-            tier=settings.tier,
-            disk=disk,
-            clock=wall_clock_ms,
-            random=random.Random(),
-            open_local=lambda: MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits),
-        )
-    finally:
-        await bucket.close()
+    report = await continue_ledger(
+        settings, disk=disk, clock=wall_clock_ms, open_local=lambda: open_store(settings, disk=disk, clock=wall_clock_ms)
+    )
     give_memory_back()
     for line in report.lines() if report is not None else ():
         on_recovered(line)

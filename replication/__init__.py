@@ -5,10 +5,12 @@ from thermocline.replication.auto_switch_master import AutoSwitchMasterSession
 from thermocline.replication.auto_switch_slave import AutoSwitchSlaveSession
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.epoch_file import EpochFile, StaleEpochError
+from thermocline.replication.epoch_start import EpochStart
 from thermocline.replication.epochs import Alignment, EpochEntry, Epochs
 from thermocline.replication.log_copy import LogCopy
 from thermocline.replication.master_session import MasterSession
 from thermocline.replication.plain_codec import PlainCodec
+from thermocline.replication.replica_role import ReplicaRole, RoleChanger
 from thermocline.replication.replication_settings import ReplicationSettings
 from thermocline.replication.slave_session import SlaveSession
 from thermocline.replication.sync_state_set import Members, SyncStateSet
@@ -20,12 +22,15 @@ __all__ = [
     "Confirmations",
     "EpochEntry",
     "EpochFile",
+    "EpochStart",
     "Epochs",
     "LogCopy",
     "MasterSession",
     "Members",
     "PlainCodec",
+    "ReplicaRole",
     "ReplicationSettings",
+    "RoleChanger",
     "SlaveHandshake",
     "SlaveSession",
     "StaleEpochError",

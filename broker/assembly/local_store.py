@@ -28,9 +28,15 @@ class LocalStore:
     rounds: StoreRounds
 
     def __init__(
-        self, settings: BrokerSettings, *, disk: Disk, clock: Callable[[], int], resources: AsyncExitStack
+        self,
+        settings: BrokerSettings,
+        *,
+        disk: Disk,
+        clock: Callable[[], int],
+        resources: AsyncExitStack,
+        begin: Callable[[MessageStore], None] | None = None,
     ) -> None:
-        """Closes with `resources`.
+        """Closes with `resources`. `begin`: called with the recovered store before anything is put.
 
         Raises:
             UnavailableError: The store is open elsewhere, or a file could not be written.
@@ -38,12 +44,7 @@ class LocalStore:
         """
         close_to_others(settings.store.root_path, names=STORE_NAMES, large=LARGE_FOLDERS)
         self._settings = settings
-        self.store = MessageStore.open(
-            settings.store,
-            disk=disk,
-            clock=clock,
-            settle=_settle_nothing if settings.broker.is_slave else settle_commits,
-        )
+        self.store = open_store(settings, disk=disk, clock=clock, begin=begin)
         resources.callback(self.store.close)
 
     def make_rounds(
@@ -95,5 +96,19 @@ class LocalStore:
         self.rounds.publish()
 
 
-def _settle_nothing(store: MessageStore) -> None:
-    """A slave's transactions end on its master."""
+def open_store(
+    settings: BrokerSettings,
+    *,
+    disk: Disk,
+    clock: Callable[[], int],
+    begin: Callable[[MessageStore], None] | None = None,
+) -> MessageStore:
+    """Open a broker's store; see LocalStore."""
+
+    def settle(store: MessageStore) -> None:
+        if begin is not None:
+            begin(store)
+        if not settings.broker.is_slave:  # a slave's transactions end on its master
+            settle_commits(store)
+
+    return MessageStore.open(settings.store, disk=disk, clock=clock, settle=settle)

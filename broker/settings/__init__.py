@@ -9,7 +9,7 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
-from thermocline.broker.settings.replica_settings import ReplicaSettings
+from thermocline.broker.settings.replica_settings import BrokerRole, ReplicaSettings
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     environment_source,
@@ -24,6 +24,7 @@ __all__ = [
     "PERM_WRITE",
     "SETTINGS",
     "BrokerConfig",
+    "BrokerRole",
     "BrokerSettings",
     "CurrentConfig",
     "LoadedSettings",

@@ -1,0 +1,68 @@
+"""Promotion: what a broker does about its ledger before it serves as a master, at its start or while it runs.
+
+    enrolled       the store was a slave's: it takes the ledger over (ledger_takeover.py), which needs the bucket
+    not enrolled   the ledger is its own, or another store of the set has taken it over: the bucket is asked, and has
+                   OWNER_TIMEOUT_S to answer. Under a controller the epoch of its election is recorded there, too
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+
+from thermocline.broker.recovery.ledger_takeover import TakeoverReport, check_ledger, claim_again, take_over
+from thermocline.broker.settings import BrokerSettings
+from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
+from thermocline.store.files import Disk
+from thermocline.store.message_store import MessageStore
+from thermocline.tiered.stores import open_object_store
+
+OWNER_TIMEOUT_S = 5.0
+"""How long a master waits for the bucket to say whose ledger it has."""
+
+
+async def continue_ledger(
+    settings: BrokerSettings,
+    *,
+    disk: Disk,
+    clock: Callable[[], int],
+    open_local: Callable[[], MessageStore],
+    master_epoch: int = 0,
+) -> TakeoverReport | None:
+    """See the module's header; the store is not open. `open_local`, `master_epoch`, errors: as those of `take_over`;
+    without an enrolment a bucket that does not answer, or cannot be read, is the tier process's concern."""
+    broker, store, tier = settings.broker, settings.store, settings.tier
+    chance = random.Random()
+    bucket = await open_object_store(tier.cold_url)
+    try:
+        if disk.exists(store.enrolment_path):
+            return await take_over(
+                bucket,
+                broker=broker,
+                store=store,
+                tier=tier,
+                disk=disk,
+                clock=clock,
+                random=chance,
+                open_local=open_local,
+                master_epoch=master_epoch,
+            )
+        with contextlib.suppress(TimeoutError, ObjectStoreUnavailableError, CorruptDataError):
+            async with asyncio.timeout(OWNER_TIMEOUT_S):
+                await check_ledger(bucket, broker=broker, store=store, disk=disk)
+                if master_epoch:
+                    await claim_again(
+                        bucket,
+                        broker=broker,
+                        store=store,
+                        tier=tier,
+                        disk=disk,
+                        clock=clock,
+                        random=chance,
+                        master_epoch=master_epoch,
+                    )
+        return None
+    finally:
+        await bucket.close()
