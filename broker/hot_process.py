@@ -12,7 +12,16 @@ import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from thermocline.broker.assembly import Assignment, BrokerParts, ConnectedClients, Listener, ProxyAddresses, ProxyPlan
+from thermocline.broker.assembly import (
+    Assignment,
+    BrokerParts,
+    ConnectedClients,
+    Listener,
+    ProxyAddresses,
+    ProxyPlan,
+    open_store,
+)
+from thermocline.broker.due import timer_config
 from thermocline.broker.follower import Source
 from thermocline.broker.role_parts import LastingParts, RoleParts
 from thermocline.broker.role_switch import RoleSwitch
@@ -27,7 +36,7 @@ from thermocline.remoting.connections import (
 )
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.socket_address import format_address
-from thermocline.replication import EpochStart, RoleChanger
+from thermocline.replication import Alignment, EpochStart, RoleChanger
 from thermocline.store.files import Disk, RealDisk
 from thermocline.tiered.stores import is_directory_url
 
@@ -166,8 +175,11 @@ class HotProcess:
             refusal=self.refusal,
             is_closing=lambda: self._is_closing,
             role_error=lambda: self._switch.error,
+            cut=lambda alignment: self._switch.cut(alignment),
         )
-        self._switch = RoleSwitch(lambda assignment: RoleParts(lasting, assignment), apply=self._apply)
+        self._switch = RoleSwitch(
+            lambda assignment: RoleParts(lasting, assignment), apply=self._apply, cut_log=self._cut_log
+        )
         resources.push_async_callback(self._switch.close)
         await self._switch.start()
         self._warn_of_exposure()
@@ -182,6 +194,17 @@ class HotProcess:
 
     def _apply(self, assignment: Assignment) -> None:
         self._settings.broker = assignment.apply(self._settings.broker)
+
+    def _cut_log(self, alignment: Alignment) -> None:
+        from thermocline.broker.recovery.log_cut import cut_log
+
+        cut_log(
+            alignment,
+            disk=self._disk,
+            clock=wall_clock_ms,
+            timers=timer_config(self._settings),
+            open_local=lambda: open_store(self._settings, disk=self._disk, clock=wall_clock_ms),
+        )
 
     def _warn_of_exposure(self) -> None:
         """Log when strangers reach the broker, and when clients that should reach it cannot."""

@@ -54,7 +54,7 @@ from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import LimitCounts
-from thermocline.replication import EpochStart
+from thermocline.replication import Alignment, EpochStart
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 
@@ -89,6 +89,8 @@ class LastingParts:
     refusal: asyncio.Future[str]
     """Done when this broker must not run: the cold tier's prefix holds another store's history."""
     is_closing: Callable[[], bool]
+    cut: Callable[[Alignment], None]
+    """Has a slave's log cut at an alignment with its master's."""
     role_error: Callable[[], str]
     """Why the broker does not have the role that it should have."""
 
@@ -124,6 +126,7 @@ class RoleParts:
         replicas = self.replicas = Replicas(
             settings, local.store, disk=disk, limits=lasting.limits, assignment=self._assignment
         )
+        replicas.on_parted = lasting.cut
         helpers = self.helpers = HelperLinks(
             settings,
             local.store,
@@ -225,6 +228,7 @@ class RoleParts:
         self.tier.start(long_polling, resources)
         self._hot = messages.hot
         self._has_served = True
+        self._lasting.epoch_start.served()
         self._lasting.listener.serve(self.dispatcher, messages.hot)
 
     # -- becoming a master ---------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
     become_master, become_slave -> the parts of the role before end -> those of the new role start
     a slave gets another master -> its link and its tables follow that one; nothing ends
+    a slave's log and its master's part (`cut`)
+                                -> its parts end, the log is cut there, and they start again
     a start that fails          -> the broker waits as a slave without a master: reads are served, writes refused
                                 -> tried again after RETRY_S, then twice as long, until it succeeds or another role comes
 
@@ -21,7 +23,7 @@ from dataclasses import replace
 from thermocline.broker.assembly import Assignment
 from thermocline.broker.role_parts import RoleParts
 from thermocline.remoting.errors import MQError, UnavailableError
-from thermocline.replication import ReplicaRole, StaleEpochError
+from thermocline.replication import Alignment, ReplicaRole, StaleEpochError
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +39,14 @@ class RoleSwitch:
         make_parts: Callable[[Assignment | None], RoleParts],
         *,
         apply: Callable[[Assignment], None],
+        cut_log: Callable[[Alignment], None],
         retry_s: float = RETRY_S,
     ) -> None:
-        """`make_parts`: for a role, not started. `apply`: has the settings show a role."""
+        """`make_parts`: for a role, not started. `apply`: has the settings show a role.
+        `cut_log`: cuts the log while no parts have the store open."""
         self._make_parts = make_parts
         self._apply = apply
+        self._cut_log = cut_log
         self._retry_s = retry_s
         self._lock = asyncio.Lock()
         self._wanted: Assignment | None = None
@@ -74,6 +79,28 @@ class RoleSwitch:
     async def become_slave(self, role: ReplicaRole) -> None:
         """See RoleChanger."""
         await self._become(Assignment(role=role, sync_state_set=None))
+
+    def cut(self, alignment: Alignment) -> None:
+        """A slave's log parts from its master's at an alignment: cut it there, and follow on. Returns at once; what
+        fails is logged, and asked again by the next connection to the master."""
+        task = asyncio.get_running_loop().create_task(self._cut(alignment), name="cut")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _cut(self, alignment: Alignment) -> None:
+        async with self._lock:
+            present = self._present
+            if present is None or present.is_master or self._wanted is not present:
+                return  # the role has changed since
+            await self.parts.end()
+            try:
+                self._cut_log(alignment)
+            except Exception:
+                logger.exception("the log was not cut end_offset=%d", alignment.end_offset)
+            try:
+                await self._start_parts(present)
+            except Exception as error:  # noqa: BLE001 - see _try
+                await self._failed(present, error)
 
     def _want(self, wanted: Assignment | None) -> asyncio.Event:
         """From now on another role is wanted; what is set when that changes."""

@@ -1,8 +1,9 @@
 """Epoch start: a running broker becomes the master of an epoch, in as many attempts as that takes.
 
 An attempt may fail after the epoch has begun: the disk is full, the ledger is away. The next one goes on with the
-epoch: in this life of the process no other broker and no client has seen what the log has since its start. In another
-life the broker needs another epoch (epoch_file.py).
+epoch, as long as the broker has not served in it: no client has seen what the log has since its start, and nothing was
+requested from the controller. After that, or in another life of the process, the broker needs another epoch
+(epoch_file.py).
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class EpochStart:
         file.begin_as_master(epoch, end_offset)
         file.settle(min_offset=min_offset, end_offset=end_offset)
         self._begun = file.epochs.last
+
+    def served(self) -> None:
+        """The broker serves in its epoch from now on."""
+        self._begun = None
 
     def settle(self, *, min_offset: PhysicalOffset, end_offset: PhysicalOffset) -> None:
         """A slave's log begins and ends here: drop the epochs of what it does not have. Raises as `begin`."""

@@ -22,7 +22,7 @@ from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntime
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
-from thermocline.replication import Confirmations, ReplicaRole, ReplicationSettings, SyncStateSet
+from thermocline.replication import Alignment, Confirmations, ReplicaRole, ReplicationSettings, SyncStateSet
 from thermocline.replication.links import MasterPort, SlaveLink
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
@@ -80,6 +80,8 @@ class Replicas:
         self._tables: MetadataFollower | None = None
         self.lacking_offset: Callable[[], PhysicalOffset | None] = self._lacks_all
         """From where on an empty slave needs the log, see MasterSession; set once that is known."""
+        self.on_parted: Callable[[Alignment], None] = _ignore_alignment
+        """For a slave's link: its log parts from its master's there, and has to be cut before it can go on."""
         self.enrolment: EnrolmentFollower | None = None
         """Of a slave with a cold tier: whose ledger it follows."""
         if assignment is not None and assignment.sync_state_set is not None:
@@ -229,6 +231,10 @@ def replication_settings(config: ReplicaSettings) -> ReplicationSettings:
         silence_ms_max=config.ha_silence_ms_max,
         bytes_per_second_max=config.ha_bytes_per_second_max if config.ha_flow_control else 0,
     )
+
+
+def _ignore_alignment(alignment: Alignment) -> None:
+    """Without a controller logs are not compared."""
 
 
 def _steady_ms() -> int:

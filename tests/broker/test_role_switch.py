@@ -1,0 +1,311 @@
+"""A running broker changes its role, and nothing that was acknowledged is lost (broker/role_switch.py, role_parts.py).
+
+Covers `broker/assembly/connected_clients.py`, `broker/assembly/replicas.py`, `broker/hot_process.py`,
+`replication/epoch_start.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.broker.role_brokers import RoleSet, role_set
+from tests.waiting import until
+from thermocline.client import (
+    AsyncProducer,
+    AsyncPullConsumer,
+    ConsumeFromWhere,
+    Message,
+    MQError,
+    SendStatus,
+    UnavailableError,
+)
+from thermocline.remoting.errors import DiskFullError
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
+from thermocline.store.files.disk import RealDisk
+
+TOPIC = "Switched"
+
+
+class FailingDisk(RealDisk):
+    """The file system of this machine, on which names that end with `failing` cannot be given while that is set."""
+
+    failing = ""
+
+    def rename(self, source: str, target: str) -> None:
+        if self.failing and target.endswith(self.failing):
+            raise DiskFullError("no room", path=target)
+        super().rename(source, target)
+
+
+def producer_of(namesrv: str, *, timeout_ms: int = 3_000) -> AsyncProducer:
+    return AsyncProducer(
+        group="load",
+        namesrv=namesrv,
+        poll_name_server_interval_ms=200,
+        retry_times_when_send_failed=0,
+        send_timeout_ms=timeout_ms,
+    )
+
+
+def consumer_of(namesrv: str) -> AsyncPullConsumer:
+    return AsyncPullConsumer(
+        group="readers",
+        namesrv=namesrv,
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        poll_name_server_interval_ms=200,
+    )
+
+
+class Load:
+    """A producer that sends until it ends."""
+
+    def __init__(self, found: RoleSet) -> None:
+        self._namesrv = found.namesrv
+        self.acknowledged: list[bytes] = []
+        self.failed_count = 0
+        self._is_ending = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with producer_of(self._namesrv) as producer:
+            task = asyncio.create_task(self._run(producer))
+            try:
+                yield
+            finally:
+                self._is_ending = True
+                await task
+
+    async def _run(self, producer: AsyncProducer) -> None:
+        number = 0
+        while not self._is_ending:
+            body = b"message %06d" % number
+            number += 1
+            try:
+                result = await producer.send(Message(TOPIC, body))
+            except MQError:
+                self.failed_count += 1
+                await asyncio.sleep(0.02)
+                continue
+            if result.status is SendStatus.SEND_OK:
+                self.acknowledged.append(body)
+
+    async def wait_for(self, count: int) -> None:
+        wanted = len(self.acknowledged) + count
+        await until(lambda: len(self.acknowledged) >= wanted, what="sends are answered")
+
+
+async def make_topic(found: RoleSet, topic: str = TOPIC, queues: int = 4) -> None:
+    assert found.master is not None
+    await found.brokers[found.master].parts.parts.tables.topics.ensure(topic, queue_count=queues)
+
+
+def log_of(found: RoleSet, number: int) -> bytes:
+    log = found.brokers[number].store.commit_log
+    path = Path(found.brokers[number].store.config.commit_log_path)
+    data = b"".join(file.read_bytes() for file in sorted(path.iterdir()))
+    return data[: log.append_offset - log.min_offset]
+
+
+async def test_masters_change_under_load_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found)
+        await found.wait_followed(2)
+        load, seen = Load(found), list[tuple[int, int, bytes]]()
+        async with consumer_of(found.namesrv) as consumer:
+            await consumer.subscribe(TOPIC)
+
+            async def read() -> None:
+                async for message in consumer:
+                    seen.append((message.queue.queue_id, message.queue_offset, message.body))
+
+            reading = asyncio.create_task(read())
+            async with load.running():
+                await load.wait_for(20)
+                for number in (2, 1, 2, 1):
+                    await found.wait_followed(number)
+                    await found.switch(number)
+                    await load.wait_for(20)
+            acknowledged = load.acknowledged
+            await until(
+                lambda: reading.done() or set(acknowledged) <= {body for _, _, body in seen}, what="all was read"
+            )
+            assert not reading.done()
+            reading.cancel()
+        assert len(acknowledged) == len(set(acknowledged)) >= 100
+        await found.wait_copied(2)
+        assert log_of(found, 1) == log_of(found, 2)
+        stored = [bytes(record.body) for record in iterate_records(log_of(found, 1)) if record.topic == TOPIC]
+        assert set(acknowledged) <= set(stored)
+        assert len(stored) == len(set(stored)), "no message was stored twice"
+        places = [(queue_id, offset) for queue_id, offset, _ in seen]
+        assert len(places) == len(set(places)), "no message was read twice"
+        epochs = [list(EpochFile(RealDisk(), str(tmp_path / f"store-{number}")).epochs) for number in (1, 2)]
+        assert [entry.epoch for entry in epochs[0]] == [1, 3, 5]
+        assert [entry.epoch for entry in epochs[1]] == [0, 2, 4]
+
+
+async def test_sends_that_the_next_master_may_not_have_are_not_acknowledged(tmp_path: Path) -> None:
+    async with role_set(tmp_path, in_sync_replicas=2, slave_timeout_ms=600_000) as found:
+        await found.elect(1, members=[1, 2])
+        await make_topic(found, queues=1)
+        store = found.brokers[1].store
+        async with producer_of(found.namesrv, timeout_ms=600_000) as producer:
+            sending = asyncio.create_task(producer.send(Message(TOPIC, b"waits for broker 2")))
+            await until(lambda: store.queues.find(TOPIC, 0) is not None, what="the message is in the log")
+            queue = store.queues.find(TOPIC, 0)
+            assert queue is not None and queue.next_offset == 1
+            assert store.max_offset(queue) == 0, "it is not to be read"
+            await found.brokers[1].process.role_changer.become_slave(found.role_of(1, master=None))
+            result = await sending
+        assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+
+
+async def test_clients_stay_connected_and_members_of_their_groups(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found)
+        broker = found.brokers[1]
+        async with consumer_of(found.namesrv) as consumer, producer_of(found.namesrv) as producer:
+            await consumer.subscribe(TOPIC)
+            clients = broker.parts.parts.tables.clients
+            await until(lambda: clients.consumer_group("readers") is not None, what="the consumer is a member")
+            group = clients.consumer_group("readers")
+            assert group is not None
+            members = dict(group.members)
+            for master in (None, 1):
+                if master is None:
+                    await broker.process.role_changer.become_slave(found.role_of(1, master=None))
+                else:
+                    await found.elect(1)
+                assert broker.parts.parts.tables.clients is clients
+                assert clients.consumer_group("readers") is group
+                assert group.members == members
+                assert not any(connection.is_closed for connection in members)
+            await producer.send(Message(TOPIC, b"after"))
+            received = await consumer.poll(60_000)
+        assert [message.body for message in received] == [b"after"]
+
+
+async def test_a_change_that_fails_refuses_writes_and_is_tried_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        await found.switch(1)
+        await make_topic(found)
+        broker = found.brokers[1]
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"before"))
+            disk.failing = "epochFileCheckpoint"
+            with pytest.raises(UnavailableError, match="no room"):
+                await found.elect(1)
+            assert "no room" in broker.error
+            assert not broker.is_master, "it is no half master"
+            assert broker.store.commit_log.lasting_refusal is not None
+            with pytest.raises(MQError):
+                await producer.send(Message(TOPIC, b"refused"))
+            async with consumer_of(found.namesrv) as consumer:
+                await consumer.subscribe(TOPIC)
+                received = await consumer.poll(60_000)
+            assert [message.body for message in received] == [b"before"], "reads are served"
+            disk.failing = ""
+            await until(lambda: broker.is_master and not broker.error, what="it was tried again")
+            await until(lambda: broker.parts.parts.cluster.registration.status()[0].is_registered, what="registered")
+            await send_until_taken(producer, b"after")
+        assert broker.error == ""
+
+
+async def test_another_role_ends_the_attempts_at_one_that_fails(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        broker = found.brokers[1]
+        disk.failing = "epochFileCheckpoint"
+        with pytest.raises(UnavailableError):
+            await found.elect(1)
+        await found.elect(2)
+        await make_topic(found)
+        await broker.process.role_changer.become_slave(found.role_of(1, master=2))
+        assert broker.error == ""
+        assert not broker.process._switch._tasks, "nothing tries to make it the master"
+        await found.wait_followed(1)
+
+
+async def test_an_epoch_that_the_log_has_is_refused_and_not_tried_again(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.elect(1)
+        await found.brokers[1].process.role_changer.become_slave(found.role_of(1, master=None))
+        found.epoch -= 1
+        with pytest.raises(StaleEpochError):
+            await found.elect(1)
+        broker = found.brokers[1]
+        assert not broker.is_master
+        assert "epoch" in broker.error
+        assert not broker.process._switch._tasks
+        found.epoch += 1
+        await found.elect(1)
+        assert broker.is_master
+        assert broker.error == ""
+
+
+async def test_a_role_that_the_broker_has_changes_nothing(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.elect(1)
+        await found.tell_others()
+        parts = {number: broker.parts for number, broker in found.brokers.items()}
+        found.epoch -= 1
+        await found.elect(1)
+        await found.tell_others()
+        await found.brokers[2].process.role_changer.become_slave(found.role_of(2, master=None))
+        assert {number: broker.parts for number, broker in found.brokers.items()} == parts
+        assert found.brokers[2].parts.replicas._link.master_address == ""  # type: ignore[union-attr]
+
+
+async def test_a_log_is_cut_where_it_parts_from_its_masters(tmp_path: Path) -> None:
+    """Broker 1 takes messages that broker 2 never gets, and broker 2 is elected."""
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found, queues=1)
+        await found.wait_followed(2)
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"common"))
+            await found.wait_copied(2)
+            common = found.brokers[2].store.commit_log.append_offset
+            await found.brokers[2].process.role_changer.become_slave(found.role_of(2, master=None))
+            for _ in range(3):
+                await producer.send(Message(TOPIC, b"lost"))
+            ahead = found.brokers[1]
+            await ahead.process.role_changer.become_slave(found.role_of(1, master=None))
+            await found.elect(2)
+            await send_until_taken(producer, b"of the next master")
+        assert ahead.store.commit_log.append_offset > common
+        orders = Path(ahead.store.config.config_path) / "consumerOrderInfo.json"
+        orders.write_text("{}")
+        parts = ahead.parts
+        parts.replicas.on_parted(Alignment(common, 1))
+        await until(lambda: ahead.parts is not parts and ahead.process._switch._present is not None, what="cut")
+        assert ahead.store.commit_log.append_offset == common
+        assert not orders.exists()
+        assert list(EpochFile(RealDisk(), str(tmp_path / "store-1")).epochs) == [EpochEntry(1, PhysicalOffset(0))]
+        await found.tell_others()
+        await found.wait_followed(1)
+        assert log_of(found, 1) == log_of(found, 2)
+        queue = ahead.store.queues.find(TOPIC, 0)
+        assert queue is not None and queue.next_offset == 2
+
+
+async def send_until_taken(producer: AsyncProducer, body: bytes) -> None:
+    """Send until a master is found, and takes it."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await producer.send(Message(TOPIC, body))
+            except MQError:
+                await asyncio.sleep(0.05)
+            else:
+                return
