@@ -8,6 +8,7 @@ import random
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -228,9 +229,8 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
         return
     from thermocline.broker.recovery.promotion import continue_ledger
 
-    report = await continue_ledger(
-        settings, disk=disk, clock=wall_clock_ms, open_local=lambda: open_store(settings, disk=disk, clock=wall_clock_ms)
-    )
+    open_local = partial(open_store, settings, disk=disk, clock=wall_clock_ms)
+    report = await continue_ledger(settings, disk=disk, clock=wall_clock_ms, open_local=open_local)
     give_memory_back()
     for line in report.lines() if report is not None else ():
         on_recovered(line)

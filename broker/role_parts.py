@@ -136,13 +136,14 @@ class RoleParts:
             resources=resources,
         )
         await helpers.listen()
-        tier = self.tier = ColdTier(
+        self.tier = ColdTier(
             settings,
             local.store,
             helpers.hub,
             source=lasting.source,
             refusal=lasting.refusal,
             enrolment=replicas.enrolment,
+            has_controller=self._assignment is not None,
         )
         helpers.make_helpers(
             has_proxy=lasting.proxy is not None,
@@ -244,9 +245,7 @@ class RoleParts:
             self._settings,
             disk=disk,
             clock=wall_clock_ms,
-            open_local=partial(
-                open_store, self._settings, disk=disk, clock=wall_clock_ms, begin=self._begin_epoch
-            ),
+            open_local=partial(open_store, self._settings, disk=disk, clock=wall_clock_ms, begin=self._begin_epoch),
             master_epoch=self._assignment.role.master_epoch,
         )
         for line in report.lines() if report is not None else ():

@@ -5,7 +5,8 @@
     a slave's log and its master's part (`cut`)
                                 -> its parts end, the log is cut there, and they start again
     a start that fails          -> the broker waits as a slave without a master: reads are served, writes refused
-                                -> tried again after RETRY_S, then twice as long, until it succeeds or another role comes
+                                -> tried again after RETRY_S, then twice as long, until it succeeds, or another role
+                                   comes
 
 One change at a time, in a task of its own: a caller that is cancelled leaves no broker between two roles. A role that
 the broker has already changes nothing. `error` says why the broker does not have the role that it should have.
@@ -120,7 +121,7 @@ class RoleSwitch:
     async def _pursue(
         self, wanted: Assignment, is_superseded: asyncio.Event, first_outcome: asyncio.Future[None]
     ) -> None:
-        """Change the role until that succeeds or another one is wanted; `first_outcome` is that of the first attempt."""
+        """Change the role until that succeeds, or another one is wanted; `first_outcome` is of the first attempt."""
         pause_s = self._retry_s
         while True:
             async with self._lock:

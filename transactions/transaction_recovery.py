@@ -6,8 +6,8 @@
     3. What cannot be read is left out.
     4. Those whose committed message is in the log have ended: their op messages are written soon.
 
-On a store that was never a slave's, committed messages have an op message by now (settlement.py). Copies are noted before they can be decided,
-so a decided copy has no open one before it.
+On a store that was never a slave's, committed messages have an op message by now (settlement.py). Copies are noted
+before they can be decided, so a decided copy has no open one before it.
 Progress behind the queues' ends (a power cut took messages back) counts as their ends: the caller saves that
 before anything is put, or the next messages at these offsets would count as finished.
 """

@@ -1,8 +1,8 @@
 """Unnoted commits: committed messages that the log of a former slave has without their op message.
 
-A master writes the op message of a commit some seconds later (transaction_coordinator.py). A slave's log may end between
-the two. Settlement does not find that: a slave promises how far recovery reads again without knowing of notes. So the
-ends of the queues that open half messages are for are read back, as far as a note can be late.
+A master writes the op message of a commit some seconds later (transaction_coordinator.py). A slave's log may end
+between the two. Settlement does not find that: a slave promises how far recovery reads again without knowing of notes.
+So the ends of the queues that open half messages are for are read back, as far as a note can be late.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ async def start_health(
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(
-        lambda: probe(parts, tier, is_closing=is_closing(), role_error=role_error()), metrics.text, may_read=reader_check(parts), gate=gate
+        lambda: probe(parts, tier, is_closing=is_closing(), role_error=role_error()),
+        metrics.text,
+        may_read=reader_check(parts),
+        gate=gate,
     )
     port = await health.start(config.health_host, config.health_port)
     resources.push_async_callback(health.close)

@@ -159,7 +159,8 @@ class Replicas:
 
     def follow(self, assignment: Assignment) -> None:
         """A slave under a controller has another master, or none."""
-        assert self._link is not None and not assignment.is_master
+        assert self._link is not None
+        assert not assignment.is_master
         self._assignment = assignment
         self._link.follow(assignment.role.master_ha_address)
 

@@ -1,8 +1,8 @@
 """Promotion: what a broker does about its ledger before it serves as a master, at its start or while it runs.
 
-    enrolled       the store was a slave's: it takes the ledger over (ledger_takeover.py), which needs the bucket
-    not enrolled   the ledger is its own, or another store of the set has taken it over: the bucket is asked, and has
-                   OWNER_TIMEOUT_S to answer. Under a controller the epoch of its election is recorded there, too
+enrolled       the store was a slave's: it takes the ledger over (ledger_takeover.py), which needs the bucket
+not enrolled   the ledger is its own, or another store of the set has taken it over: the bucket is asked, and has
+               OWNER_TIMEOUT_S to answer. Under a controller the epoch of its election is recorded there, too
 """
 
 from __future__ import annotations

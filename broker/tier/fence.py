@@ -1,7 +1,8 @@
 """Fence: this broker may not write to the cold tier. From then on it takes no message, unregisters from the NameServers
 or ends, and deletes nothing.
 
-    taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on
+    taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on;
+                 under a controller it takes no writes until the broker's role has changed, and is closed cleanly then
     refused      the prefix holds another store's history: this broker must not run at all
 
 Belongs to the hot process's loop.
@@ -29,8 +30,11 @@ class Fence:
         *,
         refusal: asyncio.Future[str],
         unregister: Callable[[], Coroutine[Any, Any, None]],
+        has_controller: bool = False,
     ) -> None:
-        """`refusal`: done when this broker must not run. `unregister`: leave the NameServers."""
+        """`refusal`: done when this broker must not run. `unregister`: leave the NameServers. `has_controller`: this
+        broker gets another role soon."""
+        self._has_controller = has_controller
         self._log = log
         self._refusal = refusal
         self._unregister = unregister
@@ -49,5 +53,8 @@ class Fence:
             self._refusal.set_result(reason)
             return
         logger.error("fenced: another broker writes to this cold tier; sends are refused reason=%s", reason)
-        self._log.fail(f"fenced: {reason}")
+        if self._has_controller:
+            self._log.refuse_all(f"fenced: {reason}")
+        else:
+            self._log.fail(f"fenced: {reason}")
         self._leaving = asyncio.get_running_loop().create_task(self._unregister())

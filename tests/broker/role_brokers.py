@@ -128,9 +128,11 @@ async def role_set(
     disks: dict[int, Disk] | None = None,
     tier: dict[str, Any] | None = None,
     store: dict[str, Any] | None = None,
+    single_process: bool = True,
     **settings: Any,
 ) -> AsyncIterator[RoleSet]:
-    """Brokers 1 to `count`, all waiting as slaves without a master."""
+    """Brokers 1 to `count`, all waiting as slaves without a master. `disks`: of single brokers; `tier`, `store` and
+    others: their settings."""
     async with AsyncExitStack() as stack:
         server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0))
         namesrv = f"127.0.0.1:{await server.start()}"
@@ -162,7 +164,7 @@ async def role_set(
             process = HotProcess(
                 broker_settings,
                 environment={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
-                single_process=True,
+                single_process=single_process,
                 disk=(disks or {}).get(number),
             )
             await process.start()

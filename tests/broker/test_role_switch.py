@@ -7,30 +7,19 @@ Covers `broker/assembly/connected_clients.py`, `broker/assembly/replicas.py`, `b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.broker.role_brokers import RoleSet, role_set
+from tests.broker.role_brokers import role_set
+from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
-from thermocline.client import (
-    AsyncProducer,
-    AsyncPullConsumer,
-    ConsumeFromWhere,
-    Message,
-    MQError,
-    SendStatus,
-    UnavailableError,
-)
+from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.remoting.errors import DiskFullError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.records.message_record import iterate_records
 from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
 from thermocline.store.files.disk import RealDisk
-
-TOPIC = "Switched"
 
 
 class FailingDisk(RealDisk):
@@ -42,75 +31,6 @@ class FailingDisk(RealDisk):
         if self.failing and target.endswith(self.failing):
             raise DiskFullError("no room", path=target)
         super().rename(source, target)
-
-
-def producer_of(namesrv: str, *, timeout_ms: int = 3_000) -> AsyncProducer:
-    return AsyncProducer(
-        group="load",
-        namesrv=namesrv,
-        poll_name_server_interval_ms=200,
-        retry_times_when_send_failed=0,
-        send_timeout_ms=timeout_ms,
-    )
-
-
-def consumer_of(namesrv: str) -> AsyncPullConsumer:
-    return AsyncPullConsumer(
-        group="readers",
-        namesrv=namesrv,
-        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-        poll_name_server_interval_ms=200,
-    )
-
-
-class Load:
-    """A producer that sends until it ends."""
-
-    def __init__(self, found: RoleSet) -> None:
-        self._namesrv = found.namesrv
-        self.acknowledged: list[bytes] = []
-        self.failed_count = 0
-        self._is_ending = False
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        async with producer_of(self._namesrv) as producer:
-            task = asyncio.create_task(self._run(producer))
-            try:
-                yield
-            finally:
-                self._is_ending = True
-                await task
-
-    async def _run(self, producer: AsyncProducer) -> None:
-        number = 0
-        while not self._is_ending:
-            body = b"message %06d" % number
-            number += 1
-            try:
-                result = await producer.send(Message(TOPIC, body))
-            except MQError:
-                self.failed_count += 1
-                await asyncio.sleep(0.02)
-                continue
-            if result.status is SendStatus.SEND_OK:
-                self.acknowledged.append(body)
-
-    async def wait_for(self, count: int) -> None:
-        wanted = len(self.acknowledged) + count
-        await until(lambda: len(self.acknowledged) >= wanted, what="sends are answered")
-
-
-async def make_topic(found: RoleSet, topic: str = TOPIC, queues: int = 4) -> None:
-    assert found.master is not None
-    await found.brokers[found.master].parts.parts.tables.topics.ensure(topic, queue_count=queues)
-
-
-def log_of(found: RoleSet, number: int) -> bytes:
-    log = found.brokers[number].store.commit_log
-    path = Path(found.brokers[number].store.config.commit_log_path)
-    data = b"".join(file.read_bytes() for file in sorted(path.iterdir()))
-    return data[: log.append_offset - log.min_offset]
 
 
 async def test_masters_change_under_load_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
@@ -161,7 +81,8 @@ async def test_sends_that_the_next_master_may_not_have_are_not_acknowledged(tmp_
             sending = asyncio.create_task(producer.send(Message(TOPIC, b"waits for broker 2")))
             await until(lambda: store.queues.find(TOPIC, 0) is not None, what="the message is in the log")
             queue = store.queues.find(TOPIC, 0)
-            assert queue is not None and queue.next_offset == 1
+            assert queue is not None
+            assert queue.next_offset == 1
             assert store.max_offset(queue) == 0, "it is not to be read"
             await found.brokers[1].process.role_changer.become_slave(found.role_of(1, master=None))
             result = await sending
@@ -296,16 +217,5 @@ async def test_a_log_is_cut_where_it_parts_from_its_masters(tmp_path: Path) -> N
         await found.wait_followed(1)
         assert log_of(found, 1) == log_of(found, 2)
         queue = ahead.store.queues.find(TOPIC, 0)
-        assert queue is not None and queue.next_offset == 2
-
-
-async def send_until_taken(producer: AsyncProducer, body: bytes) -> None:
-    """Send until a master is found, and takes it."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await producer.send(Message(TOPIC, body))
-            except MQError:
-                await asyncio.sleep(0.05)
-            else:
-                return
+        assert queue is not None
+        assert queue.next_offset == 2

@@ -1,4 +1,7 @@
-"""What waits at a master goes on at the next one: delayed and timed messages, transactions, POP (broker/role_parts.py)."""
+"""What waits at a master goes on at the next one: delayed and timed messages, transactions, POP.
+
+Covers `broker/role_parts.py`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ class Listener:
     async def execute_local_transaction(
         self, message: Message, transaction_id: str, argument: object
     ) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOWN if message.body.startswith(b"ask") else LocalTransactionState.COMMIT_MESSAGE
+        return (
+            LocalTransactionState.UNKNOWN if message.body.startswith(b"ask") else LocalTransactionState.COMMIT_MESSAGE
+        )
 
     async def check_local_transaction(self, message: ReceivedMessage, transaction_id: str) -> LocalTransactionState:
         self.asked.append(message.body)

@@ -143,8 +143,8 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One numbered entry. `claim`: its writer began with it. `master_epoch`: of a claim under a controller, the epoch for
-    which that has elected the writer's broker. `checkpoint`: the latest one complete before it. `state`: see
+    """One numbered entry. `claim`: its writer began with it. `master_epoch`: of a claim under a controller, the epoch
+    for which that has elected the writer's broker. `checkpoint`: the latest one complete before it. `state`: see
     state/carried_state.py."""
 
     format: int
