@@ -1,10 +1,11 @@
 """Fence: this broker may not write to the cold tier. From then on it takes no message, unregisters from the NameServers
 or ends, and deletes nothing.
 
-    taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on;
-                 under a controller it takes no writes until the broker's role has changed, and is closed cleanly then
+    taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on
     refused      the prefix holds another store's history: this broker must not run at all
 
+Under a controller both mean that another broker of the set was elected, and this one will be told: until its role changes
+it takes no message, and its log is closed cleanly then.
 Belongs to the hot process's loop.
 """
 
@@ -48,7 +49,7 @@ class Fence:
             return
         reason = self.reason = fenced.reason
         self.later_epoch = fenced.later_epoch
-        if fenced.is_refused:
+        if fenced.is_refused and not self._has_controller:
             self._log.pause(reason)
             self._refusal.set_result(reason)
             return

@@ -1,7 +1,7 @@
 """A running broker changes its role, and nothing that was acknowledged is lost (broker/role_switch.py, role_parts.py).
 
-Covers `broker/assembly/connected_clients.py`, `broker/assembly/replicas.py`, `broker/hot_process.py`,
-`replication/epoch_start.py`.
+Covers `broker/assembly/connected_clients.py`, `broker/assembly/replicas.py`, `broker/recovery/log_cut.py`,
+`broker/role_parts.py`, `replication/replica_role.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Masters change with a cold tier at work: one ledger, one writer at a time, nothing wrong in the bucket."""
+"""Masters change with a cold tier at work: one ledger, one writer at a time, nothing wrong in the bucket.
+
+Covers `broker/recovery/promotion.py`.
+"""
 
 from __future__ import annotations
 
