@@ -228,4 +228,5 @@ class HotProcess:
 
     async def _leave(self) -> None:
         await self._listener.stop_accepting()
-        await self._parts.cluster.registration.unregister()
+        if self._role.has_served:
+            await self._parts.cluster.registration.unregister()

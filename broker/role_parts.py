@@ -105,7 +105,8 @@ class RoleParts:
         self._settings = lasting.settings
         self.resources = AsyncExitStack()
         self.proxy: MergedProxy | None = None
-        self._has_served = False
+        self.has_served = False
+        """Whether requests have come to these parts, which have not ended since."""
 
     async def start(self) -> None:
         """Start everything; on return requests are served and NameServers know the broker. A start that fails has to
@@ -228,7 +229,7 @@ class RoleParts:
         self.local.start(resources)
         self.tier.start(long_polling, resources)
         self._hot = messages.hot
-        self._has_served = True
+        self.has_served = True
         self._lasting.epoch_start.served()
         self._lasting.listener.serve(self.dispatcher, messages.hot)
 
@@ -267,8 +268,8 @@ class RoleParts:
     async def end(self) -> None:
         """The role ends, or could not start, and the port stays: answer what waits, then close all. What fails is
         logged: the next role begins with what is on the disk."""
-        if self._has_served:
-            self._has_served = False
+        if self.has_served:
+            self.has_served = False
             await self._answer_all()
         gc.unfreeze()
         try:

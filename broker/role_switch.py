@@ -125,7 +125,11 @@ class RoleSwitch:
         pause_s = self._retry_s
         while True:
             async with self._lock:
-                failure = await self._try(wanted)
+                try:
+                    failure = await self._try(wanted)
+                except Exception:
+                    logger.exception("a bug of ours in a change of the role")
+                    failure = UnavailableError("the broker's role could not be changed, a bug of ours")
             if not first_outcome.done():
                 if failure is None:
                     first_outcome.set_result(None)

@@ -170,7 +170,10 @@ class Replicas:
 
     @property
     def has_followed_tables(self) -> bool:
-        """Whether a slave has taken over all tables of its present master: before that it is not fit to be elected."""
+        """Whether a slave has taken over all tables of its present master, and may take its ledger over: before that it
+        is not fit to be elected."""
+        if self.enrolment is not None and not self.enrolment.is_current:
+            return False
         return self._tables is not None and self._tables.has_followed_all
 
     def end_puts(self) -> None:

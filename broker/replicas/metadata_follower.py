@@ -106,7 +106,9 @@ class MetadataFollower:
     @property
     def has_followed_all(self) -> bool:
         """Whether the present master has answered for every table, and each was taken over."""
-        return self._master is not None and all(each.is_followed for each in self._followed)
+        if self._master is None or self._master.address != self._master_address():
+            return False
+        return all(each.is_followed for each in self._followed)
 
     def status(self) -> list[FollowedTableStatus]:
         """How each table stands."""
