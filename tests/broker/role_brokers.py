@@ -151,6 +151,7 @@ async def role_set(
                     broker_id=number,
                     name_server_addresses=namesrv,
                     slave_read=True,
+                    fast_failure=False,  # a test's process is late now and then
                     ha_heartbeat_interval_ms=100,
                     **settings,
                 ),

@@ -89,6 +89,44 @@ async def test_sends_that_the_next_master_may_not_have_are_not_acknowledged(tmp_
         assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
 
 
+async def test_a_master_ends_in_the_order_in_which_nothing_is_promised_that_it_cannot_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with role_set(tmp_path, count=1) as found:
+        await found.elect(1)
+        broker = found.brokers[1]
+        parts, order = broker.parts, list[str]()
+
+        def note(owner: object, name: str) -> None:
+            called = getattr(owner, name)
+
+            def noting(*args: object, **named: object) -> object:
+                order.append(name)
+                return called(*args, **named)
+
+            monkeypatch.setattr(owner, name, noting)
+
+        note(parts._hot, "end_round")
+        note(broker.store.commit_log, "refuse_all")
+        note(parts._lasting.listener, "pause")
+        note(parts.replicas, "end_puts")
+        note(parts, "_answer_waiting_pulls")
+        note(parts.local, "flush_to_end")
+        note(parts, "close")
+        note(parts._lasting.listener, "serve")
+        await broker.process.role_changer.become_slave(found.role_of(1, master=None))
+        assert order == [
+            "end_round",  # what has come is in the log
+            "refuse_all",
+            "pause",
+            "end_puts",  # never SEND_OK from here on, if others were to have it
+            "_answer_waiting_pulls",
+            "flush_to_end",
+            "close",
+            "serve",
+        ]
+
+
 async def test_clients_stay_connected_and_members_of_their_groups(tmp_path: Path) -> None:
     async with role_set(tmp_path) as found:
         await found.switch(1)
