@@ -159,6 +159,8 @@ class RoleSwitch:
             wanted.role.master_epoch,
             wanted.role.master_address,
         )
+        if wanted.is_master and self.parts.has_served:
+            await self.parts.replicas.follow_last()
         await self.parts.end()
         try:
             await self._start_parts(wanted)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.tables import ClientRegistry, ProxiedClients
-from thermocline.remoting.connections import Connection, LimitCounts
+from thermocline.remoting.connections import LimitCounts
 
 
 class ConnectedClients:
@@ -24,8 +24,3 @@ class ConnectedClients:
             limits=limits,
         )
         self.proxied = ProxiedClients(clock=clock, config=lambda: settings.broker, limits=limits)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Forget what the connection's clients are members of."""
-        self.clients.connection_closed(connection)
-        self.proxied.connection_closed(connection)

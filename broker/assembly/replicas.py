@@ -10,6 +10,8 @@ close       the link and what follows the tables, among the first parts; the por
             the store
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -21,14 +23,20 @@ from thermocline.broker.settings import BrokerConfig, BrokerRole, BrokerSettings
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.errors import MQError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.replication import Alignment, Confirmations, ReplicaRole, ReplicationSettings, SyncStateSet
 from thermocline.replication.links import MasterPort, SlaveLink
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 
+logger = logging.getLogger(__name__)
+
 LAG_MS_MAX = 15_000
 """haMaxTimeSlaveNotCatchup of Apache RocketMQ."""
+LAST_TABLES_S = 0.5
+"""Of the time until writes are served: in a planned switch the master before answers in a few milliseconds, a dead one
+refuses, a frozen one costs all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +183,17 @@ class Replicas:
         if self.enrolment is not None and not self.enrolment.is_current:
             return False
         return self._tables is not None and self._tables.has_followed_all
+
+    async def follow_last(self) -> None:
+        """A slave is to be the master: take its master's tables over once more, if that one still answers, within
+        LAST_TABLES_S."""
+        if self._tables is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_TABLES_S):
+                await self._tables.follow_all()
+        except (TimeoutError, MQError) as error:
+            logger.info("tables are not those of the master's end error=%s", str(error) or "no answer in time")
 
     def end_puts(self) -> None:
         """Answer the sends that wait for other brokers, and those that are still to wait, FLUSH_SLAVE_TIMEOUT; what may

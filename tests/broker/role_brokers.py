@@ -93,13 +93,10 @@ class RoleSet:
     async def switch(self, number: int) -> None:
         """Change masters as a planned switch does: writes stop, the next master has all, then it begins."""
         begin_s = time.perf_counter()
-        before, after = self.brokers.get(self.master or 0), self.brokers[number]
+        before = self.brokers.get(self.master or 0)
         if before is not None:
             before.store.commit_log.refuse_all(SWITCHED)
             await self.wait_copied(number)
-            tables = after.parts.replicas._tables
-            assert tables is not None
-            await tables.follow_all()
         await self.elect(number)
         self.switch_seconds.append(time.perf_counter() - begin_s)
         await self.tell_others()

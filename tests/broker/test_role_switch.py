@@ -16,7 +16,7 @@ from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_top
 from tests.waiting import until
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.remoting.errors import DiskFullError
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import iterate_records
 from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
 from thermocline.store.files.disk import RealDisk
@@ -70,6 +70,30 @@ async def test_masters_change_under_load_and_nothing_acknowledged_is_lost(tmp_pa
         epochs = [list(EpochFile(RealDisk(), str(tmp_path / f"store-{number}")).epochs) for number in (1, 2)]
         assert [entry.epoch for entry in epochs[0]] == [1, 3, 5]
         assert [entry.epoch for entry in epochs[1]] == [0, 2, 4]
+
+
+async def test_a_planned_switch_loses_no_offset_of_a_group(tmp_path: Path) -> None:
+    """What was committed a moment before: the tables were followed seconds ago."""
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found, queues=1)
+        await found.wait_followed(2)
+        for number, offset in ((2, 5), (1, 7), (2, 9)):
+            await found.wait_followed(number)
+            assert found.master is not None
+            tables = found.brokers[found.master].parts.parts.tables
+            tables.offsets.commit(TOPIC, "readers", 0, QueueOffset(offset))
+            await found.switch(number)
+            assert found.brokers[number].parts.parts.tables.offsets.query(TOPIC, "readers", 0) == offset
+
+
+async def test_a_master_that_is_gone_does_not_keep_its_successor(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await found.wait_followed(2)
+        await found.brokers[1].process.close()
+        await found.elect(2)
+        assert found.brokers[2].is_master
 
 
 async def test_sends_that_the_next_master_may_not_have_are_not_acknowledged(tmp_path: Path) -> None:
