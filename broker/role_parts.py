@@ -110,7 +110,7 @@ class RoleParts:
 
     async def start(self) -> None:
         """Start everything; on return requests are served and NameServers know the broker. A start that fails has to
-        be followed by `close`.
+        be followed by `end` or `close`.
 
         Raises:
             UnavailableError: The store is open elsewhere, or a file could not be written.
@@ -230,7 +230,8 @@ class RoleParts:
         self.tier.start(long_polling, resources)
         self._hot = messages.hot
         self.has_served = True
-        self._lasting.epoch_start.served()
+        if self._assignment is not None and self._assignment.is_master:
+            self._lasting.epoch_start.served()
         self._lasting.listener.serve(self.dispatcher, messages.hot)
 
     # -- becoming a master ---------------------------------------------------------------------------------------------

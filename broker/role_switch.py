@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 from thermocline.broker.assembly import Assignment
 from thermocline.broker.role_parts import RoleParts
@@ -82,11 +83,9 @@ class RoleSwitch:
         await self._become(Assignment(role=role, sync_state_set=None))
 
     def cut(self, alignment: Alignment) -> None:
-        """A slave's log parts from its master's at an alignment: cut it there, and follow on. Returns at once; what
-        fails is logged, and asked again by the next connection to the master."""
-        task = asyncio.get_running_loop().create_task(self._cut(alignment), name="cut")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """A slave's log parts from its master's at an alignment: cut it there, and follow on. Returns at once. After a
+        failure the broker follows its master again a little later, which finds that the logs part."""
+        self._start_task(self._cut(alignment))
 
     async def _cut(self, alignment: Alignment) -> None:
         async with self._lock:
@@ -96,12 +95,16 @@ class RoleSwitch:
             await self.parts.end()
             try:
                 self._cut_log(alignment)
-            except Exception:
-                logger.exception("the log was not cut end_offset=%d", alignment.end_offset)
-            try:
                 await self._start_parts(present)
+                return
             except Exception as error:  # noqa: BLE001 - see _try
                 await self._failed(present, error)
+        self._start_task(self._pursue(present, self._is_superseded, pauses_first=True))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="role")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _want(self, wanted: Assignment | None) -> asyncio.Event:
         """From now on another role is wanted; what is set when that changes."""
@@ -110,19 +113,23 @@ class RoleSwitch:
         return self._is_superseded
 
     async def _become(self, wanted: Assignment) -> None:
-        loop = asyncio.get_running_loop()
-        first_outcome: asyncio.Future[None] = loop.create_future()
+        first_outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         first_outcome.add_done_callback(lambda outcome: outcome.cancelled() or outcome.exception())
-        task = loop.create_task(self._pursue(wanted, self._want(wanted), first_outcome), name="role")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start_task(self._pursue(wanted, self._want(wanted), first_outcome))
         await asyncio.shield(first_outcome)
 
     async def _pursue(
-        self, wanted: Assignment, is_superseded: asyncio.Event, first_outcome: asyncio.Future[None]
+        self,
+        wanted: Assignment,
+        is_superseded: asyncio.Event,
+        first_outcome: asyncio.Future[None] | None = None,
+        *,
+        pauses_first: bool = False,
     ) -> None:
         """Change the role until that succeeds, or another one is wanted; `first_outcome` is of the first attempt."""
         pause_s = self._retry_s
+        if pauses_first:
+            await _wait(is_superseded, pause_s)
         while True:
             async with self._lock:
                 try:
@@ -130,16 +137,14 @@ class RoleSwitch:
                 except Exception:
                     logger.exception("a bug of ours in a change of the role")
                     failure = UnavailableError("the broker's role could not be changed, a bug of ours")
-            if not first_outcome.done():
+            if first_outcome is not None and not first_outcome.done():
                 if failure is None:
                     first_outcome.set_result(None)
                 else:
                     first_outcome.set_exception(failure)
             if failure is None or isinstance(failure, StaleEpochError) or is_superseded.is_set():
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await is_superseded.wait()
+            await _wait(is_superseded, pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     async def _try(self, wanted: Assignment) -> MQError | None:
@@ -206,3 +211,10 @@ def _is_same(present: Assignment, wanted: Assignment) -> bool:
     if wanted.is_master:
         return present.role.master_epoch == wanted.role.master_epoch
     return present.role.broker_id == wanted.role.broker_id
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, or so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -281,3 +281,25 @@ async def test_a_log_is_cut_where_it_parts_from_its_masters(tmp_path: Path) -> N
         queue = ahead.store.queues.find(TOPIC, 0)
         assert queue is not None
         assert queue.next_offset == 2
+
+
+async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        await found.elect(2)
+        await found.tell_others()
+        await make_topic(found, queues=1)
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"to be cut"))
+        await found.wait_followed(1)
+        broker = found.brokers[1]
+        follows = broker.process._switch._present
+        disk.failing = "queueEnds"
+        broker.parts.replicas.on_parted(Alignment(PhysicalOffset(0), 0))
+        await until(lambda: broker.error, what="the cut has failed")
+        assert "no room" in broker.error
+        disk.failing = ""
+        await until(lambda: not broker.error, what="the master is followed again")
+        assert broker.process._switch._present is follows
+        await found.wait_followed(1)
+        assert log_of(found, 1) == log_of(found, 2)

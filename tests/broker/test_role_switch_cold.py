@@ -15,11 +15,12 @@ from tests.broker.role_brokers import NAME, RoleSet, role_set
 from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
 from thermocline.client import Message, UnavailableError
+from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.replication import EpochEntry, EpochFile
 from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.bucket.bucket_verify import verify
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.ledger import LedgerReader
+from thermocline.tiered.ledger import LedgerReader, LedgerWriter
 from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.stores import open_object_store
 
@@ -104,6 +105,34 @@ async def test_a_broker_that_may_not_claim_the_ledger_is_no_master(tmp_path: Pat
         assert other.error == ""
         await wait_sealed(found)
         assert (await ledger_of(url)).store_uuid == other.store.identity.store_id
+
+
+async def test_a_ledger_that_is_away_is_asked_again_in_the_same_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, claim, is_away = f"file://{tmp_path}/bucket", LedgerWriter.open, True
+
+    async def claim_if_there(*args: Any, **named: Any) -> LedgerWriter:
+        if is_away and named["identity"].master_epoch == 2:
+            raise ObjectStoreUnavailableError("the bucket is away")
+        return await claim(*args, **named)
+
+    async with role_set(tmp_path, cold_url=url, tier=SOON) as found:
+        await found.switch(1)
+        await make_topic(found)
+        await found.wait_followed(2)
+        await found.brokers[1].process.close()
+        monkeypatch.setattr(LedgerWriter, "open", claim_if_there)
+        broker = found.brokers[2]
+        with pytest.raises(UnavailableError, match="the bucket is away"):
+            await found.elect(2)
+        assert not broker.is_master
+        epochs = EpochFile(RealDisk(), str(tmp_path / "store-2"))
+        assert epochs.epochs.last is not None
+        assert epochs.epochs.last.epoch == 2, "it has begun"
+        is_away = False
+        await until(lambda: broker.is_master and not broker.error, what="it was tried again")
+        assert (await ledger_of(url)).master_epoch == 2
 
 
 async def test_an_old_master_claims_no_ledger_that_a_later_one_has(tmp_path: Path) -> None:
