@@ -7,12 +7,13 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from thermocline.broker.assembly import ProxyAddresses, ProxyPlan
+from thermocline.broker.assembly import ProxyAddresses, ProxyPlan, open_store
 from thermocline.broker.follower import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.process import configure_logging, give_memory_back
@@ -34,27 +35,21 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import FLAGS, stop_signals
 from thermocline.remoting.errors import (
-    CorruptDataError,
     InvalidParameterError,
     InvalidRequestError,
-    ObjectStoreUnavailableError,
     SettingError,
     UnavailableError,
 )
 from thermocline.remoting.settings import PropertySource
 from thermocline.remoting.tls import read_tls_file
 from thermocline.store.files import RealDisk, keep_private
-from thermocline.store.message_store import MessageStore
 from thermocline.tiered.objects import masked_url
-from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
 NOWHERE = ProxyAddresses("", "")
 HELPERS_READY_INTERVAL_S = 0.05
-OWNER_TIMEOUT_S = 5.0
-"""How long a master's start waits for the bucket to say whose ledger it has."""
 
 
 class ReadyPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,42 +227,10 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
     has_file = disk.exists(settings.store.enrolment_path)
     if settings.broker.is_slave or not (has_file or (settings.tier.is_enabled and settings.broker.takes_slaves)):
         return
-    from thermocline.broker.recovery.ledger_takeover import check_ledger, find_enrolment, take_over
-    from thermocline.tiered.stores import open_object_store
+    from thermocline.broker.recovery.promotion import continue_ledger
 
-    is_enrolled = find_enrolment(disk, settings.store) is not None
-    if not settings.tier.is_enabled:
-        if is_enrolled:
-            # Without the ledger's ends it would give out offsets that messages in the bucket have.
-            raise SettingError("this store is that of a slave with a cold tier: a master on it needs its coldUrl, too")
-        return
-    bucket = await open_object_store(settings.tier.cold_url)
-    try:
-        if not is_enrolled:
-            try:
-                async with asyncio.timeout(OWNER_TIMEOUT_S):
-                    await check_ledger(bucket, broker=settings.broker, store=settings.store, disk=disk)
-            except (TimeoutError, ObjectStoreUnavailableError, CorruptDataError) as error:
-                # The tier process asks again, for as long as it takes.
-                logger.warning("not known whose ledger this is, sends are taken: %s", str(error) or "no answer in time")
-            return
-        report = await take_over(
-            bucket,
-            broker=settings.broker,
-            store=settings.store,
-            tier=settings.tier,
-            disk=disk,
-            clock=wall_clock_ms,
-            random=random.Random(),
-            open_local=lambda: MessageStore.open(
-                replace(settings.store, gaps_are_elsewhere=True),  # as the slave has opened it
-                disk=disk,
-                clock=wall_clock_ms,
-                settle=settle_commits,
-            ),
-        )
-    finally:
-        await bucket.close()
+    open_local = partial(open_store, settings, disk=disk, clock=wall_clock_ms, is_promoted=True)
+    report = await continue_ledger(settings, disk=disk, clock=wall_clock_ms, open_local=open_local)
     give_memory_back()
     for line in report.lines() if report is not None else ():
         on_recovered(line)

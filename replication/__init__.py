@@ -5,6 +5,7 @@ from thermocline.replication.auto_switch_master import AutoSwitchMasterSession
 from thermocline.replication.auto_switch_slave import AutoSwitchSlaveSession
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.epoch_file import EpochFile, StaleEpochError
+from thermocline.replication.epoch_start import EpochStart
 from thermocline.replication.epochs import Alignment, EpochEntry, Epochs
 from thermocline.replication.log_copy import LogCopy
 from thermocline.replication.master_session import MasterSession
@@ -21,6 +22,7 @@ __all__ = [
     "Confirmations",
     "EpochEntry",
     "EpochFile",
+    "EpochStart",
     "Epochs",
     "LogCopy",
     "MasterSession",

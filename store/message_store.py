@@ -361,9 +361,11 @@ class MessageStore:
     @property
     def seal_offset(self) -> PhysicalOffset:
         """The physical offset up to which the log may be in the bucket: it is durable, and on enough other brokers if
-        puts wait for them."""
-        flush_offset, replicas = self.commit_log.flush_offset, self.stored.replicas
-        return flush_offset if replicas is None else min(flush_offset, replicas.confirmed_offset)
+        puts wait for them; on every broker that could be elected, where `read_limit` knows these."""
+        seal_offset, replicas = self.commit_log.flush_offset, self.stored.replicas
+        if replicas is not None:
+            seal_offset = min(seal_offset, replicas.confirmed_offset)
+        return seal_offset if self.read_limit is None else min(seal_offset, self.read_limit.confirm_offset)
 
     def topic_start_offset(self, topic: str) -> PhysicalOffset:
         """Where a topic begins that is made now and never was before: at the log's end. If messages of it may have been

@@ -29,7 +29,8 @@ ENTRY_MODULES = frozenset(
         "broker.main",
         "broker.proxy_process.proxy_process",
         "broker.recovery.bucket_recovery",
-        "broker.recovery.ledger_takeover",
+        "broker.recovery.log_cut",
+        "broker.recovery.promotion",
         "broker.tier_process.tier_process",
     }
 )

@@ -211,10 +211,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.recovery": edges(
         CODEC,
-        "remoting.bodies store.files store.state store.config store.log store.queues store",
+        "remoting.bodies store.files store.state store.config store.log store.queues store.index store",
+        "pop replication timers",
         "broker.settings broker.state broker.tables",
         "tiered.budgets tiered.catalog tiered.doctor tiered.ledger tiered.objects tiered.reading",
-        "tiered.segments tiered.state",
+        "tiered.segments tiered.state tiered.stores",
     ),
     "broker.static_topics": edges(
         CODEC, "remoting.bodies remoting.headers store", "broker.cluster broker.cold broker.queues broker.tables"
@@ -316,9 +317,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker": edges(
         CODEC,
-        "remoting.connections store.files store transactions",
-        "broker.assembly broker.follower broker.process broker.proxy_process broker.pulls broker.recovery",
-        "broker.settings broker.state_files",
+        "remoting.connections replication store.files store",
+        "broker.assembly broker.due broker.follower broker.process broker.processors broker.proxy_process",
+        "broker.pulls broker.recovery broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
         "remoting.tls",
     ),

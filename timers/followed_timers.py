@@ -40,18 +40,23 @@ class FollowedTimers:
 
     def write_checkpoint(self, data: bytes) -> None:
         """Write what `encode_shared` gives; durable on return. OSError, DiskFullError when the disk fails."""
-        disk, config = self._disk, self._config
         if self._written_checkpoint is None:
-            if disk.exists(config.log_path):
-                disk.remove_tree(config.log_path)
-            if disk.exists(config.wheel_path):
-                disk.remove(config.wheel_path)
-            disk.sync_directory(config.root_path, site=TimerSyncSite.ROOT_DIRECTORY)
+            remove_timer_files(self._disk, self._config)
         checkpoint = TimerCheckpoint.of_master(data)
-        checkpoint.save(disk, config.checkpoint_path)
+        checkpoint.save(self._disk, self._config.checkpoint_path)
         self._written_checkpoint = checkpoint
 
     def write_metrics(self, data: bytes) -> None:
         """Write the counts; durable on return. OSError, DiskFullError when the disk fails."""
         replace_file(self._disk, self._config.metrics_path, data, keep_backup=True)
         self._written_metrics = data
+
+
+def remove_timer_files(disk: Disk, config: TimerConfig) -> None:
+    """Remove timer log and wheel, durably, while no timers are open: the timer topic is enqueued again from its start.
+    OSError, DiskFullError when the disk fails."""
+    if disk.exists(config.log_path):
+        disk.remove_tree(config.log_path)
+    if disk.exists(config.wheel_path):
+        disk.remove(config.wheel_path)
+    disk.sync_directory(config.root_path, site=TimerSyncSite.ROOT_DIRECTORY)

@@ -11,7 +11,7 @@ Rules
   - What does not say when it is due is dropped with an error in the log.
   - A slice appends to memory alone; `TimerLog.write` and the rounds make it last.
   - After a timer log was lost, the queue is read again from its start; `delivered_before` then keeps what was delivered
-    long ago from coming again.
+    from coming again.
 Owner: the loop thread.
 Source: TimerMessageStore.java (enqueue, doEnqueue), Apache RocketMQ 5.3.
 """
@@ -29,11 +29,12 @@ from thermocline.remoting.string_hash import java_string_hash
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
+from thermocline.timers.delivered_copies import DeliveredCopies
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_dequeue import TimerDequeue
 from thermocline.timers.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, NO_POSITION, TimerLog
 from thermocline.timers.timer_metrics import TimerMetrics
-from thermocline.timers.timer_record import TimerRecord, read_timer_record
+from thermocline.timers.timer_record import TimerRecord, read_record, read_timer_record
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
 from thermocline.timers.timer_wheel import TimerWheel
 
@@ -46,10 +47,14 @@ topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 
 
 class DeliveredBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries below a queue offset that were due before a time are known to be delivered."""
+    """Entries below a queue offset that were due before a time are known to be delivered. `copies`: of others that were
+    due until now, and are below `end_offset`, those in their real queues are."""
 
     queue_offset: QueueOffset = QUEUE_START
     time_ms: int = 0
+    copies: DeliveredCopies | None = None
+    end_offset: QueueOffset = QUEUE_START
+    until_ms: int = 0
 
 
 class TimerEnqueue:
@@ -126,6 +131,8 @@ class TimerEnqueue:
         delivered = self._delivered_before
         if self.queue_offset < delivered.queue_offset and record.out_ms < delivered.time_ms:
             return True
+        if self._is_copied(record, physical_offset, size_bytes):
+            return True
         open_ms = self._dequeue.slot_ms
         is_roll = record.out_ms - self._tick_ms >= config.roll_window_ms
         slot_ms = max(open_ms, self._roll_ms(record) if is_roll else self._tick_of(record.out_ms))
@@ -158,6 +165,18 @@ class TimerEnqueue:
         if slot_ms == open_ms:
             self._dequeue.arrived(self._log.unit(position))
         return True
+
+    def _is_copied(self, record: TimerRecord, physical_offset: PhysicalOffset, size_bytes: int) -> bool:
+        """Whether a message was delivered by a master before this one."""
+        delivered = self._delivered_before
+        if delivered.copies is None or self.queue_offset >= delivered.end_offset:
+            return False
+        if record.is_marker or record.out_ms > delivered.until_ms:
+            return False
+        try:
+            return delivered.copies.has(read_record(self._store.commit_log, physical_offset, size_bytes))
+        except CorruptDataError:
+            return False  # reported when it is due
 
     def _tick_of(self, time_ms: int) -> int:
         return time_ms // self._config.precision_ms * self._config.precision_ms

@@ -13,7 +13,8 @@ RocketMQ's, when it has written last:
   2. The wheel is made anew from all units that are not delivered: whatever state its own was left in.
   3. Enqueueing goes on behind the last unit's message.
 Neither: there is no checkpoint, or files of the timer log are gone. The queue is enqueued again from its start.
-Messages that the checkpoint counts as delivered are left out; rolled ones may come twice.
+Messages that the checkpoint counts as delivered are left out, and those that are in their real queues
+(delivered_copies.py); rolled ones may come twice.
 Source: TimerMessageStore.java (recover, reviseQueueOffset), Apache RocketMQ 5.3.
 """
 
@@ -30,6 +31,7 @@ from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.timers.delivered_copies import DeliveredCopies
 from thermocline.timers.open_slot import OpenSlot, SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
@@ -220,10 +222,22 @@ class TimerRecovery:
             wheel_position=log.append_position,
             progress=SlotProgress(),
             checkpoint=None,
-            delivered_before=DeliveredBefore(
-                queue_offset=start.queue_offset, time_ms=max(0, start.read_time_ms - DELIVERED_MARGIN_MS)
-            ),
+            delivered_before=self._delivered_before(checkpoint),
             replayed_count=0,
+        )
+
+    def _delivered_before(self, checkpoint: TimerCheckpoint | None) -> DeliveredBefore:
+        """What is known of messages that are enqueued again."""
+        if checkpoint is None:
+            return DeliveredBefore()
+        time_ms = max(0, checkpoint.read_time_ms - DELIVERED_MARGIN_MS)
+        queue = self._store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
+        return DeliveredBefore(
+            queue_offset=checkpoint.queue_offset,
+            time_ms=time_ms,
+            copies=DeliveredCopies(self._store, since_ms=time_ms),
+            end_offset=QUEUE_START if queue is None else queue.next_offset,
+            until_ms=self._now_ms,
         )
 
     def _open_wheel(self) -> TimerWheel:

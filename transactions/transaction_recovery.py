@@ -4,9 +4,10 @@
        them.
     2. The records of those are read: of several copies of one transaction only the last one is open.
     3. What cannot be read is left out.
+    4. Those whose committed message is in the log have ended: their op messages are written soon.
 
-Committed messages without an op message have one by now (settlement.py). Copies are noted before they can be decided,
-so a decided copy has no open one before it.
+On a store that was never a slave's, committed messages have an op message by now (settlement.py). Copies are noted
+before they can be decided, so a decided copy has no open one before it.
 Progress behind the queues' ends (a power cut took messages back) counts as their ends: the caller saves that
 before anything is put, or the next messages at these offsets would count as finished.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
@@ -26,6 +28,7 @@ from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from thermocline.transactions.op_message import decode_op_body
 from thermocline.transactions.queue_records import record_at, records_from
 from thermocline.transactions.transaction_table import TransactionState, TransactionTable
+from thermocline.transactions.unnoted_commits import find_unnoted_commits
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +42,14 @@ class RecoveredTransactions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recover_transactions(
-    store: MessageStore, *, half_offset: QueueOffset | None, op_offset: QueueOffset | None, now_ms: int
+    store: MessageStore,
+    *,
+    half_offset: QueueOffset | None,
+    op_offset: QueueOffset | None,
+    now_ms: int,
+    note_late_ms_max: int,
 ) -> RecoveredTransactions:
-    """Read what the progress leaves; None: from the queue's start."""
+    """Read what the progress leaves; None: from the queue's start. `note_late_ms_max`: see find_unnoted_commits."""
     half_queue = store.queues.find(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
     op_queue = store.queues.find(TRANSACTION_OP_HALF_TOPIC, HALF_QUEUE_ID)
     table = TransactionTable(
@@ -56,10 +64,14 @@ def recover_transactions(
                 table.mark_ended(half_offsets)
                 table.note_op(record.queue_offset, half_offsets)
         _read_open(store, half_queue, table, counts, now_ms=now_ms)
+        for half in find_unnoted_commits(store, _open(store, half_queue, table), late_ms_max=note_late_ms_max):
+            logger.info("transaction committed without op message half_offset=%d", half.record.queue_offset)
+            table.finish(half.record.queue_offset, TransactionState.COMMITTED, now_ms=now_ms)
+            counts[half.real_topic] -= 1
         table.advance()
         if table.open_count:
             logger.info("transactions open count=%d of=%d", table.open_count, table.end - table.base)
-    return RecoveredTransactions(table=table, open_counts=dict(counts))
+    return RecoveredTransactions(table=table, open_counts=dict(+counts))
 
 
 def _read_open(
@@ -85,6 +97,17 @@ def _read_open(
             transaction_ids[half.origin] = half.transaction_id
             if not is_known:
                 counts[half.real_topic] += 1
+        half_offset = table.next_open(half_offset + 1, table.end)
+
+
+def _open(store: MessageStore, queue: ConsumeQueue, table: TransactionTable) -> Iterator[HalfMessage]:
+    """The half messages that are open."""
+    half_offset = table.next_open(table.base, table.end)
+    while half_offset is not None:
+        record = record_at(store, queue, half_offset)
+        half = None if record is None else HalfMessage.read(record)
+        if half is not None:
+            yield half
         half_offset = table.next_open(half_offset + 1, table.end)
 
 

@@ -16,19 +16,23 @@
 """
 
 from thermocline.broker.assembly.cold_tier import ColdTier
+from thermocline.broker.assembly.connected_clients import ConnectedClients
 from thermocline.broker.assembly.health import start_health
 from thermocline.broker.assembly.helper_links import HelperLinks
 from thermocline.broker.assembly.listener import Listener
-from thermocline.broker.assembly.local_store import LocalStore
+from thermocline.broker.assembly.local_store import LocalStore, open_store
 from thermocline.broker.assembly.merged_proxy import MergedProxy, ProxyPlan
-from thermocline.broker.assembly.parts import make_parts
+from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.assembly.processors import make_dispatcher
 from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
-from thermocline.broker.assembly.replicas import Replicas
+from thermocline.broker.assembly.replicas import Assignment, Replicas
 from thermocline.broker.helpers import ProxyAddresses
 
 __all__ = [
+    "Assignment",
+    "BrokerParts",
     "ColdTier",
+    "ConnectedClients",
     "HelperLinks",
     "Listener",
     "LocalStore",
@@ -39,6 +43,7 @@ __all__ = [
     "make_dispatcher",
     "make_housekeeping",
     "make_parts",
+    "open_store",
     "start_health",
     "start_recurring_work",
 ]

@@ -42,9 +42,10 @@ class ColdTier:
         source: Source | None,
         refusal: asyncio.Future[str],
         enrolment: EnrolmentFollower | None,
+        has_controller: bool = False,
     ) -> None:
         """`source`: the broker whose cold tier is served, read-only. `refusal`: done when this broker must not run.
-        `enrolment`: of a slave, which follows its master's ledger."""
+        `enrolment`: of a slave, which follows its master's ledger. `has_controller`: that decides on the role."""
         self._settings = settings
         self._store = store
         self._hub = hub
@@ -55,7 +56,10 @@ class ColdTier:
         self.has_own_tier = settings.tier.is_enabled and source is None and enrolment is None
         """Whether this broker writes to its cold tier."""
         self.fence = Fence(
-            store.commit_log, refusal=refusal, unregister=lambda: self._parts.cluster.registration.unregister()
+            store.commit_log,
+            refusal=refusal,
+            unregister=lambda: self._parts.cluster.registration.unregister(),
+            has_controller=has_controller,
         )
         self.dropped = DroppedRanges(incarnation_of=self._incarnation_of)
         self.reads = self._make_reads()

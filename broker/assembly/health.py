@@ -34,9 +34,11 @@ async def start_health(
     *,
     gate: Gate,
     is_closing: Callable[[], bool],
+    role_error: Callable[[], str],
     resources: AsyncExitStack,
 ) -> None:
     """Answer until `resources` close; does nothing when no port is configured. `gate`: of the broker's port.
+    `role_error`: why the broker does not have the role that it should have.
 
     Raises:
         OSError: The port is taken.
@@ -62,7 +64,10 @@ async def start_health(
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(
-        lambda: probe(parts, tier, is_closing=is_closing()), metrics.text, may_read=reader_check(parts), gate=gate
+        lambda: probe(parts, tier, is_closing=is_closing(), role_error=role_error()),
+        metrics.text,
+        may_read=reader_check(parts),
+        gate=gate,
     )
     port = await health.start(config.health_host, config.health_port)
     resources.push_async_callback(health.close)
@@ -91,13 +96,15 @@ def reader_check(parts: BrokerParts) -> ReaderCheck | None:
     return may_read
 
 
-def probe(parts: BrokerParts, tier: ColdTier, *, is_closing: bool) -> tuple[bool, Mapping[str, object]]:
+def probe(
+    parts: BrokerParts, tier: ColdTier, *, is_closing: bool, role_error: str = ""
+) -> tuple[bool, Mapping[str, object]]:
     """Whether the broker takes messages, and the details that are shown.
 
     `cold` says how the cold tier is, on which taking messages does not depend.
     """
     log = parts.base.store.commit_log
-    refusal = tier.fence.reason or log.unwanted_refusal or ("stopping" if is_closing else "")
+    refusal = tier.fence.reason or log.unwanted_refusal or role_error or ("stopping" if is_closing else "")
     cold = tier.reads.health()
     details = {
         "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",

@@ -1,12 +1,18 @@
-"""Late handler: answers requests while the broker's parts are still being made.
+"""Late handler: answers requests while the broker's parts are being made, at the start or for another role.
 
 The port must be bound before the parts exist, because a free port's number is part of the address that they are made
 with. A request that arrives before they exist gets "busy", upon which every client tries again. With authentication the
 answer says nothing of the broker: users are not loaded yet, so no request is known to come from one. Nothing of the
 request is looked at but its opaque.
+
+    serve   requests go to the parts
+    pause   the parts end, others come: what a slave refuses is busy at once, so that senders go on elsewhere; all else
+            (pulls, heartbeats, offsets) waits for the others, WAIT_S at the longest
+Bound: WAITING_MAX requests wait, of WAITING_BYTES_MAX each; beyond that they are busy.
 """
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Collection
 
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import ChunkHandler, Connection, RequestHandler
@@ -14,20 +20,45 @@ from thermocline.remoting.errors import BrokerBusyError
 
 STARTING = "the broker is starting"
 BUSY = "system busy"
+WAIT_S = 3.0
+WAITING_MAX = 20_000
+WAITING_BYTES_MAX = 64 << 10
 
 
 class LateHandler:
     """RequestHandler and ChunkHandler that pass on to the real ones once they are there."""
 
     def __init__(self, *, tells_state: bool) -> None:
-        """`tells_state`: whether every client may know that the broker is starting."""
+        """`tells_state`: whether every client may know what the broker does."""
+        self._tells_state = tells_state
         self._busy = STARTING if tells_state else BUSY
         self._handler: RequestHandler | None = None
         self._chunk_handler: ChunkHandler | None = None
+        self._refused_codes: Collection[int] | None = None
+        """While it is paused: the codes of requests that do not wait."""
+        self._served = asyncio.Event()
+        self._waiting_count = 0
+        self._closed: list[Connection] = []
 
     def serve(self, handler: RequestHandler, chunk_handler: ChunkHandler) -> None:
         """From now on requests go to these."""
-        self._handler, self._chunk_handler = handler, chunk_handler
+        self._handler, self._chunk_handler, self._refused_codes = handler, chunk_handler, None
+        closed, self._closed = self._closed, []
+        for connection in closed:
+            handler.connection_closed(connection)
+        self._served.set()
+
+    def pause(self, sentence: str, *, refused_codes: Collection[int]) -> None:
+        """The parts end, and others will come. `refused_codes`: of requests that do not wait for them."""
+        self._busy = sentence if self._tells_state else BUSY
+        self._handler = self._chunk_handler = None
+        self._refused_codes = refused_codes
+        self._served.clear()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many requests wait for other parts."""
+        return self._waiting_count
 
     def feed(self, connection: Connection, buffer: memoryview) -> int:
         """See ChunkHandler."""
@@ -38,7 +69,9 @@ class LateHandler:
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """See RequestHandler."""
         if self._handler is None:
-            raise BrokerBusyError(self._busy)
+            if not self._may_wait(command):
+                raise BrokerBusyError(self._busy)
+            return self._handle_later(connection, command)
         return self._handler.handle(connection, command)
 
     def connection_opened(self, connection: Connection) -> None:
@@ -50,3 +83,27 @@ class LateHandler:
         """See RequestHandler."""
         if self._handler is not None:
             self._handler.connection_closed(connection)
+        elif self._refused_codes is not None:
+            self._closed.append(connection)  # tables of clients outlast the parts
+
+    def _may_wait(self, command: RemotingCommand) -> bool:
+        return (
+            self._refused_codes is not None
+            and command.code not in self._refused_codes
+            and self._waiting_count < WAITING_MAX
+            and len(command.body or b"") <= WAITING_BYTES_MAX
+        )
+
+    async def _handle_later(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        self._waiting_count += 1
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._served.wait()
+        except TimeoutError:
+            raise BrokerBusyError(self._busy) from None
+        finally:
+            self._waiting_count -= 1
+        if self._handler is None:
+            raise BrokerBusyError(self._busy)
+        answer = self._handler.handle(connection, command)
+        return await answer if isinstance(answer, Awaitable) else answer

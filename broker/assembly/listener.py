@@ -5,13 +5,16 @@ start    the port is taken; requests are answered "the broker is starting", so t
          before the parts that show them are made. So is the VIP port, two below, if it is free: it serves the same to
          slaves of RocketMQ, which fetch topics and timers there, and to Java clients with `vipChannelEnabled`
 serve    requests are served
+pause    the broker's role changes: requests are refused or wait until others serve them; connections stay
 start_local   processes of this user are served on a unix socket, too
 close    no new connections; open ones get the answers to requests in flight and are closed
 """
 
 import logging
+from collections.abc import Collection, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Any
 
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
@@ -28,6 +31,8 @@ from thermocline.remoting.tls import TlsGate
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_MS = 2_000
+DRAIN_TIMEOUT_MS = 1_000
+"""What still runs then is of a role that has ended: its store closes under it, and it is answered with an error."""
 VIP_PORT_DISTANCE = 2
 LOCAL_LIMITS = ConnectionLimits(requests_running_max=4_096)
 """A connection of the unix socket carries the requests of all clients of a proxy."""
@@ -68,15 +73,14 @@ class Listener:
         return self._gate
 
     async def start(self, resources: AsyncExitStack) -> None:
-        """Take the port, until `resources` close.
+        """Take the port, until `resources` close. The gate is the caller's to close, after the health port.
 
         Raises:
             OSError: The port is taken.
         """
         config = self._settings.broker
-        resources.callback(self._gate.close)
         self.port = port = await self._server.start(config.bound_host, config.listen_port)
-        self.close_with(resources)
+        resources.push_async_callback(self._server.close, timeout_ms=CLOSE_TIMEOUT_MS)
         await self._open_vip_port()
         self._gate.open()
         self._settings.broker = replace(config, listen_port=port)  # after port 0: the free port that was bound
@@ -106,9 +110,17 @@ class Listener:
         """From now on requests go to these."""
         self._late.serve(handler, chunk_handler)
 
-    def close_with(self, resources: AsyncExitStack) -> None:
-        """Close when `resources` close, before what they hold already. May be called again: closing is idempotent."""
-        resources.push_async_callback(self._server.close, timeout_ms=CLOSE_TIMEOUT_MS)
+    def pause(self, sentence: str, *, refused_codes: Collection[int]) -> Coroutine[Any, Any, int]:
+        """Let others serve soon what comes from now on, see LateHandler. To be awaited: until the requests under way
+        are answered, or DRAIN_TIMEOUT_MS are over; how many are not."""
+        answered = self._server.wait_requests(timeout_ms=DRAIN_TIMEOUT_MS)
+        self._late.pause(sentence, refused_codes=refused_codes)
+        return answered
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the port is taken."""
+        return bool(self.port)
 
     async def stop_accepting(self) -> None:
         """Take no new connections."""

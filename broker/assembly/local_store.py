@@ -29,9 +29,15 @@ class LocalStore:
     rounds: StoreRounds
 
     def __init__(
-        self, settings: BrokerSettings, *, disk: Disk, clock: Callable[[], int], resources: AsyncExitStack
+        self,
+        settings: BrokerSettings,
+        *,
+        disk: Disk,
+        clock: Callable[[], int],
+        resources: AsyncExitStack,
+        begin: Callable[[MessageStore], None] | None = None,
     ) -> None:
-        """Closes with `resources`.
+        """Closes with `resources`. `begin`: called with the recovered store before anything is put.
 
         Raises:
             UnavailableError: The store is open elsewhere, or a file could not be written.
@@ -39,13 +45,7 @@ class LocalStore:
         """
         close_to_others(settings.store.root_path, names=STORE_NAMES, large=LARGE_FOLDERS)
         self._settings = settings
-        is_slave = settings.broker.is_slave
-        self.store = MessageStore.open(
-            replace(settings.store, gaps_are_elsewhere=is_slave and settings.tier.is_enabled),
-            disk=disk,
-            clock=clock,
-            settle=_settle_nothing if is_slave else settle_commits,
-        )
+        self.store = open_store(settings, disk=disk, clock=clock, begin=begin)
         resources.callback(self.store.close)
 
     def make_rounds(
@@ -97,5 +97,25 @@ class LocalStore:
         self.rounds.publish()
 
 
-def _settle_nothing(store: MessageStore) -> None:
-    """A slave's transactions end on its master."""
+def open_store(
+    settings: BrokerSettings,
+    *,
+    disk: Disk,
+    clock: Callable[[], int],
+    begin: Callable[[MessageStore], None] | None = None,
+    is_promoted: bool = False,
+) -> MessageStore:
+    """Open a broker's store; see LocalStore. `is_promoted`: a slave's store becomes a master's, and is opened as the
+    slave has opened it."""
+    is_slave = settings.broker.is_slave
+
+    def settle(store: MessageStore) -> None:
+        if begin is not None:
+            begin(store)
+        if not is_slave:  # a slave's transactions end on its master
+            settle_commits(store)
+
+    has_ledger = settings.tier.is_enabled and (is_slave or is_promoted)
+    return MessageStore.open(
+        replace(settings.store, gaps_are_elsewhere=has_ledger), disk=disk, clock=clock, settle=settle
+    )

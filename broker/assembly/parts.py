@@ -17,6 +17,7 @@ import msgspec
 from thermocline.broker.assembly.access import AccessParts
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.cluster import Cluster
+from thermocline.broker.assembly.connected_clients import ConnectedClients
 from thermocline.broker.assembly.due import DueMessages
 from thermocline.broker.assembly.messages import MessagePath
 from thermocline.broker.assembly.pops import PopPath, Pops
@@ -87,11 +88,12 @@ async def make_parts(
     clock: Callable[[], int] = wall_clock_ms,
     seed: int | None = None,
     limits: LimitCounts | None = None,
+    connected: ConnectedClients | None = None,
 ) -> BrokerParts:
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
-    `limits`: where refusals by limits are counted.
+    `limits`: where refusals by limits are counted. `connected`: the clients that are connected already.
 
     Raises:
         CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
@@ -109,7 +111,7 @@ async def make_parts(
         random=random.Random(seed),
         limits=limits,
     )
-    tables = Tables(base)
+    tables = Tables(base, connected)
     due = DueMessages(base, tables)
     pops = Pops(base, tables)
     for family in (tables, due, pops):

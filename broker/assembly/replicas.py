@@ -1,39 +1,83 @@
 """Replicas: a master's port for slaves, or a slave's link to its master; neither without brokerRole.
 
-made        sends wait for slaves if inSyncReplicas says so, or the log refuses all but its master's bytes
+made        sends wait for slaves if inSyncReplicas says so, under a controller for the SyncStateSet, which reads wait
+            for, too; or the log refuses all but its master's bytes
 open_port   slaves can connect, before NameServers get the address
-start_link  the slave follows its master: its log as haMasterAddress says, else as NameServers answer, and its tables
+start_link  the slave follows its master: its log as haMasterAddress says, else as NameServers answer, under a
+            controller as that says; and its tables
+end_puts    the broker is to be no master any more: sends that wait for others are answered
 close       the link and what follows the tables, among the first parts; the port after all sends are answered, before
             the store
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.replica_tables import make_metadata_follower
-from thermocline.broker.replicas import EnrolmentFollower
-from thermocline.broker.settings import BrokerSettings, ReplicaSettings
+from thermocline.broker.replicas import EnrolmentFollower, MetadataFollower
+from thermocline.broker.settings import BrokerConfig, BrokerRole, BrokerSettings, ReplicaSettings
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import LimitCounts
-from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.replication import Confirmations, ReplicationSettings
+from thermocline.remoting.errors import MQError
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.replication import Alignment, Confirmations, ReplicaRole, ReplicationSettings, SyncStateSet
 from thermocline.replication.links import MasterPort, SlaveLink
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+LAG_MS_MAX = 15_000
+"""haMaxTimeSlaveNotCatchup of Apache RocketMQ."""
+LAST_TABLES_S = 0.5
+"""Of the time until writes are served: in a planned switch the master before answers in a few milliseconds, a dead one
+refuses, a frozen one costs all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A controller's decision about this broker. `sync_state_set`: a master's; None: it is a slave."""
+
+    role: ReplicaRole
+    sync_state_set: frozenset[int] | None
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker is the master."""
+        return self.sync_state_set is not None
+
+    def apply(self, config: BrokerConfig) -> BrokerConfig:
+        """The settings of a broker with this role, as RocketMQ's broker shows them."""
+        broker_role = BrokerRole.SYNC_MASTER if self.is_master else BrokerRole.SLAVE
+        return replace(config, broker_role=broker_role, broker_id=0 if self.is_master else self.role.broker_id)
 
 
 class Replicas:
     """See the module's header. On the loop."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, *, disk: Disk, limits: LimitCounts) -> None:
-        """
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        *,
+        disk: Disk,
+        limits: LimitCounts,
+        assignment: Assignment | None = None,
+    ) -> None:
+        """`assignment`: under a controller; `settings` have its role.
+
         Raises:
             CorruptDataError: The enrolment cannot be read.
         """
         config = settings.broker
+        self._assignment = assignment
+        self.sync_state_set: SyncStateSet | None = None
+        """Of a master under a controller."""
         self._settings = settings
         self._store = store
         self._limits = limits
@@ -41,11 +85,16 @@ class Replicas:
         self._port: MasterPort | None = None
         self._link: SlaveLink | None = None
         self._confirmations: Confirmations | None = None
+        self._tables: MetadataFollower | None = None
         self.lacking_offset: Callable[[], PhysicalOffset | None] = self._lacks_all
         """From where on an empty slave needs the log, see MasterSession; set once that is known."""
+        self.on_parted: Callable[[Alignment], None] = _ignore_alignment
+        """For a slave's link: its log parts from its master's there, and has to be cut before it can go on."""
         self.enrolment: EnrolmentFollower | None = None
         """Of a slave with a cold tier: whose ledger it follows."""
-        if config.slaves_needed:
+        if assignment is not None and assignment.sync_state_set is not None:
+            self.sync_state_set = self._make_sync_state_set(assignment.role, assignment.sync_state_set)
+        elif config.slaves_needed:
             self._confirmations = Confirmations(
                 slaves_needed=config.slaves_needed, timeout_ms=lambda: settings.broker.slave_timeout_ms
             )
@@ -55,6 +104,24 @@ class Replicas:
             if settings.tier.is_enabled:
                 self.enrolment = EnrolmentFollower(disk, store.config.enrolment_path, store_id=store.identity.store_id)
                 self.enrolment.is_following = lambda: link.is_following
+
+    def _make_sync_state_set(self, role: ReplicaRole, members: frozenset[int]) -> SyncStateSet:
+        settings, store = self._settings, self._store
+        assert role.master_broker_id is not None, "a master's role names it"
+        sync_state_set = SyncStateSet(
+            role.master_broker_id,
+            members=members,
+            set_epoch=role.sync_state_set_epoch,
+            epoch_start=store.commit_log.append_offset,
+            confirm_offset=LOG_START,
+            log_end=lambda: store.commit_log.append_offset,
+            acks_needed=lambda: settings.broker.in_sync_replicas,
+            timeout_ms=lambda: settings.broker.slave_timeout_ms,
+            lag_ms_max=lambda: LAG_MS_MAX,
+        )
+        store.stored.replicas = sync_state_set
+        store.read_limit = sync_state_set.read_limit
+        return sync_state_set
 
     def open_port(self, resources: AsyncExitStack) -> None:
         """Take the port of slaves, until `resources` close; nothing to do on a broker that takes none.
@@ -83,16 +150,58 @@ class Replicas:
         link = self._link
         if link is None:
             return
-        address = self._settings.broker.ha_master_address
-        if address:
-            link.follow(address)
+        master_address: Callable[[], str | None] | None = None
+        if self._assignment is not None:
+            link.follow(self._assignment.role.master_ha_address)
+            master_address = self._assigned_master
+        elif self._settings.broker.ha_master_address:
+            link.follow(self._settings.broker.ha_master_address)
         else:
             parts.cluster.registration.on_master = link.follow
-        follower = make_metadata_follower(parts, enrolment=self.enrolment)
+        follower = make_metadata_follower(parts, enrolment=self.enrolment, master_address=master_address)
+        self._tables = follower
         follower.start()
         resources.push_async_callback(follower.close)
         link.start()
         resources.push_async_callback(link.close)
+
+    def follow(self, assignment: Assignment) -> None:
+        """A slave under a controller has another master, or none."""
+        assert self._link is not None
+        assert not assignment.is_master
+        self._assignment = assignment
+        self._link.follow(assignment.role.master_ha_address)
+
+    def _assigned_master(self) -> str | None:
+        assert self._assignment is not None
+        return self._assignment.role.master_address or None
+
+    @property
+    def has_followed_tables(self) -> bool:
+        """Whether a slave has taken over all tables of its present master, and may take its ledger over: before that it
+        is not fit to be elected."""
+        if self.enrolment is not None and not self.enrolment.is_current:
+            return False
+        return self._tables is not None and self._tables.has_followed_all
+
+    async def follow_last(self) -> None:
+        """A slave is to be the master: take its master's tables over once more, if that one still answers, within
+        LAST_TABLES_S."""
+        if self._tables is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_TABLES_S):
+                await self._tables.follow_all()
+        except (TimeoutError, MQError) as error:
+            logger.info("tables are not those of the master's end error=%s", str(error) or "no answer in time")
+
+    def end_puts(self) -> None:
+        """Answer the sends that wait for other brokers, and those that are still to wait, FLUSH_SLAVE_TIMEOUT; what may
+        be read then is read no more before the next role."""
+        if self.sync_state_set is not None:
+            self.sync_state_set.close()
+        if self._confirmations is not None:
+            self._confirmations.close()
 
     def _lacks_all(self) -> PhysicalOffset | None:
         return self._store.commit_log.min_offset if self._settings.tier.is_enabled else None
@@ -145,6 +254,10 @@ def replication_settings(config: ReplicaSettings) -> ReplicationSettings:
         silence_ms_max=config.ha_silence_ms_max,
         bytes_per_second_max=config.ha_bytes_per_second_max if config.ha_flow_control else 0,
     )
+
+
+def _ignore_alignment(alignment: Alignment) -> None:
+    """Without a controller logs are not compared."""
 
 
 def _steady_ms() -> int:

@@ -14,19 +14,18 @@ from contextlib import AsyncExitStack
 
 from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.assembly.base import Base
+from thermocline.broker.assembly.connected_clients import ConnectedClients
 from thermocline.broker.process import LoopTurns
 from thermocline.broker.settings import broker_settings
 from thermocline.broker.state_files import ConfigPersister, load_file
 from thermocline.broker.tables import (
     TTL_DEFAULT_FILE_NAME,
-    ClientRegistry,
     ConsumerFilterTable,
     ConsumerOffsets,
     GroupHolds,
     GroupTable,
     KeptClock,
     MessageFilters,
-    ProxiedClients,
     QueueLocks,
     RequestModeTable,
     StaticTopicTable,
@@ -50,7 +49,8 @@ from thermocline.remoting.errors import UnavailableError
 class Tables:
     """See the module's header. On the loop."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, connected: ConnectedClients | None = None) -> None:
+        """`connected`: the clients that are connected already; None: none is."""
         settings, store, clock = base.settings, base.store, base.clock
         config, files = settings.broker, store.config
         self._base = base
@@ -89,15 +89,9 @@ class Tables:
             total_max=lambda: settings.broker.queue_locks_max,
             limits=base.limits,
         )
-        self.clients = ClientRegistry(
-            clock=clock,
-            call_soon=asyncio.get_running_loop().call_soon,
-            is_notifying=lambda: settings.broker.notify_group_changes,
-            group_wants=self.consumer_filters.group_wants,
-            config=lambda: settings.broker,
-            limits=base.limits,
-        )
-        self.proxied = ProxiedClients(clock=clock, config=lambda: settings.broker, limits=base.limits)
+        connected = connected or ConnectedClients(settings, clock=clock, limits=base.limits)
+        self.clients, self.proxied = connected.clients, connected.proxied
+        self.clients.group_wants = self.consumer_filters.group_wants
         self.quotas = QuotaTable(text=lambda: settings.broker.quotas, clock=asyncio.get_running_loop().time)
         self._register_files()
 

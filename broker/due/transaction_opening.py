@@ -20,6 +20,9 @@ from thermocline.transactions.transaction_coordinator import TransactionCoordina
 from thermocline.transactions.transaction_recovery import recover_transactions
 from thermocline.transactions.transaction_table import TransactionTable
 
+NOTE_MARGIN_MS = 2_000
+"""By how much more than its interval the write of a note may be late."""
+
 
 async def open_transactions(
     settings: BrokerSettings,
@@ -40,7 +43,13 @@ async def open_transactions(
         offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
         for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
     ]
-    recovered = recover_transactions(store, half_offset=stored[0], op_offset=stored[1], now_ms=clock())
+    recovered = recover_transactions(
+        store,
+        half_offset=stored[0],
+        op_offset=stored[1],
+        now_ms=clock(),
+        note_late_ms_max=2 * settings.broker.transaction_op_interval_ms + NOTE_MARGIN_MS,
+    )
     counts.start_with(recovered.open_counts)
     transactions = TransactionCoordinator(
         store,

@@ -9,13 +9,14 @@ from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.proxied_client import ProxiedClientProcessor
-from thermocline.broker.processors.replica import ReplicaProcessor, SlaveProcessor
+from thermocline.broker.processors.replica import WRITES, ReplicaProcessor, SlaveProcessor
 from thermocline.broker.processors.runtime_info import RuntimeInfo
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.topic import DEFAULT_REMARK, TopicProcessor
 
 __all__ = [
     "DEFAULT_REMARK",
+    "WRITES",
     "AdminProcessor",
     "AssignmentProcessor",
     "ClientProcessor",

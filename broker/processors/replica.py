@@ -37,6 +37,9 @@ BUSY_ON_SLAVE = (
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
 )
 
+WRITES = frozenset({*BUSY_ON_SLAVE, RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE})
+"""All that a slave refuses."""
+
 
 class ReplicaProcessor:
     """Serves what tools ask about replicas."""

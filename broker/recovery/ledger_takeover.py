@@ -116,6 +116,39 @@ async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: Stor
     check_owner((await LedgerReader.open(bucket, keys, only_topics=frozenset())).catalog, identity, keys)
 
 
+async def claim_again(
+    bucket: ObjectStore,
+    *,
+    broker: BrokerConfig,
+    store: StoreConfig,
+    tier: TierConfig,
+    disk: Disk,
+    clock: Callable[[], int],
+    random: Random,
+    master_epoch: int,
+) -> None:
+    """Record in the ledger of a store that is no slave's that a controller has elected its broker. Raises as
+    `take_over`; nothing was changed unless it returns."""
+    if not disk.exists(store.identity_path):
+        return
+    keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
+    await _check_fencing(bucket, keys, tier, random)
+    writer = await LedgerWriter.open(
+        bucket,
+        keys,
+        identity=LedgerIdentity(
+            store_uuid=load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id,
+            cluster=broker.cluster_name,
+            broker_name=broker.broker_name,
+            master_epoch=master_epoch,
+        ),
+        clock_ms=clock,
+        random=random,
+        arbiter=new_arbiter(tier.fencing_mode, bucket, keys, random=random),
+    )
+    await writer.close()
+
+
 async def take_over(
     bucket: ObjectStore,
     *,
@@ -126,10 +159,11 @@ async def take_over(
     clock: Callable[[], int],
     random: Random,
     open_local: Callable[[], MessageStore],
+    master_epoch: int = 0,
 ) -> TakeoverReport | None:
     """Make a slave's store a master's; None if it is none of a slave. Nothing is open afterwards.
 
-    `open_local`: opens the store as a master does.
+    `open_local`: opens the store as a master does. `master_epoch`: for which a controller has elected this broker.
 
     Raises:
         ForeignLedgerError: The ledger belongs to neither this store nor its master's. Nothing was changed.
@@ -156,9 +190,7 @@ async def take_over(
         )
     local = open_local()
     try:
-        races = races_for(tier.cold_url)
-        if races is not None:
-            await check_fencing(bucket, keys, mode=tier.fencing_mode, random=random, races=races)
+        await _check_fencing(bucket, keys, tier, random)
         writer = await LedgerWriter.open(
             bucket,
             keys,
@@ -167,6 +199,7 @@ async def take_over(
                 cluster=broker.cluster_name,
                 broker_name=broker.broker_name,
                 predecessor=enrolment.master_store_id,
+                master_epoch=master_epoch,
             ),
             clock_ms=clock,
             random=random,
@@ -181,6 +214,12 @@ async def take_over(
     remove_enrolment(disk, store.enrolment_path)
     logger.info("ledger taken over root=%s from=%s epoch=%d", keys.root, enrolment.master_store_id, report.epoch)
     return report
+
+
+async def _check_fencing(bucket: ObjectStore, keys: BrokerKeys, tier: TierConfig, random: Random) -> None:
+    races = races_for(tier.cold_url)
+    if races is not None:
+        await check_fencing(bucket, keys, mode=tier.fencing_mode, random=random, races=races)
 
 
 async def _continue(writer: LedgerWriter, local: MessageStore, disk: Disk, enrolment: Enrolment) -> TakeoverReport:

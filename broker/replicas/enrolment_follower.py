@@ -36,6 +36,8 @@ class EnrolmentFollower:
         self.master_store_id = "" if enrolment is None else enrolment.master_store_id
         """Whose log this one is the copy of; empty while that is not known."""
         self._has_ledger = enrolment is not None and enrolment.has_ledger
+        self.is_current = False
+        """Whether the store that the master named last, if it did, is the one whose ledger may be taken over."""
         self.held_offset = LOG_START
         """From there on the log has messages that wait for something at the master, as it has said last."""
         self.is_following: Callable[[], bool] = lambda: False
@@ -46,6 +48,7 @@ class EnrolmentFollower:
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
         source = await master.source()
+        self.is_current = source is None or source.store_uuid in ("", self.master_store_id)
         if source is None:
             return False
         self.held_offset = PhysicalOffset(source.held_offset)
@@ -58,7 +61,7 @@ class EnrolmentFollower:
             await asyncio.get_running_loop().run_in_executor(None, save_enrolment, self._disk, self._path, enrolment)
         except OSError as error:
             raise UnavailableError("the enrolment cannot be written", reason=str(error)) from error
-        self.master_store_id, self._has_ledger = source.store_uuid, has_ledger
+        self.master_store_id, self._has_ledger, self.is_current = source.store_uuid, has_ledger, True
         if not is_same:
             self.on_enrolled(source.store_uuid)
         return True

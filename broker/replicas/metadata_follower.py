@@ -103,6 +103,13 @@ class MetadataFollower:
                     "tables not followed", master=master.address, tables=",".join(each.table.name for each in failed)
                 )
 
+    @property
+    def has_followed_all(self) -> bool:
+        """Whether the present master has answered for every table, and each was taken over."""
+        if self._master is None or self._master.address != self._master_address():
+            return False
+        return all(each.is_followed for each in self._followed)
+
     def status(self) -> list[FollowedTableStatus]:
         """How each table stands."""
         return [each.status() for each in self._followed]
@@ -117,7 +124,7 @@ class MetadataFollower:
             logger.info("master followed address=%s", address)
             self._master = MasterMetadata(self._client, address)
             for each in self._followed:
-                each.asked_ms = None
+                each.asked_ms, each.is_followed = None, False
         return self._master
 
     async def _run(self) -> None:
@@ -138,6 +145,8 @@ class _Followed:
         self.asked_ms: int | None = None
         """When the present master was asked last; None: not yet."""
         self.error = ""
+        self.is_followed = False
+        """Whether what the present master has answered was taken over."""
         self._followed_ms: int | None = None
         self._changed_count = 0
 
@@ -155,7 +164,7 @@ class _Followed:
             return
         if self.error:
             logger.info("followed again table=%s master=%s", self.table.name, master.address)
-        self.error = ""
+        self.error, self.is_followed = "", True
         self._followed_ms = now_ms
         self._changed_count += is_changed
 

@@ -10,7 +10,7 @@ from thermocline.broker.settings.broker_settings import (
     settings_path,
 )
 from thermocline.broker.settings.controller_settings import ControllerSettings
-from thermocline.broker.settings.replica_settings import ReplicaSettings
+from thermocline.broker.settings.replica_settings import BrokerRole, ReplicaSettings
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     environment_source,
@@ -25,6 +25,7 @@ __all__ = [
     "PERM_WRITE",
     "SETTINGS",
     "BrokerConfig",
+    "BrokerRole",
     "BrokerSettings",
     "ControllerSettings",
     "CurrentConfig",

@@ -330,6 +330,15 @@ class BrokerSettings:
         """Register a callback for each change, called after it is in effect."""
         self._listeners.append(listener)
 
+    @property
+    def listener_count(self) -> int:
+        """How many callbacks are registered."""
+        return len(self._listeners)
+
+    def drop_listeners(self, *, kept: int) -> None:
+        """Forget all but the `kept` oldest callbacks: those of parts that have ended."""
+        del self._listeners[kept:]
+
     def text(self) -> str:
         """All settings as properties text, without keys. What waits for a restart is shown as it will be."""
         shown = self._shown()

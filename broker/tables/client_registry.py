@@ -82,19 +82,18 @@ class ClientRegistry:
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         is_notifying: Callable[[], bool] = lambda: True,
-        group_wants: Callable[[str, Mapping[str, SubscriptionData]], None] = lambda _group, _subscriptions: None,
         config: Callable[[], BrokerConfig],
         limits: LimitCounts,
     ) -> None:
         """`call_soon` runs a function later in the loop; `is_notifying`: whether changes are sent to members.
 
-        `group_wants` receives a group's subscriptions by topic, none when it goes offline. `limits`: where refusals by
-        limits are counted.
+        `limits`: where refusals by limits are counted.
         """
         self._clock = clock
         self._call_soon = call_soon
         self._is_notifying = is_notifying
-        self._group_wants = group_wants
+        self.group_wants: Callable[[str, Mapping[str, SubscriptionData]], None] = _wants_nothing
+        """Receives a group's subscriptions by topic, none when it goes offline."""
         self._usage = ClientUsage(config=config, limits=limits)
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -228,7 +227,7 @@ class ClientRegistry:
         has_new_topics = with_subscriptions and self._update_subscriptions(group, data.subscription_data_set)
         if with_subscriptions:
             self._weigh(group, connection, weight)
-        self._group_wants(group.name, group.subscriptions)
+        self.group_wants(group.name, group.subscriptions)
         if (has_joined or has_new_topics) and is_notified:
             self._notify(group, connection)
         return has_joined or has_new_topics
@@ -361,7 +360,7 @@ class ClientRegistry:
         self._fingerprints.pop(group.name, None)
         for topic in group.subscriptions:
             _discard(self._groups_by_topic, topic, group.name)
-        self._group_wants(group.name, {})
+        self.group_wants(group.name, {})
         logger.info("group offline group=%s", group.name)
 
     def _notify(self, group: ConsumerGroup, changed_by: Connection | None = None) -> None:
@@ -400,3 +399,7 @@ def _discard(table: dict[Key, set[str]], key: Key, name: str) -> None:
         names.discard(name)
         if not names:
             del table[key]
+
+
+def _wants_nothing(group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
+    """What a registry without filters does with subscriptions."""

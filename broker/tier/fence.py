@@ -4,6 +4,8 @@ or ends, and deletes nothing.
     taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on
     refused      the prefix holds another store's history: this broker must not run at all
 
+Under a controller both mean that another broker of the set was elected, and this one will be told: until its role
+changes it takes no message, and its log is closed cleanly then.
 Belongs to the hot process's loop.
 """
 
@@ -29,8 +31,11 @@ class Fence:
         *,
         refusal: asyncio.Future[str],
         unregister: Callable[[], Coroutine[Any, Any, None]],
+        has_controller: bool = False,
     ) -> None:
-        """`refusal`: done when this broker must not run. `unregister`: leave the NameServers."""
+        """`refusal`: done when this broker must not run. `unregister`: leave the NameServers. `has_controller`: this
+        broker gets another role soon."""
+        self._has_controller = has_controller
         self._log = log
         self._refusal = refusal
         self._unregister = unregister
@@ -44,10 +49,13 @@ class Fence:
             return
         reason = self.reason = fenced.reason
         self.later_epoch = fenced.later_epoch
-        if fenced.is_refused:
+        if fenced.is_refused and not self._has_controller:
             self._log.pause(reason)
             self._refusal.set_result(reason)
             return
         logger.error("fenced: another broker writes to this cold tier; sends are refused reason=%s", reason)
-        self._log.fail(f"fenced: {reason}")
+        if self._has_controller:
+            self._log.refuse_all(f"fenced: {reason}")
+        else:
+            self._log.fail(f"fenced: {reason}")
         self._leaving = asyncio.get_running_loop().create_task(self._unregister())

@@ -216,6 +216,11 @@ class Connection(asyncio.BufferedProtocol):
         """Requests of the peer whose handler has not returned yet."""
         return len(self._running)
 
+    @property
+    def running_requests(self) -> frozenset[asyncio.Task[None]]:
+        """The requests whose handlers run."""
+        return frozenset(self._running)
+
     def write(self, data: Buffer | Sequence[Buffer]) -> None:
         """Send bytes of whole frames, in the order of the calls; what is written in one tick leaves together.
 

@@ -24,8 +24,9 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from typing import Any
 
 from thermocline.remoting.connections.closing import close_all
 from thermocline.remoting.connections.connection import RECEIVE_BYTES, ChunkHandler, Connection, RequestHandler
@@ -178,6 +179,11 @@ class RemotingServer:
             if os.path.exists(path):
                 os.unlink(path)
 
+    def wait_requests(self, *, timeout_ms: int) -> Coroutine[Any, Any, int]:
+        """Wait until the requests that run at the call are answered, or the time is over; how many are not."""
+        tasks = {task for connection in self._connections for task in connection.running_requests}
+        return _wait_tasks(tasks, timeout_ms=timeout_ms)
+
     async def close(self, *, timeout_ms: int = 5_000) -> None:
         """Stop accepting, let running requests end within `timeout_ms`, send what is unsent, close. Idempotent."""
         self._closing = True
@@ -260,6 +266,13 @@ class RemotingServer:
         count = self._by_address.pop(address) - 1
         if count:
             self._by_address[address] = count
+
+
+async def _wait_tasks(tasks: set[asyncio.Task[None]], *, timeout_ms: int) -> int:
+    if not tasks:
+        return 0
+    _, late = await asyncio.wait(tasks, timeout=timeout_ms / 1000)
+    return len(late)
 
 
 class _ServerConnection(Connection):

@@ -132,11 +132,14 @@ class SlaveLink:
         return wall_clock_ms() - (self._clock() - time_ms)
 
     def follow(self, address: str) -> None:
-        """Follow the master at this address; a connection to another one ends."""
-        if address and address != self._address:
+        """Follow the master at this address, or none if it is empty; a connection to another one ends."""
+        if address != self._address:
             logger.info("master's replication address address=%s before=%s", address, self._address)
             self._address = address
-            self._has_address.set()
+            if address:
+                self._has_address.set()
+            else:
+                self._has_address.clear()
             if self._writer is not None:
                 self._writer.close()
 

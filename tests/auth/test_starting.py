@@ -48,7 +48,7 @@ async def test_while_a_broker_starts_nothing_is_told_and_nothing_is_done(
         await until(lambda: bool(starting) and hasattr(starting[0], "_listener") and starting[0]._listener.port > 0)
         process = starting[0]
         connection = await ClientConnection.open(f"127.0.0.1:{process._listener.port}")
-        store = process._local.store
+        store = process._role.local.store
         before = store.commit_log.append_offset
         told = set()
         for serialize_type in SerializeType:

@@ -1,4 +1,5 @@
-"""The hot process stops its parts in the order in which no acknowledged message is lost (broker/hot_process.py).
+"""The hot process stops its parts in the order in which no acknowledged message is lost (broker/hot_process.py,
+broker/role_parts.py).
 
 Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/health.py`,
 `broker/assembly/helper_links.py`,
@@ -31,6 +32,7 @@ from thermocline.tiered.budgets.tier_config import TierConfig
 STOPS = [
     "HotProcess._leave",  # no new connections, unregistered from the NameServers
     "RemotingServer.close",  # clients: requests in flight are answered
+    "RoleSwitch.close",  # all of the role
     "Registration.close",
     "HealthServer.close",
     "Housekeeping.close",  # offsets are written after the last request
@@ -45,12 +47,12 @@ STOPS = [
     "TopicTable.close",
     "ConfigPersister.close",  # after all that ask it to write
     "TimerMessageStore.close",  # after the rounds that write it, before the log that it points into
-    "RemotingServer.close",  # again: closed already, unless the start failed in between
-    "TlsGate.close",  # its thread, which no connection uses any more
+    "RoleParts._serve.<locals>.<lambda>",  # settings no longer call those that have ended
     "InProcessHelpers.stop",
     "RemotingServer.close",  # helpers
     "SharedPage.close",
-    "MessageStore.close",  # last of all: the log is flushed, the abort mark goes
+    "MessageStore.close",  # last of the role: the log is flushed, the abort mark goes
+    "TlsGate.close",  # its thread, which no connection uses any more
 ]
 
 
@@ -81,8 +83,13 @@ async def test_a_broker_stops_in_the_order_in_which_nothing_is_lost(
         clock=lambda: time.time_ns() // 1_000_000,
     )
     process = HotProcess(settings, environment=dict(os.environ), single_process=True)
-    monkeypatch.setattr(process._resources, "push_async_callback", note_async.__get__(process._resources))
-    monkeypatch.setattr(process._resources, "callback", note.__get__(process._resources))
+
+    class NotingStack(AsyncExitStack):
+        push_async_callback = note_async
+        callback = note
+
+    monkeypatch.setattr("thermocline.broker.role_parts.AsyncExitStack", NotingStack)
+    process._resources = NotingStack()
     await process.start()
     await process.close()
     assert stopped == STOPS

@@ -96,3 +96,14 @@ def test_all_look_again_when_the_role_ends() -> None:
     assert parts.woken == ["orders"]
     parts.limit.end()
     assert parts.woken == ["orders"]
+
+
+def test_nothing_is_sealed_that_a_broker_that_could_be_elected_lacks() -> None:
+    parts = LimitedStore()
+    ends = [parts.store.put(draft()).end_offset for _ in range(2)]
+    parts.store.commit_log.flush()
+    assert parts.store.seal_offset == LOG_START
+    parts.confirm(ends[0])
+    assert parts.store.seal_offset == ends[0]
+    parts.confirm(ends[1] + 100)
+    assert parts.store.seal_offset == parts.store.commit_log.flush_offset == ends[1]

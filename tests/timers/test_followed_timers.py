@@ -67,9 +67,7 @@ def test_a_new_master_delivers_what_waits_and_nothing_else(is_stale: bool) -> No
 
     promoted = World(disk, clock=type(master.clock)(master.clock.now_ms))
     again = [int(body) for _, body in promoted.run_until(NOW_MS + 310 * SECOND_MS, step_ms=SECOND_MS)]
-    assert set(again) >= set(range(200, 301))
-    # At least once: a minute of what was delivered may come again, what is older does not.
-    assert min(again) > 200 - 65
+    assert set(again) == set(range(200, 301)), "what is in its queue does not come again"
 
 
 def test_a_checkpoint_without_a_timer_log_has_everything_enqueued_again() -> None:

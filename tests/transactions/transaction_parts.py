@@ -57,8 +57,10 @@ class World:
         clock: Clock | None = None,
         config: TransactionConfig | None = None,
         settle: Callable[[MessageStore], None] = settle_commits,
+        note_late_ms_max: int = -1,
         **store_settings: Any,
     ) -> None:
+        """`note_late_ms_max`: see find_unnoted_commits; below 0 nothing is searched."""
         self.kept = kept or Kept()
         self.clock = clock or Clock(NOW_MS)
         self.number = 0
@@ -75,7 +77,11 @@ class World:
         self.store.store_host = ("10.0.0.1", 10911)
         progress = self.kept.progress or (None, None)
         recovered = recover_transactions(
-            self.store, half_offset=progress[0], op_offset=progress[1], now_ms=self.clock()
+            self.store,
+            half_offset=progress[0],
+            op_offset=progress[1],
+            now_ms=self.clock(),
+            note_late_ms_max=note_late_ms_max,
         )
         self.counts = Counter(recovered.open_counts)
         self.puts: list[MessageDraft] = []

@@ -104,6 +104,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     indexes: dict[str, IndexEntry] = {}
     indexed_to: PhysicalOffset = LOG_START
     state_version: int = 0
+    master_epoch: int = 0
+    """The latest for which a controller has elected a writer; 0: none has."""
     only_topics: frozenset[str] | None = None
 
     @classmethod
@@ -252,6 +254,7 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         indexes=indexes,
         indexed_to=max(catalog.indexed_to, entry.indexed_to),
         state_version=entry.version if entry.state else catalog.state_version,
+        master_epoch=max(catalog.master_epoch, entry.master_epoch),
         only_topics=only,
     )
 

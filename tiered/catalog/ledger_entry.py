@@ -143,8 +143,9 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One numbered entry. `claim`: its writer began with it. `checkpoint`: the latest one complete before it. `state`:
-    see state/carried_state.py."""
+    """One numbered entry. `claim`: its writer began with it. `master_epoch`: of a claim under a controller, the epoch
+    for which that has elected the writer's broker. `checkpoint`: the latest one complete before it. `state`: see
+    state/carried_state.py."""
 
     format: int
     version: int
@@ -156,6 +157,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     broker_name: str
     committed_ms: int
     claim: bool = False
+    master_epoch: int = 0
     checkpoint: CheckpointMark | None = None
     readable_from: int = 0
     settings: CatalogSettings | None = None

@@ -89,6 +89,7 @@ class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     buckets: tuple[BucketReference, ...]
     packs: BucketReference | None = None
     state_version: int = 0
+    master_epoch: int = 0
 
     @property
     def objects(self) -> tuple[BucketReference, ...]:
@@ -207,6 +208,7 @@ async def write_checkpoint(
         buckets=tuple(references[bucket] for bucket in sorted(references)),
         packs=packs,
         state_version=catalog.state_version,
+        master_epoch=catalog.master_epoch,
     )
     key = keys.checkpoint_head(head.version)
     try:
@@ -284,6 +286,7 @@ def catalog_of(
         indexes=indexes,
         indexed_to=indexed_to,
         state_version=head.state_version,
+        master_epoch=head.master_epoch,
         only_topics=only_topics,
     )
 

@@ -75,13 +75,14 @@ class LedgerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of a writer: the UUID of its store directory, and the names under which it serves.
 
     `predecessor`: the UUID of the only other store directory whose ledger it may claim, that of the master whose log it
-    was the copy of; empty: none.
+    was the copy of; empty: none. `master_epoch`: the epoch for which a controller has elected this broker; 0: none has.
     """
 
     store_uuid: str
     cluster: str
     broker_name: str
     predecessor: str = ""
+    master_epoch: int = 0
 
 
 class _Pending(msgspec.Struct, kw_only=True):
@@ -316,6 +317,7 @@ class LedgerWriter:
             broker_name=claim.broker_name if claim is not None else catalog.broker_name,
             committed_ms=max(catalog.committed_ms, self.clock_ms()),
             claim=claim is not None,
+            master_epoch=claim.master_epoch if claim is not None else 0,
             checkpoint=self.checkpoint.mark if self.checkpoint is not None else None,
             readable_from=changes.readable_from,
             settings=changes.settings,
@@ -502,7 +504,14 @@ class LedgerWriter:
 
 
 def check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *, adopt: bool = False) -> None:
-    """ForeignLedgerError when the ledger is another store directory's."""
+    """ForeignLedgerError when the ledger is another store directory's, or a later master of the replica set has it."""
+    if 0 < identity.master_epoch < catalog.master_epoch and not adopt:
+        raise ForeignLedgerError(
+            "a later master of this replica set writes this ledger",
+            root=keys.root,
+            ledger_master_epoch=catalog.master_epoch,
+            master_epoch=identity.master_epoch,
+        )
     owners = {identity.store_uuid, identity.predecessor} - {""}
     if catalog.version and catalog.store_uuid not in owners and not adopt:
         raise ForeignLedgerError(

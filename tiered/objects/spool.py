@@ -25,11 +25,11 @@ class Spool:
 
     def __init__(self, folder: Path | None) -> None:
         self._file: IO[bytes] | None = None
+        self._memory = bytearray()
+        self._map: mmap.mmap | None = None
         if folder is not None:
             with _translated():
                 self._file = tempfile.TemporaryFile(dir=folder, buffering=WRITE_BYTES)  # noqa: SIM115 - see close()
-        self._memory = bytearray()
-        self._map: mmap.mmap | None = None
         self.size_bytes = 0
         self.crc32 = 0
 
@@ -60,6 +60,10 @@ class Spool:
             file, self._file = self._file, None
             with contextlib.suppress(OSError):  # the buffered rest may find no room, and is not needed
                 file.close()
+
+    def __del__(self) -> None:
+        """A writer that is given up half way, as its broker is the master no more, closes nothing."""
+        self.close()
 
 
 @contextlib.contextmanager

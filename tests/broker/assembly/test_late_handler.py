@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.broker.wire import Wire
+from thermocline.broker.assembly import late_handler
 from thermocline.broker.assembly.late_handler import LateHandler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
@@ -58,3 +60,56 @@ async def test_requests_before_the_parts_are_there_are_busy(*, tells_state: bool
     assert late.feed(wire.connection, memoryview(REQUEST)) == 0
     late.connection_closed(wire.connection)
     assert real.notes == ["opened", "fed", "closed"]
+
+
+SENTENCE = "the broker's role changes"
+PULL, SEND = RemotingCommand(code=11, opaque=8).encode(), RemotingCommand(code=10, opaque=9).encode()
+
+
+async def test_while_others_come_sends_are_refused_and_pulls_wait() -> None:
+    late, before, after = LateHandler(tells_state=True), Real(), Real()
+    late.serve(before, before)
+    wire: Any = Wire(late)
+    late.pause(SENTENCE, refused_codes={10})
+    wire.receive(SEND)
+    wire.receive(PULL)
+    (answer,) = wire.take_commands()
+    assert (answer.opaque, answer.code) == (9, ResponseCode.SYSTEM_BUSY)
+    assert SENTENCE in (answer.remark or "")
+    await asyncio.sleep(0)
+    assert late.waiting_count == 1
+    late.serve(after, after)
+    (answer,) = await wire.wait_commands()
+    assert (answer.opaque, answer.remark) == (8, "real")
+    assert late.waiting_count == 0
+
+
+async def test_a_connection_that_ends_meanwhile_is_told_to_the_next_ones() -> None:
+    late, before, after = LateHandler(tells_state=True), Real(), Real()
+    late.serve(before, before)
+    wire: Any = Wire(late)
+    late.pause(SENTENCE, refused_codes=())
+    late.connection_closed(wire.connection)
+    assert before.notes == ["opened"]
+    late.serve(after, after)
+    assert after.notes == ["closed"]
+
+
+async def test_what_waits_is_bounded_in_time_and_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_handler, "WAIT_S", 0.01)
+    monkeypatch.setattr(late_handler, "WAITING_MAX", 1)
+    late, before = LateHandler(tells_state=True), Real()
+    late.serve(before, before)
+    wire: Any = Wire(late)
+    late.pause(SENTENCE, refused_codes=())
+    wire.receive(PULL)
+    await asyncio.sleep(0)
+    wire.receive(SEND)
+    (answer,) = wire.take_commands()
+    assert (answer.opaque, answer.code) == (9, ResponseCode.SYSTEM_BUSY), "one more than may wait"
+    (answer,) = await wire.wait_commands()
+    assert (answer.opaque, answer.code) == (8, ResponseCode.SYSTEM_BUSY), "it has waited for too long"
+    body = bytes(late_handler.WAITING_BYTES_MAX + 1)
+    wire.receive(RemotingCommand(code=11, opaque=7, body=body).encode())
+    (answer,) = wire.take_commands()
+    assert answer.opaque == 7, "it is too large to wait"

@@ -38,11 +38,14 @@ async def test_it_is_written_when_the_master_has_accepted_the_log() -> None:
     asked = cast("MasterMetadata", master)
     assert not await follower.follow(asked), "a master of RocketMQ has no ledger"
     assert follower.held_offset == 0
+    assert follower.is_current
     master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=70)
     assert not await follower.follow(asked)
     assert (follower.held_offset, follower.master_store_id) == (70, "")
+    assert not follower.is_current, "its ledger may not be taken over"
     is_following = True
     assert await follower.follow(asked)
+    assert follower.is_current
     assert not await follower.follow(asked), "nothing is new"
     enrolment = load_enrolment(disk, PATH, store_id="slave")
     assert enrolment is not None

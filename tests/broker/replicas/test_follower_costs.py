@@ -18,7 +18,7 @@ import pytest
 from tests.broker.control_broker import control_broker
 from tests.broker.replicas.following import following
 from tests.clock import Clock
-from thermocline.broker.hot_process import GC_THRESHOLDS
+from thermocline.broker.role_parts import GC_THRESHOLDS
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
 

@@ -186,6 +186,7 @@ async def test_one_table_that_fails_stops_no_other_and_is_tried_again(tmp_path: 
         disk.refused = {"subscriptionGroup.json"}
         with pytest.raises(UnavailableError, match="groups"):
             await slave.follower.follow_all()
+        assert not slave.follower.has_followed_all
         tables = slave.slave.parts.tables
         assert set(slave.errors) == {"groups"}
         assert "billing" not in tables.groups  # as on the disk
@@ -194,6 +195,7 @@ async def test_one_table_that_fails_stops_no_other_and_is_tried_again(tmp_path: 
         disk.refused = set()
         await slave.follower.follow_all()
         assert not slave.errors
+        assert slave.follower.has_followed_all
         assert "billing" in tables.groups
 
 
@@ -227,7 +229,9 @@ async def test_tables_are_due_by_their_periods_and_at_once_at_another_master(tmp
             slave.master_address = None
             await slave.follower.step()
             slave.master_address = other.address
+            assert not slave.follower.has_followed_all, "not those of this master"
             await slave.follower.step()
+            assert slave.follower.has_followed_all
             assert "two" in slave.slave.parts.tables.topics
 
 

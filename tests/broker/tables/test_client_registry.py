@@ -42,10 +42,10 @@ class Setup:
             clock=lambda: self.now_ms,
             call_soon=self.soon.append,
             is_notifying=lambda: self.is_notifying,
-            group_wants=self.note,
             config=lambda: self.config,
             limits=self.limits,
         )
+        self.registry.group_wants = self.note
 
     def note(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
         self.wanted.append((group, {topic: one.sub_version for topic, one in subscriptions.items()}))

@@ -46,3 +46,21 @@ async def test_a_broker_that_is_refused_is_told_so() -> None:
     with pytest.raises(MQError):
         store.put(draft())
     await asyncio.sleep(0)
+
+
+async def test_a_broker_with_a_controller_waits_for_its_next_role() -> None:
+    """Whichever is reported: its log is closed cleanly when the role changes, and the process goes on."""
+    for is_refused in (False, True):
+        store, left = open_store(SimulatedDisk()), asyncio.Event()
+        refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def unregister(left: asyncio.Event = left) -> None:
+            left.set()
+
+        fence = Fence(store.commit_log, refusal=refusal, unregister=unregister, has_controller=True)
+        fence.close(Fenced(reason="another was elected", later_epoch=5, is_refused=is_refused))
+        with pytest.raises(MQError, match="another was elected"):
+            store.put(draft())
+        await asyncio.wait_for(left.wait(), 30)
+        assert not refusal.done()
+        assert not store.commit_log.is_failed

@@ -1,0 +1,305 @@
+"""A running broker changes its role, and nothing that was acknowledged is lost (broker/role_switch.py, role_parts.py).
+
+Covers `broker/assembly/connected_clients.py`, `broker/assembly/replicas.py`, `broker/recovery/log_cut.py`,
+`broker/role_parts.py`, `replication/replica_role.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.broker.role_brokers import role_set
+from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
+from tests.waiting import until
+from thermocline.client import Message, MQError, SendStatus, UnavailableError
+from thermocline.remoting.errors import DiskFullError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.records.message_record import iterate_records
+from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
+from thermocline.store.files.disk import RealDisk
+
+
+class FailingDisk(RealDisk):
+    """The file system of this machine, on which names that end with `failing` cannot be given while that is set."""
+
+    failing = ""
+
+    def rename(self, source: str, target: str) -> None:
+        if self.failing and target.endswith(self.failing):
+            raise DiskFullError("no room", path=target)
+        super().rename(source, target)
+
+
+async def test_masters_change_under_load_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found)
+        await found.wait_followed(2)
+        load, seen = Load(found), list[tuple[int, int, bytes]]()
+        async with consumer_of(found.namesrv) as consumer:
+            await consumer.subscribe(TOPIC)
+
+            async def read() -> None:
+                async for message in consumer:
+                    seen.append((message.queue.queue_id, message.queue_offset, message.body))
+
+            reading = asyncio.create_task(read())
+            async with load.running():
+                await load.wait_for(20)
+                for number in (2, 1, 2, 1):
+                    await found.wait_followed(number)
+                    await found.switch(number)
+                    await load.wait_for(20)
+            acknowledged = load.acknowledged
+            await until(
+                lambda: reading.done() or set(acknowledged) <= {body for _, _, body in seen}, what="all was read"
+            )
+            assert not reading.done()
+            reading.cancel()
+        assert len(acknowledged) == len(set(acknowledged)) >= 100
+        await found.wait_copied(2)
+        assert log_of(found, 1) == log_of(found, 2)
+        stored = [bytes(record.body) for record in iterate_records(log_of(found, 1)) if record.topic == TOPIC]
+        assert set(acknowledged) <= set(stored)
+        assert len(stored) == len(set(stored)), "no message was stored twice"
+        places = [(queue_id, offset) for queue_id, offset, _ in seen]
+        assert len(places) == len(set(places)), "no message was read twice"
+        epochs = [list(EpochFile(RealDisk(), str(tmp_path / f"store-{number}")).epochs) for number in (1, 2)]
+        assert [entry.epoch for entry in epochs[0]] == [1, 3, 5]
+        assert [entry.epoch for entry in epochs[1]] == [0, 2, 4]
+
+
+async def test_a_planned_switch_loses_no_offset_of_a_group(tmp_path: Path) -> None:
+    """What was committed a moment before: the tables were followed seconds ago."""
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found, queues=1)
+        await found.wait_followed(2)
+        for number, offset in ((2, 5), (1, 7), (2, 9)):
+            await found.wait_followed(number)
+            assert found.master is not None
+            tables = found.brokers[found.master].parts.parts.tables
+            tables.offsets.commit(TOPIC, "readers", 0, QueueOffset(offset))
+            await found.switch(number)
+            assert found.brokers[number].parts.parts.tables.offsets.query(TOPIC, "readers", 0) == offset
+
+
+async def test_a_master_that_is_gone_does_not_keep_its_successor(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await found.wait_followed(2)
+        await found.brokers[1].process.close()
+        await found.elect(2)
+        assert found.brokers[2].is_master
+
+
+async def test_sends_that_the_next_master_may_not_have_are_not_acknowledged(tmp_path: Path) -> None:
+    async with role_set(tmp_path, in_sync_replicas=2, slave_timeout_ms=600_000) as found:
+        await found.elect(1, members=[1, 2])
+        await make_topic(found, queues=1)
+        store = found.brokers[1].store
+        async with producer_of(found.namesrv, timeout_ms=600_000) as producer:
+            sending = asyncio.create_task(producer.send(Message(TOPIC, b"waits for broker 2")))
+            await until(lambda: store.queues.find(TOPIC, 0) is not None, what="the message is in the log")
+            queue = store.queues.find(TOPIC, 0)
+            assert queue is not None
+            assert queue.next_offset == 1
+            assert store.max_offset(queue) == 0, "it is not to be read"
+            await found.brokers[1].process.role_changer.become_slave(found.role_of(1, master=None))
+            result = await sending
+        assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+
+
+async def test_a_master_ends_in_the_order_in_which_nothing_is_promised_that_it_cannot_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with role_set(tmp_path, count=1) as found:
+        await found.elect(1)
+        broker = found.brokers[1]
+        parts, order = broker.parts, list[str]()
+
+        def note(owner: object, name: str) -> None:
+            called = getattr(owner, name)
+
+            def noting(*args: object, **named: object) -> object:
+                order.append(name)
+                return called(*args, **named)
+
+            monkeypatch.setattr(owner, name, noting)
+
+        note(parts._hot, "end_round")
+        note(broker.store.commit_log, "refuse_all")
+        note(parts._lasting.listener, "pause")
+        note(parts.replicas, "end_puts")
+        note(parts, "_answer_waiting_pulls")
+        note(parts.local, "flush_to_end")
+        note(parts, "close")
+        note(parts._lasting.listener, "serve")
+        await broker.process.role_changer.become_slave(found.role_of(1, master=None))
+        assert order == [
+            "end_round",  # what has come is in the log
+            "refuse_all",
+            "pause",
+            "end_puts",  # never SEND_OK from here on, if others were to have it
+            "_answer_waiting_pulls",
+            "flush_to_end",
+            "close",
+            "serve",
+        ]
+
+
+async def test_clients_stay_connected_and_members_of_their_groups(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found)
+        broker = found.brokers[1]
+        async with consumer_of(found.namesrv) as consumer, producer_of(found.namesrv) as producer:
+            await consumer.subscribe(TOPIC)
+            clients = broker.parts.parts.tables.clients
+            await until(lambda: clients.consumer_group("readers") is not None, what="the consumer is a member")
+            group = clients.consumer_group("readers")
+            assert group is not None
+            members = dict(group.members)
+            for master in (None, 1):
+                if master is None:
+                    await broker.process.role_changer.become_slave(found.role_of(1, master=None))
+                else:
+                    await found.elect(1)
+                assert broker.parts.parts.tables.clients is clients
+                assert clients.consumer_group("readers") is group
+                assert group.members == members
+                assert not any(connection.is_closed for connection in members)
+            await producer.send(Message(TOPIC, b"after"))
+            received = await consumer.poll(60_000)
+        assert [message.body for message in received] == [b"after"]
+
+
+async def test_a_change_that_fails_refuses_writes_and_is_tried_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        await found.switch(1)
+        await make_topic(found)
+        broker = found.brokers[1]
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"before"))
+            disk.failing = "epochFileCheckpoint"
+            with pytest.raises(UnavailableError, match="no room"):
+                await found.elect(1)
+            assert "no room" in broker.error
+            assert not broker.is_master, "it is no half master"
+            assert broker.store.commit_log.lasting_refusal is not None
+            with pytest.raises(MQError):
+                await producer.send(Message(TOPIC, b"refused"))
+            async with consumer_of(found.namesrv) as consumer:
+                await consumer.subscribe(TOPIC)
+                received = await consumer.poll(60_000)
+            assert [message.body for message in received] == [b"before"], "reads are served"
+            disk.failing = ""
+            await until(lambda: broker.is_master and not broker.error, what="it was tried again")
+            await until(lambda: broker.parts.parts.cluster.registration.status()[0].is_registered, what="registered")
+            await send_until_taken(producer, b"after")
+        assert broker.error == ""
+
+
+async def test_another_role_ends_the_attempts_at_one_that_fails(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        broker = found.brokers[1]
+        disk.failing = "epochFileCheckpoint"
+        with pytest.raises(UnavailableError):
+            await found.elect(1)
+        await found.elect(2)
+        await make_topic(found)
+        await broker.process.role_changer.become_slave(found.role_of(1, master=2))
+        assert broker.error == ""
+        assert not broker.process._switch._tasks, "nothing tries to make it the master"
+        await found.wait_followed(1)
+
+
+async def test_an_epoch_that_the_log_has_is_refused_and_not_tried_again(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.elect(1)
+        await found.brokers[1].process.role_changer.become_slave(found.role_of(1, master=None))
+        found.epoch -= 1
+        with pytest.raises(StaleEpochError):
+            await found.elect(1)
+        broker = found.brokers[1]
+        assert not broker.is_master
+        assert "epoch" in broker.error
+        assert not broker.process._switch._tasks
+        found.epoch += 1
+        await found.elect(1)
+        assert broker.is_master
+        assert broker.error == ""
+
+
+async def test_a_role_that_the_broker_has_changes_nothing(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.elect(1)
+        await found.tell_others()
+        parts = {number: broker.parts for number, broker in found.brokers.items()}
+        found.epoch -= 1
+        await found.elect(1)
+        await found.tell_others()
+        await found.brokers[2].process.role_changer.become_slave(found.role_of(2, master=None))
+        assert {number: broker.parts for number, broker in found.brokers.items()} == parts
+        assert found.brokers[2].parts.replicas._link.master_address == ""  # type: ignore[union-attr]
+
+
+async def test_a_log_is_cut_where_it_parts_from_its_masters(tmp_path: Path) -> None:
+    """Broker 1 takes messages that broker 2 never gets, and broker 2 is elected."""
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found, queues=1)
+        await found.wait_followed(2)
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"common"))
+            await found.wait_copied(2)
+            common = found.brokers[2].store.commit_log.append_offset
+            await found.brokers[2].process.role_changer.become_slave(found.role_of(2, master=None))
+            for _ in range(3):
+                await producer.send(Message(TOPIC, b"lost"))
+            ahead = found.brokers[1]
+            await ahead.process.role_changer.become_slave(found.role_of(1, master=None))
+            await found.elect(2)
+            await send_until_taken(producer, b"of the next master")
+        assert ahead.store.commit_log.append_offset > common
+        orders = Path(ahead.store.config.config_path) / "consumerOrderInfo.json"
+        orders.write_text("{}")
+        parts = ahead.parts
+        parts.replicas.on_parted(Alignment(common, 1))
+        await until(lambda: ahead.parts is not parts and ahead.process._switch._present is not None, what="cut")
+        assert ahead.store.commit_log.append_offset == common
+        assert not orders.exists()
+        assert list(EpochFile(RealDisk(), str(tmp_path / "store-1")).epochs) == [EpochEntry(1, PhysicalOffset(0))]
+        await found.tell_others()
+        await found.wait_followed(1)
+        assert log_of(found, 1) == log_of(found, 2)
+        queue = ahead.store.queues.find(TOPIC, 0)
+        assert queue is not None
+        assert queue.next_offset == 2
+
+
+async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        await found.elect(2)
+        await found.tell_others()
+        await make_topic(found, queues=1)
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"to be cut"))
+        await found.wait_followed(1)
+        broker = found.brokers[1]
+        follows = broker.process._switch._present
+        disk.failing = "queueEnds"
+        broker.parts.replicas.on_parted(Alignment(PhysicalOffset(0), 0))
+        await until(lambda: broker.error, what="the cut has failed")
+        assert "no room" in broker.error
+        disk.failing = ""
+        await until(lambda: not broker.error, what="the master is followed again")
+        assert broker.process._switch._present is follows
+        await found.wait_followed(1)
+        assert log_of(found, 1) == log_of(found, 2)
