@@ -4,8 +4,9 @@ Each family of parts has its construction, start and stop in one file of `assemb
 is pushed on one stack at once, so a stop is the start in reverse, and a start that fails stops what it has started.
 
     start   descriptor limit -> files of TLS -> store (lock, recovery) -> shared page -> helpers' socket -> ports
-            -> parts from their files -> state -> messages -> POP -> store rounds -> tier's feed -> requests served
-            -> recurring work -> health -> helper processes, a proxy among them -> link to the master -> NameServers
+            -> what slaves did in a master's place -> parts from their files -> state -> messages -> POP
+            -> store rounds -> tier's feed -> requests served -> recurring work -> health
+            -> helper processes, a proxy among them -> link to the master -> NameServers
     stop    proxy drained -> no new connections -> NameServers notified -> requests in flight answered
             -> registration ends -> link to the master -> health -> recurring work ends, offsets written -> feed
             -> store rounds, with the timers' last -> POP -> messages, with a last flush -> state -> clock kept
@@ -183,6 +184,7 @@ class HotProcess:
             store_host=listener.store_host,
             arrived=long_polling.arrived,
             limits=limits,
+            taken_back=await replicas.take_back(listener.store_host),
         )
         parts.close_with(resources)
         # It starts last, but what it saves late is saved for each state snapshot too.

@@ -247,6 +247,11 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting.bodies remoting.headers remoting.clients store.files store.state timers",
         "auth broker.due broker.state_files broker.tables",
     ),
+    "broker.acting": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients store.files store.log store timers",
+        "broker.cluster broker.due broker.replicas broker.settings broker.state_files broker.tables",
+    ),
     "broker.tier": edges(
         CODEC,
         "remoting.bodies store.files store.state store.log store.queues store.index store",
@@ -299,7 +304,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.assembly": edges(
         CODEC,
         "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
-        "pop timers transactions broker.access",
+        "pop timers transactions broker.access broker.acting",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "replication replication.links remoting.bodies",

@@ -336,6 +336,18 @@ class ConsumerOffsets:
         self.followed_log_offset = log_offset
         self.changes.add()
 
+    def take_further(self, other: ConsumerOffsets) -> int:
+        """Take over each offset that is further in another table of the same log; how many there are."""
+        count = 0
+        for topic, group, queue_id, offset in other.items():
+            present = self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
+            if offset >= 0 and (present is None or present < offset):
+                self.commit(topic, group, queue_id, offset)
+                count += 1
+        if count:
+            self._version.bump()
+        return count
+
     def encoded(self, key: str) -> bytes | None:
         """The offsets of `topic@group` as the file has them; None when they have changed since it was written."""
         return self._encoded.get(key)

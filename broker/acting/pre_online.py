@@ -1,0 +1,217 @@
+"""Pre-online: before a master serves, it takes back how far its slaves have come in its place.
+
+    1. NameServers tell which slaves are alive.
+    2. Each slave, the least id first: EXCHANGE_BROKER_HA_INFO says where the master's log is, the slave connects to it
+       and is accepted; from then on it delivers nothing.
+    3. Its consumer offsets, delay progress and timer checkpoint are fetched.
+    4. What is further than here is written to this broker's state files, before they are loaded; how far timed
+       messages went is handed on to the timers' recovery.
+
+Where both have a position, the greater one counts: neither broker goes on before what the other has done. RocketMQ
+compares versions of whole tables, which rise with every 500th commit.
+The broker is not at NameServers and serves nothing before this is done; while a slave that is alive does not answer, it
+tries again every second. A slave whose log ends behind this broker's is refused by the log's port: then the operator
+has to choose (docs/replicas.md).
+Owner: the hot process's event loop, before its parts are made.
+Source: broker/BrokerPreOnlineService.java, Apache RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.broker.acting.member_requests import AT_REST_FIELD
+from thermocline.broker.due import delay_service
+from thermocline.broker.replicas import MasterMetadata
+from thermocline.broker.settings import BrokerConfig
+from thermocline.broker.state_files import load_file
+from thermocline.broker.tables import ConsumerOffsets, consumer_offsets
+from thermocline.remoting.bodies import GetBrokerMemberGroupResponseBody
+from thermocline.remoting.clients import RemotingClient
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, ResponseError, UnavailableError
+from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
+from thermocline.remoting.headers.namesrv import GetBrokerMemberGroupRequestHeader
+from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.socket_address import parse_address
+from thermocline.store.files import Disk, replace_file
+from thermocline.timers.taken_back import TakenBackTimers
+
+logger = logging.getLogger(__name__)
+
+MASTER_ID = 0
+AGAIN_S = 1.0
+TIMEOUT_MS = 3_000
+CONNECTED_S_MAX = 10.0
+STEP_S = 0.05
+
+
+class TakenBack(msgspec.Struct, kw_only=True):
+    """What was found, in all slaves together."""
+
+    slaves_count: int = 0
+    offsets_count: int = 0
+    """Consumer offsets that were further at a slave."""
+    levels_count: int = 0
+    """Delay levels of which this is true."""
+    timers: TakenBackTimers | None = None
+    """The furthest; None: no slave has timers."""
+
+
+class PreOnline:
+    """One return of a master. `run` once."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        client: RemotingClient,
+        *,
+        disk: Disk,
+        folder: str,
+        address: str,
+        ha_address: str,
+        log_end: Callable[[], PhysicalOffset],
+        connected_hosts: Callable[[], set[str]],
+        clock: Callable[[], int],
+    ) -> None:
+        """`client`: signs and speaks TLS as this broker does; closed by its owner. `folder`: of the state files.
+        `address`, `ha_address`: host:port for clients, and of the log. `connected_hosts`: hosts of slaves whose logs
+        were accepted. `clock`: wall clock in ms."""
+        self._config = config
+        self._client = client
+        self._disk = disk
+        self._folder = folder
+        self._address = address
+        self._ha_address = ha_address
+        self._log_end = log_end
+        self._connected_hosts = connected_hosts
+        self._clock = clock
+        self._last_error = ""
+        self._taken = TakenBack()
+
+    async def run(self) -> TakenBack:
+        """Return when every slave that is alive was asked; what was taken back is durable.
+
+        Raises:
+            CorruptDataError: A state file of this broker cannot be read.
+            OSError, DiskFullError: The disk failed.
+        """
+        done: set[str] = set()
+        while True:
+            try:
+                for _, slave in sorted((await self._slaves()).items()):
+                    if slave not in done:
+                        await self._take_from(slave)
+                        done.add(slave)
+                        self._taken.slaves_count += 1
+            except CorruptDataError:
+                raise
+            except MQError as error:
+                if str(error) != self._last_error:
+                    logger.warning("not online yet, a slave has to be asked first error=%s", error)
+                self._last_error = str(error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            taken = self._taken
+            logger.info(
+                "goes online slaves=%d offsets_taken_back=%d delay_levels_taken_back=%d",
+                taken.slaves_count,
+                taken.offsets_count,
+                taken.levels_count,
+            )
+            return taken
+
+    async def _slaves(self) -> dict[int, str]:
+        """Id -> address, by all NameServers that answer.
+
+        Raises:
+            UnavailableError: There are some, and none answers.
+        """
+        source, config = self._config().name_server_source, self._config()
+        if source is None:
+            return {}
+        command = RemotingCommand.request(
+            RequestCode.GET_BROKER_MEMBER_GROUP,
+            GetBrokerMemberGroupRequestHeader(cluster_name=config.cluster_name, broker_name=config.broker_name),
+        )
+        members: dict[int, str] = {}
+        errors: list[MQError] = []
+        addresses = await source.fetch()
+        for name_server in addresses:
+            try:
+                answer = await self._client.request(name_server, command.renumbered(), timeout_ms=TIMEOUT_MS)
+                members |= GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group.broker_addrs
+            except MQError as error:
+                errors.append(error)
+        if addresses and len(errors) == len(addresses):
+            raise UnavailableError("no NameServer tells which slaves there are", reason=str(errors[0]))
+        return {id_: address for id_, address in members.items() if id_ != MASTER_ID and address != self._address}
+
+    async def _take_from(self, slave: str) -> None:
+        header = ExchangeHAInfoHeader(
+            master_ha_address=self._ha_address, master_flush_offset=self._log_end(), master_address=self._address
+        )
+        answer = await self._client.request(
+            slave, RemotingCommand.request(RequestCode.EXCHANGE_BROKER_HA_INFO, header), timeout_ms=TIMEOUT_MS
+        )
+        is_at_rest = (answer.ext_fields or {}).get(AT_REST_FIELD) == "true"
+        await self._wait_connected(slave)
+        metadata = MasterMetadata(self._client, slave)
+        offsets, delays = await metadata.consumer_offsets(), await metadata.delay_offsets()
+        timers = await _timers_of(metadata, is_at_rest=is_at_rest)
+        self._taken.offsets_count += self._merge_offsets(offsets)
+        self._taken.levels_count += self._merge_delays(delays)
+        present = self._taken.timers
+        if timers is not None and (present is None or timers.read_time_ms > present.read_time_ms):
+            self._taken.timers = timers
+
+    async def _wait_connected(self, slave: str) -> None:
+        host, _ = parse_address(slave)
+        try:
+            async with asyncio.timeout(CONNECTED_S_MAX):
+                while host not in self._connected_hosts():  # noqa: ASYNC110 - the port tells of no connection
+                    await asyncio.sleep(STEP_S)
+        except TimeoutError:
+            raise UnavailableError(
+                "the slave does not connect to the log's port, or its log was refused", slave=slave
+            ) from None
+
+    def _merge_offsets(self, data: bytes) -> int:
+        """Write consumer offsets that are further at the slave; how many there are."""
+        path = f"{self._folder}/{consumer_offsets.FILE_NAME}"
+        own, theirs = ConsumerOffsets(clock=self._clock), ConsumerOffsets(clock=self._clock)
+        own.load(load_file(self._disk, path))
+        try:
+            theirs.load(data)
+        except CorruptDataError as error:
+            raise InvalidRequestError("the slave's consumer offsets cannot be read", reason=str(error)) from error
+        count = own.take_further(theirs)
+        if count:
+            replace_file(self._disk, path, own.encode(pop_log_offset=own.pop_log_offset), keep_backup=True)
+        return count
+
+    def _merge_delays(self, data: bytes) -> int:
+        """Write progress of delay levels that is further at the slave; in how many levels it is."""
+        path = f"{self._folder}/{delay_service.FILE_NAME}"
+        merged = delay_service.furthest(load_file(self._disk, path), data, clock=self._clock)
+        if merged is None:
+            return 0
+        replace_file(self._disk, path, merged.text, keep_backup=True)
+        return merged.levels_count
+
+
+async def _timers_of(metadata: MasterMetadata, *, is_at_rest: bool) -> TakenBackTimers | None:
+    """None: that broker has no timers, or never knew of any."""
+    try:
+        data = await metadata.timer_checkpoint()
+    except ResponseError:
+        return None  # they are switched off there
+    try:
+        return TakenBackTimers.of_checkpoint(data, is_at_rest=is_at_rest)
+    except ValueError as error:
+        raise InvalidRequestError("the timer checkpoint cannot be read", reason=str(error)) from error
