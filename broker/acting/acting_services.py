@@ -78,8 +78,9 @@ class ActingServices:
 
     @property
     def master_address(self) -> str | None:
-        """The master whose tables are followed; None while this broker delivers in its place."""
-        return None if self._is_running else self._members.master_address
+        """The master whose tables are followed; None while there is none, and until this broker has handed over."""
+        is_master_there = self._members.state is StandIn.FOLLOWING and not self._is_running
+        return self._members.master_address if is_master_there else None
 
     def start(self) -> None:
         """Begin to watch; returns at once."""

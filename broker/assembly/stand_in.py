@@ -6,7 +6,7 @@ StandInParts  of a slave: made with the dispatcher; its services start with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from thermocline.broker.acting import (
@@ -116,7 +116,12 @@ class StandInParts:
 
     def processors(self, served_by: Mapping[int, Handler]) -> tuple[Processor, ...]:
         """What stands before the processors whose methods are `served_by`."""
-        follow: Callable[[str], None] = self._link.follow
+        link = self._link
+
+        def follow(ha_address: str) -> None:
+            link.follow(ha_address)
+            link.connect_soon()
+
         return (
             SlaveMemberRequests(self._members, self.services, follow=follow, followed_timers=self.followed_timers),
             HandedOverRequests(
