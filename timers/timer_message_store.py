@@ -327,6 +327,11 @@ class TimerMessageStore:
         """How long there is nothing to do when the last step has left nothing, and nothing is stored meanwhile."""
         return max(0, self._dequeue.next_ms - self._clock())
 
+    @property
+    def is_between_ticks(self) -> bool:
+        """Whether nothing of the open tick has gone out yet: then the read time says all about what has."""
+        return self._dequeue.progress == SlotProgress()
+
     def confirm(self, count: int) -> None:
         """The first `count` messages of the last step are in the store, or can never be."""
         now_ms = self._clock()

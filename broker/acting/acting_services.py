@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 STEP_S = 0.5
 REST_MS = 1_000
 """After a message that could not be sent."""
-DRAIN_SLICES_MAX = 100
+DRAIN_S_MAX = 2.0
+DRAIN_STEP_MS = 20
 
 
 class ActingServices:
@@ -160,17 +161,21 @@ class ActingServices:
         logger.info("delayed and timed messages are the master's again is_at_rest=%s", self.is_at_rest)
 
     async def _drain(self, timers: TimerMessageStore) -> bool:
-        """Send what is due; whether all of it has gone out."""
+        """Send what is due, to the end of a tick if that comes soon; whether all that was due has gone out."""
         escapes = TimerEscapes(timers, self._bridge, precision_ms=timers.config.precision_ms)
-        for _ in range(DRAIN_SLICES_MAX):
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + DRAIN_S_MAX
+        while True:
             try:
                 rest_ms = await escapes.deliver_slice()
             except Exception:
                 logger.exception("timed messages not sent to another master")
                 return False
-            if rest_ms != 0:
+            if rest_ms is None or (rest_ms and (timers.is_between_ticks or loop.time() >= deadline)):
                 return rest_ms is not None
-        return False
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(min(rest_ms, DRAIN_STEP_MS) / 1_000)
 
     async def _repeat(self, step: Callable[[], Awaitable[int | None]]) -> None:
         """Take a step until the services end; it says how long to rest, in ms, None for a step that failed."""
