@@ -38,7 +38,6 @@ from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.namesrv import GetBrokerMemberGroupRequestHeader
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.socket_address import parse_address
 from thermocline.store.files import Disk, replace_file
 from thermocline.timers.taken_back import TakenBackTimers
 
@@ -76,12 +75,12 @@ class PreOnline:
         address: str,
         ha_address: str,
         log_end: Callable[[], PhysicalOffset],
-        connected_hosts: Callable[[], set[str]],
+        connected_count: Callable[[], int],
         clock: Callable[[], int],
     ) -> None:
         """`client`: signs and speaks TLS as this broker does; closed by its owner. `folder`: of the state files.
-        `address`, `ha_address`: host:port for clients, and of the log. `connected_hosts`: hosts of slaves whose logs
-        were accepted. `clock`: wall clock in ms."""
+        `address`, `ha_address`: host:port for clients, and of the log. `connected_count`: slaves whose logs were
+        accepted by the port, whatever address they come from. `clock`: wall clock in ms."""
         self._config = config
         self._client = client
         self._disk = disk
@@ -89,7 +88,7 @@ class PreOnline:
         self._address = address
         self._ha_address = ha_address
         self._log_end = log_end
-        self._connected_hosts = connected_hosts
+        self._connected_count = connected_count
         self._clock = clock
         self._last_error = ""
         self._taken = TakenBack()
@@ -171,10 +170,9 @@ class PreOnline:
             self._taken.timers = timers
 
     async def _wait_connected(self, slave: str) -> None:
-        host, _ = parse_address(slave)
         try:
             async with asyncio.timeout(CONNECTED_S_MAX):
-                while host not in self._connected_hosts():  # noqa: ASYNC110 - the port tells of no connection
+                while self._connected_count() <= self._taken.slaves_count:  # noqa: ASYNC110 - the port tells of no connection
                     await asyncio.sleep(STEP_S)
         except TimeoutError:
             raise UnavailableError(

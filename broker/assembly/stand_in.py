@@ -24,7 +24,7 @@ from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import Handler, Processor
-from thermocline.remoting.socket_address import format_address, parse_address
+from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import ClientTls, outgoing_options
 from thermocline.replication.links import MasterPort, SlaveLink
 from thermocline.store.files import Disk
@@ -49,9 +49,9 @@ async def take_back(
     )
     disk.make_directory(store.config.config_path)
 
-    def connected_hosts() -> set[str]:
+    def connected_count() -> int:
         is_empty = not store.commit_log.append_offset
-        return {parse_address(slave.address)[0] for slave in port.states() if slave.next_offset or is_empty}
+        return sum(1 for slave in port.states() if slave.next_offset or is_empty)
 
     try:
         taken = await PreOnline(
@@ -62,7 +62,7 @@ async def take_back(
             address=format_address(*store_host),
             ha_address=format_address(store_host[0], settings.broker.ha_port),
             log_end=lambda: store.commit_log.append_offset,
-            connected_hosts=connected_hosts,
+            connected_count=connected_count,
             clock=wall_clock_ms,
         ).run()
     finally:

@@ -1,7 +1,7 @@
 """A slave stands in for its master: what goes on while the master is dead, and what the master takes back.
 
 Brokers and NameServer of ours as processes, or the official NameServer.
-Covers `broker/acting/`, `broker/cluster/member_watch.py`, `broker/assembly/stand_in.py`.
+Covers `broker/assembly/stand_in.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Official Java consumers go on at a slave of ours that stands in, and at the master when it is back.
 
 The NameServer is the official one.
-
-Covers `broker/acting/`.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Set:
         self.name_server = name_server
         self.slave = slave
         self.members: dict[int, str] = {0: OWN, 1: slave.address}
-        self.hosts = {"127.0.0.1"}
+        self.connected_count = 1
         self.offsets = offsets(q0=5, q1=5)
         self.is_at_rest = True
         self.client = RemotingClient()
@@ -85,7 +85,7 @@ class Set:
             address=OWN,
             ha_address=OWN_LOG,
             log_end=lambda: PhysicalOffset(77),
-            connected_hosts=lambda: self.hosts,
+            connected_count=lambda: self.connected_count,
             clock=lambda: 7,
         ).run()
 
@@ -161,11 +161,11 @@ async def test_a_slave_that_does_not_connect_keeps_the_master_offline(
 ) -> None:
     monkeypatch.setattr("thermocline.broker.acting.pre_online.CONNECTED_S_MAX", 0.1)
     monkeypatch.setattr("thermocline.broker.acting.pre_online.AGAIN_S", 0.01)
-    replica_set.hosts = set()
+    replica_set.connected_count = 0
     going = asyncio.create_task(replica_set.go_online())
     await until(lambda: "its log was refused" in caplog.text, what="the master says why it waits")
     assert not going.done()
-    replica_set.hosts = {"127.0.0.1"}
+    replica_set.connected_count = 1
     assert (await going).slaves_count == 1
 
 
