@@ -24,7 +24,7 @@ from thermocline.broker.cluster import MemberWatch, StandIn
 from thermocline.broker.due import DelayService, delay_service
 from thermocline.broker.replicas import MetadataFollower
 from thermocline.broker.state_files import ConfigPersister
-from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.errors import CorruptDataError, DiskFullError, UnavailableError
 from thermocline.timers.followed_timers import FollowedTimers
 from thermocline.timers.timer_message_store import TimerMessageStore
 
@@ -69,6 +69,7 @@ class ActingServices:
         self.is_at_rest = False
         """Whether all timed messages that were due had gone out when the services ended last."""
         self._is_running = False
+        self._ending = asyncio.Lock()
         self._is_stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -134,7 +135,11 @@ class ActingServices:
             await self.metadata.step()  # what it was doing ends, and there is no master for it now
         await self._persister.after_writes(lambda: None)
         steps: list[Callable[[], Awaitable[int | None]]] = [DelayEscapes(self._delays, self._bridge).deliver_slice]
-        self.timers = timers = self._open_timers()
+        try:
+            self.timers = timers = self._open_timers()
+        except (CorruptDataError, OSError, DiskFullError) as error:
+            logger.error("timed messages are not delivered here: %s", error)
+            timers = None
         if timers is not None:
             escapes = TimerEscapes(timers, self._bridge, precision_ms=timers.config.precision_ms)
             steps.append(escapes.deliver_slice)
@@ -143,15 +148,21 @@ class ActingServices:
         self._tasks = [loop.create_task(self._repeat(step), name="delivery by an acting master") for step in steps]
 
     async def _end(self) -> None:
-        if not self._is_running:
-            return
+        async with self._ending:
+            if self._is_running:
+                await self._end_running()
+
+    async def _end_running(self) -> None:
         self._is_stopping.set()
         tasks, self._tasks = self._tasks, []
         await asyncio.gather(*tasks)
-        timers, self.timers = self.timers, None
+        timers = self.timers
         self.is_at_rest = timers is not None and await self._drain(timers)
         if timers is not None:
-            timers.close()
+            try:
+                timers.close()
+            finally:
+                self.timers = None
             if self._followed_timers is not None:
                 self._followed_timers.begin_again(timers.checkpoint, timers.metrics.encode())
         with contextlib.suppress(UnavailableError):  # at a full disk: what was delivered since may be delivered again

@@ -19,7 +19,7 @@ from thermocline.remoting.bodies import BrokerData, QueueData, TopicRouteData
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.json_dialect import loads_dialect
 from thermocline.remoting.request_code import RequestCode
-from tooling.official_rocketmq import OfficialSoftware, official_broker
+from tooling.official_rocketmq import OfficialSoftware, free_broker_port, official_broker
 
 ACTING = {
     **FILE_SIZES,
@@ -164,7 +164,9 @@ def acting_set(
 
     def replica(role: str, broker_id: int = 0) -> Replica:
         if role != official_role:
-            return ReplicaBroker(directory / role, namesrv, role, broker_id, **ACTING)
+            broker = ReplicaBroker(directory / role, namesrv, role, broker_id, **ACTING)
+            broker.address = f"{LOOPBACK}:{free_broker_port()}"  # a slave of RocketMQ needs the VIP port beside it
+            return broker
         assert official is not None
         return OfficialReplica(official, directory / role, namesrv, role, broker_id)
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.acting_set import QUEUES, TOPIC, ActingSet, acting_set, answer_to
+from tests.interop.acting_set import ACTING, QUEUES, TOPIC, ActingSet, acting_set, answer_to
 from tests.interop.cluster import BROKER_NAME
-from tests.interop.killable_broker import name_server
+from tests.interop.killable_broker import daemon, name_server
+from tests.interop.replica_brokers import ReplicaBroker
 from tests.interop.test_slave_metadata import ask
-from tests.waiting import wait_until
+from tests.waiting import TIMEOUT_S, wait_until
 from thermocline.client import (
     AdminClient,
     ConsumeFromWhere,
@@ -29,6 +30,7 @@ from thermocline.client import (
     ReceivedMessage,
     SendStatus,
 )
+from thermocline.localstack.loopback_port import LOOPBACK, free_port
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.bodies import MessageQueue as LockedQueue
 from thermocline.remoting.request_code import RequestCode
@@ -155,3 +157,12 @@ def test_an_offset_that_is_committed_late_at_the_slave_reaches_the_master(acted:
         acted.master.start()
         acted.wait_followed()
     assert acted.committed(acted.master, GROUP).get(0) == 1
+
+
+def test_a_master_that_waits_can_be_stopped(tmp_path: Path) -> None:
+    """No NameServer tells it which slaves there are."""
+    broker = ReplicaBroker(tmp_path, f"{LOOPBACK}:{free_port()}", "ASYNC_MASTER", **ACTING)
+    process = daemon(*broker._words(), directory=tmp_path)
+    process.wait_until(lambda: "no NameServer tells which slaves there are" in process.output(), timeout_s=TIMEOUT_S)
+    assert process.stop() == 0
+    broker.check_log()

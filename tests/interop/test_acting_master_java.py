@@ -20,7 +20,7 @@ from tooling.official_rocketmq import OfficialSoftware, official_namesrv
 pytestmark = pytest.mark.java
 
 COUNT = 10
-GROUPS = {"concurrent": False, "ordered": True}
+GROUPS = {"concurrent": False, "ordered": True, "refusing": False}
 ENDS = dict.fromkeys(range(QUEUES), COUNT // QUEUES + 1)
 
 
@@ -47,13 +47,21 @@ def test_java_consumers_go_on_at_the_slave_and_at_the_master(
         acted.wait_acting()
         for group, is_ordered in GROUPS.items():
             agent.call(
-                "start_push_consumer", name=group, namesrv=namesrv, group=group, topics={TOPIC: "*"}, orderly=is_ordered
+                "start_push_consumer",
+                name=group,
+                namesrv=namesrv,
+                group=group,
+                topics={TOPIC: "*"},
+                orderly=is_ordered,
+                refuse_first=int(group == "refusing"),
             )
         received = {group: agent.received(group, count=COUNT + 1) for group in GROUPS}
         for group in GROUPS:
             assert sorted(message.body for message in received[group]) == sorted([*bodies, b"delayed"])
             (delayed,) = [message for message in received[group] if message.body == b"delayed"]
             assert delayed.broker_name == "broker-b"
+        # What is refused cannot go back to the slave: the client sends it to the other broker's retry topic.
+        assert [message.broker_name for message in received["refusing"] if message.reconsume_times] == ["broker-b"]
         in_order = [message.body for message in received["ordered"] if message.broker_name == BROKER_NAME]
         for queue_id in range(QUEUES):
             of_queue = bodies[queue_id::QUEUES]
