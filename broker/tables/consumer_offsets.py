@@ -303,8 +303,11 @@ class ConsumerOffsets:
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
-    def encode(self, *, pop_log_offset: PhysicalOffset | None = None) -> bytes:
-        """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
+    def encode(self, *, pop_log_offset: PhysicalOffset | None = None, has_pulls: bool = True) -> bytes:
+        """The file's content, with the log's end if given. Only what changed since the last call is encoded anew.
+
+        `has_pulls`: False leaves pull offsets out. A slave of RocketMQ 5.5 cannot read an answer that has any.
+        """
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         return (
             b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s%s"pullOffsetTable":{\n%s\n}}'
@@ -314,7 +317,7 @@ class ConsumerOffsets:
             _encode_table(self._offsets, self._encoded),
             b"" if pop_log_offset is None else b'"popLogOffset":%d,\n' % pop_log_offset,
             b'"handOffs":%s,\n' % msgspec.json.encode(self._hand_offs) if self._hand_offs else b"",
-            _encode_table(self._pull_offsets, self._encoded_pulls),
+            _encode_table(self._pull_offsets, self._encoded_pulls) if has_pulls else b"",
         )
 
     def replace(
