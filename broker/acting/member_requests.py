@@ -34,8 +34,8 @@ SETTLED_S_MAX = 2.5
 class MasterMemberRequests:
     """What a master answers."""
 
-    def __init__(self, store: MessageStore, *, address: str, ha_address: str) -> None:
-        """`address`, `ha_address`: host:port for clients, and of the log."""
+    def __init__(self, store: MessageStore, *, address: str, ha_address: str | None) -> None:
+        """`address`, `ha_address`: host:port for clients, and of the log; None: no port is open for slaves."""
         self._store = store
         self._address = address
         self._ha_address = ha_address

@@ -38,6 +38,7 @@ from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.namesrv import GetBrokerMemberGroupRequestHeader
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.files import Disk, replace_file
 from thermocline.timers.taken_back import TakenBackTimers
 
@@ -105,9 +106,8 @@ class PreOnline:
             try:
                 for _, slave in sorted((await self._slaves()).items()):
                     if slave not in done:
-                        await self._take_from(slave)
+                        self._taken.slaves_count += await self._take_from(slave)
                         done.add(slave)
-                        self._taken.slaves_count += 1
             except CorruptDataError:
                 raise
             except MQError as error:
@@ -151,13 +151,18 @@ class PreOnline:
             raise UnavailableError("no NameServer tells which slaves there are", reason=str(errors[0]))
         return {id_: address for id_, address in members.items() if id_ != MASTER_ID and address != self._address}
 
-    async def _take_from(self, slave: str) -> None:
+    async def _take_from(self, slave: str) -> bool:
+        """Take back what a slave has done; False if it never does anything in a master's place."""
         header = ExchangeHAInfoHeader(
             master_ha_address=self._ha_address, master_flush_offset=self._log_end(), master_address=self._address
         )
-        answer = await self._client.request(
-            slave, RemotingCommand.request(RequestCode.EXCHANGE_BROKER_HA_INFO, header), timeout_ms=TIMEOUT_MS
-        )
+        command = RemotingCommand.request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
+        answer = await self._client.call(slave, command, timeout_ms=TIMEOUT_MS)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            logger.warning("a slave without enableSlaveActingMaster is not asked slave=%s", slave)
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            raise ResponseError(answer.remark or "", code=answer.code, slave=slave)
         is_at_rest = (answer.ext_fields or {}).get(AT_REST_FIELD) == "true"
         await self._wait_connected(slave)
         metadata = MasterMetadata(self._client, slave)
@@ -168,6 +173,7 @@ class PreOnline:
         present = self._taken.timers
         if timers is not None and (present is None or timers.read_time_ms > present.read_time_ms):
             self._taken.timers = timers
+        return True
 
     async def _wait_connected(self, slave: str) -> None:
         try:

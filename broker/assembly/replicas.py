@@ -116,7 +116,7 @@ class Replicas:
     def processors(self, parts: BrokerParts, served_by: Mapping[int, Handler]) -> tuple[Processor, ...]:
         """Requests about members of the replica set, to stand before those that `served_by` serves."""
         if self._link is None:
-            return (member_requests(parts),) if self._settings.broker.takes_slaves else ()
+            return (member_requests(parts),)
         if parts.cluster.members is None:
             return ()
         self._stand_in = StandInParts(parts, self._link)

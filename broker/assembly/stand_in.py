@@ -71,9 +71,10 @@ async def take_back(
 
 
 def member_requests(parts: BrokerParts) -> Processor:
-    """What a master answers to brokers of its name."""
+    """What a master answers to brokers of its name, or a broker that takes no slaves."""
     base, registration = parts.base, parts.cluster.registration
-    return MasterMemberRequests(base.store, address=base.advertised_address, ha_address=registration.ha_address)
+    ha_address = registration.ha_address if base.settings.broker.takes_slaves else None
+    return MasterMemberRequests(base.store, address=base.advertised_address, ha_address=ha_address)
 
 
 class StandInParts:

@@ -169,6 +169,27 @@ async def test_a_slave_that_does_not_connect_keeps_the_master_offline(
     assert (await going).slaves_count == 1
 
 
+async def test_a_slave_that_never_stands_in_is_not_waited_for(replica_set: Set) -> None:
+    code = RequestCode.EXCHANGE_BROKER_HA_INFO
+    replica_set.slave.answers[code] = lambda command: RemotingCommand.response(
+        command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    )
+    assert (await replica_set.go_online()).slaves_count == 0
+    assert [command.code for command in replica_set.slave.asked] == [code]
+
+
+async def test_a_slave_that_refuses_is_asked_again(replica_set: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thermocline.broker.acting.pre_online.AGAIN_S", 0.01)
+    code = RequestCode.EXCHANGE_BROKER_HA_INFO
+    exchange = replica_set.slave.answers[code]
+    replica_set.slave.answers[code] = lambda command: (
+        RemotingCommand.response(command, ResponseCode.SYSTEM_BUSY)
+        if len(replica_set.slave.asked) < 3
+        else exchange(command)
+    )
+    assert (await replica_set.go_online()).slaves_count == 1
+
+
 async def test_a_broken_file_of_the_master_ends_the_start(replica_set: Set) -> None:
     (replica_set.root / "consumerOffset.json").write_bytes(b"{broken")
     with pytest.raises(CorruptDataError):
