@@ -99,9 +99,7 @@ class ActingServices:
         await self._end()
 
     async def settled(self) -> None:
-        """Return when nothing is delivered here any more, and progress is durable."""
-        if self._is_wanted:
-            return
+        """Return when nothing is delivered here, and progress is durable."""
         await self._settled.wait()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -158,13 +158,21 @@ class ActingSet:
 
 @contextlib.contextmanager
 def acting_set(
-    directory: Path, namesrv: str, *, official: OfficialSoftware | None = None, official_role: str = ""
+    directory: Path,
+    namesrv: str,
+    *,
+    official: OfficialSoftware | None = None,
+    official_role: str = "",
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[ActingSet]:
-    """The brokers, started; every one of them has the topic. `official_role`: that of the set that is RocketMQ's."""
+    """The brokers, started; every one of them has the topic.
+
+    `official_role`: that of the set that is RocketMQ's. `settings`: of brokers of ours in the set, too.
+    """
 
     def replica(role: str, broker_id: int = 0) -> Replica:
         if role != official_role:
-            broker = ReplicaBroker(directory / role, namesrv, role, broker_id, **ACTING)
+            broker = ReplicaBroker(directory / role, namesrv, role, broker_id, **ACTING, **(settings or {}))
             broker.address = f"{LOOPBACK}:{free_broker_port()}"  # a slave of RocketMQ needs the VIP port beside it
             return broker
         assert official is not None

@@ -159,6 +159,36 @@ def test_an_offset_that_is_committed_late_at_the_slave_reaches_the_master(acted:
     assert acted.committed(acted.master, GROUP).get(0) == 1
 
 
+def test_a_slave_that_stands_in_writes_nothing_to_the_bucket(tmp_path: Path) -> None:
+    """Its master goes on to seal when it is back."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    settings = {"coldUrl": bucket.as_uri(), "coldSealAgeMs": "200", "coldSweepIntervalMs": "200"}
+
+    def objects() -> set[Path]:
+        return {path for path in bucket.rglob("*") if path.suffix in (".pack", ".log")}
+
+    with (
+        name_server(tmp_path / "namesrv", supportActingMaster="true") as namesrv,
+        acting_set(tmp_path, namesrv, settings=settings) as acted,
+    ):
+        send(namesrv, b"sealed")
+        wait_until(objects, what="the master has sealed")
+        send(namesrv, b"delayed", delay_level=LEVEL_5_S)
+        acted.wait_followed()
+        acted.master.kill()
+        acted.wait_acting()
+        before = objects()
+        with Consumer(namesrv) as consumer:
+            consumer.wait_for(b"sealed", b"delayed")
+            assert objects() == before
+            acted.master.start()
+            acted.wait_followed()
+            send(namesrv, b"after")
+            consumer.wait_for(b"after")
+            wait_until(lambda: objects() > before, what="the master seals")
+
+
 def test_a_master_that_waits_can_be_stopped(tmp_path: Path) -> None:
     """No NameServer tells it which slaves there are."""
     broker = ReplicaBroker(tmp_path, f"{LOOPBACK}:{free_port()}", "ASYNC_MASTER", **ACTING)
