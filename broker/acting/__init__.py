@@ -4,6 +4,7 @@ from thermocline.broker.acting.acting_services import ActingServices
 from thermocline.broker.acting.escape_bridge import EscapeBridge
 from thermocline.broker.acting.handed_over_requests import HandedOverRequests
 from thermocline.broker.acting.member_requests import MasterMemberRequests, SlaveMemberRequests
+from thermocline.broker.acting.offset_return import OffsetReturn
 from thermocline.broker.acting.pre_online import PreOnline
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "EscapeBridge",
     "HandedOverRequests",
     "MasterMemberRequests",
+    "OffsetReturn",
     "PreOnline",
     "SlaveMemberRequests",
 ]

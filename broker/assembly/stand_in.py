@@ -14,6 +14,7 @@ from thermocline.broker.acting import (
     EscapeBridge,
     HandedOverRequests,
     MasterMemberRequests,
+    OffsetReturn,
     PreOnline,
     SlaveMemberRequests,
 )
@@ -92,6 +93,13 @@ class StandInParts:
             FollowedTimers(base.disk, timer_config(settings)) if settings.broker.timer_wheel else None
         )
         self._client = RemotingClient(tls=cluster.registration.tls, credentials=cluster.registration.credentials)
+        self._returns = OffsetReturn(
+            members,
+            tables.offsets,
+            self._client,
+            timeout_ms=lambda: settings.broker.forward_timeout_ms,
+            clock=base.clock,
+        )
 
         def open_timers() -> TimerMessageStore | None:
             if not settings.broker.timer_wheel:
@@ -112,8 +120,8 @@ class StandInParts:
         )
 
     def master_address(self) -> str | None:
-        """The master whose tables are followed; None: there is none."""
-        return self.services.master_address
+        """The master whose tables are followed; None: there is none, or it does not have this broker's offsets yet."""
+        return None if self._returns.is_pending else self.services.master_address
 
     def processors(self, served_by: Mapping[int, Handler]) -> tuple[Processor, ...]:
         """What stands before the processors whose methods are `served_by`."""
@@ -137,5 +145,6 @@ class StandInParts:
         """Begin to watch whether the master is gone, until `resources` close. `metadata` follows its tables."""
         self.services.metadata = metadata
         resources.push_async_callback(self._client.close)
+        resources.push_async_callback(self._returns.close)
         self.services.start()
         resources.push_async_callback(self.services.close)

@@ -159,6 +159,26 @@ def test_an_offset_that_is_committed_late_at_the_slave_reaches_the_master(acted:
     assert acted.committed(acted.master, GROUP).get(0) == 1
 
 
+@pytest.mark.full
+def test_a_master_that_was_frozen_gets_the_offsets_of_the_slave(acted: ActingSet) -> None:
+    """It is there again without having started."""
+    with AdminClient(namesrv=acted.namesrv) as admin:
+        admin.create_group(GROUP)
+    send(acted.namesrv, b"one")
+    acted.wait_followed()
+    assert isinstance(acted.master, ReplicaBroker)
+    acted.master.freeze()
+    acted.wait_acting()
+    with Consumer(acted.namesrv) as consumer:
+        consumer.wait_for(b"one")
+        wait_until(lambda: acted.committed(acted.slave, GROUP).get(0) == 1, what="the group has committed at the slave")
+    acted.master.thaw()
+    acted.wait_ended()
+    acted.wait_whole()
+    wait_until(lambda: acted.committed(acted.master, GROUP).get(0) == 1, what="the master has the offset")
+    assert acted.committed(acted.slave, GROUP).get(0) == 1
+
+
 def test_a_slave_that_stands_in_writes_nothing_to_the_bucket(tmp_path: Path) -> None:
     """Its master goes on to seal when it is back."""
     bucket = tmp_path / "bucket"

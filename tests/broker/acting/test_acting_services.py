@@ -5,13 +5,14 @@ Covers `broker/acting/member_requests.py`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker.acting.bridge import Bridge
+from tests.broker.acting.members import MASTER, Members
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.due.test_delay_service import send_delayed
 from tests.timers.timer_parts import NOW_MS, World
@@ -26,32 +27,7 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.timers.followed_timers import FollowedTimers
 from thermocline.timers.timer_checkpoint import TimerCheckpoint
 
-MASTER, MASTER_LOG = "127.0.0.1:1", "127.0.0.1:2"
-
-
-class Members:
-    """Stands for the watch of the members."""
-
-    def __init__(self) -> None:
-        self.state = StandIn.FOLLOWING
-        self.master_address: str | None = MASTER
-        self.asked_count = 0
-        self._listeners: list[Callable[[StandIn], None]] = []
-
-    def add_listener(self, listener: Callable[[StandIn], None]) -> None:
-        self._listeners.append(listener)
-
-    def become(self, state: StandIn) -> None:
-        self.state = state
-        for listener in self._listeners:
-            listener(state)
-
-    def ask_soon(self) -> None:
-        self.asked_count += 1
-
-    def master_returns(self, address: str) -> None:
-        assert address == MASTER
-        self.become(StandIn.HANDING_OVER)
+MASTER_LOG = "127.0.0.1:2"
 
 
 class Slave:
