@@ -322,7 +322,9 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting.tls",
     ),
     # -- the NameServer
-    "namesrv": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
+    "namesrv": edges(
+        CODEC, "auth remoting.bodies remoting.headers remoting.connections remoting.clients", "remoting.tls"
+    ),
     # -- the controller: alone, or beside a NameServer, whose settings and access control it shares
     "controller.state": edges(CODEC, "remoting.bodies remoting.headers"),
     "controller.consensus": edges(CODEC, "remoting.clients remoting.tls store.files"),

@@ -28,7 +28,7 @@ from thermocline.remoting.connections import Handler, Processor
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import ClientTls, outgoing_options
 from thermocline.replication.links import MasterPort, SlaveLink
-from thermocline.store.files import Disk
+from thermocline.store.files import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.followed_timers import FollowedTimers
 from thermocline.timers.taken_back import TakenBackTimers
@@ -48,7 +48,7 @@ async def take_back(
     client = RemotingClient(
         tls=None if outgoing is None else ClientTls(outgoing), credentials=settings.auth.credentials()
     )
-    disk.make_directory(store.config.config_path)
+    make_durable_directory(disk, store.config.config_path)
 
     def connected_count() -> int:
         is_empty = not store.commit_log.append_offset
