@@ -1,14 +1,14 @@
 """Taken back: what another broker has delivered of this one's timed messages while this one was away.
 
-Entries of the timer topic below `queue_offset` that were due before `read_time_ms` have gone out there; those behind it
-were not there.
+Entries of the timer topic below `queue_offset` that were due before `read_time_ms` have gone out there. Those behind it
+were not there, nor those whose records are before `log_start`.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from thermocline.remoting.offsets import QueueOffset
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.timers.timer_checkpoint import SHARED
 
 DELIVERED_MARGIN_MS = 60_000
@@ -21,9 +21,10 @@ class TakenBackTimers(msgspec.Struct, frozen=True, kw_only=True):
 
     queue_offset: QueueOffset
     read_time_ms: int
+    log_start: PhysicalOffset
 
     @classmethod
-    def of_checkpoint(cls, data: bytes, *, is_at_rest: bool) -> TakenBackTimers:
+    def of_checkpoint(cls, data: bytes, *, is_at_rest: bool, log_start: PhysicalOffset) -> TakenBackTimers:
         """From the checkpoint of that broker, as it answers to GET_TIMER_CHECK_POINT.
 
         `is_at_rest`: all that was due had gone out; otherwise an entry that was late when it got its slot may wait.
@@ -35,4 +36,5 @@ class TakenBackTimers(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             queue_offset=QueueOffset(min(queue_offset, master_offset)),
             read_time_ms=max(0, read_time_ms - (0 if is_at_rest else DELIVERED_MARGIN_MS)),
+            log_start=log_start,
         )

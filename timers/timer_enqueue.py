@@ -46,8 +46,9 @@ topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 
 
 class DeliveredBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries below a queue offset that were due before a time are known to be delivered."""
+    """Entries of [first, queue_offset) that were due before a time are known to be delivered."""
 
+    first: QueueOffset = QUEUE_START
     queue_offset: QueueOffset = QUEUE_START
     time_ms: int = 0
 
@@ -124,7 +125,8 @@ class TimerEnqueue:
             logger.error("timed message dropped physical_offset=%d error=%s", physical_offset, error)
             return True
         delivered = self._delivered_before
-        if self.queue_offset < delivered.queue_offset and record.out_ms < delivered.time_ms:
+        is_known = delivered.first <= self.queue_offset < delivered.queue_offset
+        if is_known and record.out_ms < delivered.time_ms:
             return True
         open_ms = self._dequeue.slot_ms
         is_roll = record.out_ms - self._tick_ms >= config.roll_window_ms

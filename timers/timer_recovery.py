@@ -242,16 +242,19 @@ class TimerRecovery:
             return recovered
         log, wheel = recovered.log, recovered.wheel
         queue = self._store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
-        carried: list[TimerUnit] = []
+        first = QUEUE_START if queue is None else queue.first_at_or_behind(taken.log_start, start=queue.min_offset)
+        # Records before the start of the other broker's log were not there, nor those from `unknown_offset` on.
+        unknown_offset = self._store.commit_log.append_offset
         if queue is not None and taken.queue_offset < queue.next_offset:
-            # The other broker never had these: they are behind the end of its copy of the log.
             unknown_offset = queue.unit(max(taken.queue_offset, queue.min_offset)).physical_offset
-            is_out = recovered.is_out(self._config.precision_ms)
-            carried = [
-                unit
-                for unit in log.units(recovered.held_position, log.append_position)
-                if unit.physical_offset >= unknown_offset and unit.slot_ms < read_time_ms and not is_out(unit)
-            ]
+        is_out = recovered.is_out(self._config.precision_ms)
+        carried = [
+            unit
+            for unit in log.units(recovered.held_position, log.append_position)
+            if not taken.log_start <= unit.physical_offset < unknown_offset
+            and unit.slot_ms < read_time_ms
+            and not is_out(unit)
+        ]
         for unit in carried:
             slot = wheel.slot(read_time_ms)
             position = log.append(
@@ -276,7 +279,7 @@ class TimerRecovery:
             read_time_ms=read_time_ms,
             progress=SlotProgress(),
             checkpoint=None,
-            delivered_before=DeliveredBefore(queue_offset=taken.queue_offset, time_ms=read_time_ms),
+            delivered_before=DeliveredBefore(first=first, queue_offset=taken.queue_offset, time_ms=read_time_ms),
             replayed_count=recovered.replayed_count + len(carried),
         )
 

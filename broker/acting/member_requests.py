@@ -6,7 +6,10 @@
     60  GET_TIMER_CHECK_POINT         at a slave: how far timed messages are delivered, by its master or in its place
     61  GET_TIMER_METRICS             at a slave: how many timed messages of each topic wait
 
-The answer to 906 of a slave of ours has one field more, `timersAtRest`: all timed messages that were due have gone out.
+The answer to 906 of a slave of ours has three fields more
+    timersAtRest   all timed messages that were due have gone out
+    logStart       where its copy of the log begins
+    hasHistory     what is before that is served from the bucket
 Source: broker/processor/AdminBrokerProcessor.java (notifyMinBrokerIdChange, updateBrokerHaInfo), Apache RocketMQ 5.5.
 """
 
@@ -22,11 +25,12 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.followed_timers import FollowedTimers
 
-AT_REST_FIELD = "timersAtRest"
+AT_REST_FIELD, LOG_START_FIELD, HISTORY_FIELD = "timersAtRest", "logStart", "hasHistory"
 SETTLED_S_MAX = 2.5
 """The caller waits three seconds for the answer."""
 
@@ -73,8 +77,13 @@ class SlaveMemberRequests:
         *,
         follow: Callable[[str], None],
         followed_timers: FollowedTimers | None,
+        log_start: Callable[[], PhysicalOffset],
+        has_history: bool,
     ) -> None:
-        """`follow(host:port)`: copies the log from there. `followed_timers`: None while timers are switched off."""
+        """`follow(host:port)`: copies the log from there. `followed_timers`: None while timers are switched off.
+        `log_start`: where the log begins. `has_history`: what is before that is served from the bucket."""
+        self._log_start = log_start
+        self._has_history = has_history
         self._members = members
         self._services = services
         self._follow = follow
@@ -107,7 +116,12 @@ class SlaveMemberRequests:
                 await self._services.settled()
                 is_settled = True
         is_at_rest = is_settled and self._services.is_at_rest
-        return RemotingCommand.response(command, ext_fields={AT_REST_FIELD: "true" if is_at_rest else "false"})
+        fields = {
+            AT_REST_FIELD: "true" if is_at_rest else "false",
+            LOG_START_FIELD: str(self._log_start()),
+            HISTORY_FIELD: "true" if self._has_history else "false",
+        }
+        return RemotingCommand.response(command, ext_fields=fields)
 
     def get_timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """60: in the form of RocketMQ's file."""

@@ -43,10 +43,13 @@ class OffsetReturn:
         offsets: ConsumerOffsets,
         client: RemotingClient,
         *,
+        had: Callable[[str, int, QueueOffset], bool],
         timeout_ms: Callable[[], int],
         clock: Callable[[], int],
     ) -> None:
-        """`client`: closed by its owner. `clock`: wall clock in ms."""
+        """`client`: closed by its owner. `had(topic, queue id, offset)`: whether this broker had the messages from that
+        offset on. `clock`: wall clock in ms."""
+        self._had = had
         self._members = members
         self._offsets = offsets
         self._client = client
@@ -112,7 +115,8 @@ class OffsetReturn:
         count = 0
         for topic, group, queue_id, offset in changed:
             present = theirs.of_group(topic, group).get(queue_id)
-            if present is None or present < offset:
+            # Where messages are missing here, the group has gone on behind them: at the master it gets them.
+            if present is None or (present < offset and self._had(topic, queue_id, present)):
                 count += await self._send(master, topic, group, queue_id, offset)
         return count
 

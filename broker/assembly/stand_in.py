@@ -25,6 +25,7 @@ from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import Handler, Processor
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.tls import ClientTls, outgoing_options
 from thermocline.replication.links import MasterPort, SlaveLink
@@ -50,6 +51,13 @@ async def take_back(
     )
     make_durable_directory(disk, store.config.config_path)
 
+    def place_of(topic: str, queue_id: int, offset: QueueOffset) -> PhysicalOffset | None:
+        queue = store.queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        first = queue.skip_empty(max(offset, queue.min_offset))
+        return queue.unit(first).physical_offset if first < queue.next_offset else None
+
     def connected_count() -> int:
         is_empty = not store.commit_log.append_offset
         return sum(1 for slave in port.states() if slave.next_offset or is_empty)
@@ -63,6 +71,7 @@ async def take_back(
             address=format_address(*store_host),
             ha_address=format_address(store_host[0], settings.broker.ha_port),
             log_end=lambda: store.commit_log.append_offset,
+            place_of=place_of,
             connected_count=connected_count,
             clock=wall_clock_ms,
         ).run()
@@ -89,6 +98,7 @@ class StandInParts:
         self._settings = settings
         self._members = members
         self._link = link
+        self._log, self._queues = base.store.commit_log, base.store.queues
         self.followed_timers = (
             FollowedTimers(base.disk, timer_config(settings)) if settings.broker.timer_wheel else None
         )
@@ -97,6 +107,7 @@ class StandInParts:
             members,
             tables.offsets,
             self._client,
+            had=self._had,
             timeout_ms=lambda: settings.broker.forward_timeout_ms,
             clock=base.clock,
         )
@@ -119,6 +130,11 @@ class StandInParts:
             escapes=settings.broker.remote_escape,
         )
 
+    def _had(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
+        """Whether this broker has had the messages of a queue from an offset on."""
+        queue = self._queues.find(topic, queue_id)
+        return self._settings.tier.is_enabled or queue is None or offset >= queue.min_offset
+
     def master_address(self) -> str | None:
         """The master whose tables are followed; None: there is none, or it does not have this broker's offsets yet."""
         return None if self._returns.is_pending else self.services.master_address
@@ -132,7 +148,14 @@ class StandInParts:
             link.connect_soon()
 
         return (
-            SlaveMemberRequests(self._members, self.services, follow=follow, followed_timers=self.followed_timers),
+            SlaveMemberRequests(
+                self._members,
+                self.services,
+                follow=follow,
+                followed_timers=self.followed_timers,
+                log_start=lambda: self._log.min_offset,
+                has_history=self._settings.tier.is_enabled,
+            ),
             HandedOverRequests(
                 self._members,
                 self._client,

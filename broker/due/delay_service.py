@@ -64,10 +64,13 @@ class FurthestProgress(msgspec.Struct, frozen=True):
     levels_count: int
 
 
-def furthest(own: bytes | None, other: bytes, *, clock: Callable[[], int]) -> FurthestProgress | None:
+def furthest(
+    own: bytes | None, other: bytes, *, had: Callable[[str, int, QueueOffset], bool], clock: Callable[[], int]
+) -> FurthestProgress | None:
     """The progress of two brokers that have delivered from one log, level by level; None where `own` has it already.
 
-    `own`, `other`: files' contents. `clock`: wall clock in ms.
+    `own`, `other`: files' contents. `had(topic, queue id, offset)`: whether the other broker had the messages from that
+    offset on; where not, `own` counts. `clock`: wall clock in ms.
 
     Raises:
         CorruptDataError: `own` is none.
@@ -77,7 +80,8 @@ def furthest(own: bytes | None, other: bytes, *, clock: Callable[[], int]) -> Fu
     further = {
         level: offset
         for level, offset in theirs.offset_table.items()
-        if offset > present.offset_table.get(level, QUEUE_START)
+        if offset > (reached := present.offset_table.get(level, QUEUE_START))
+        and had(SCHEDULE_TOPIC, level - 1, reached)
     }
     if not further:
         return None

@@ -339,12 +339,16 @@ class ConsumerOffsets:
         self.followed_log_offset = log_offset
         self.changes.add()
 
-    def take_further(self, other: ConsumerOffsets) -> int:
-        """Take over each offset that is further in another table of the same log; how many there are."""
+    def take_further(self, other: ConsumerOffsets, *, had: Callable[[str, int, QueueOffset], bool]) -> int:
+        """Take over each offset that is further in another table of the same log; how many there are.
+
+        `had(topic, queue id, offset)`: whether the other broker had the messages from that offset of this table on;
+        where not, its offset may be behind messages that the group never got.
+        """
         count = 0
         for topic, group, queue_id, offset in other.items():
             present = self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
-            if offset >= 0 and (present is None or present < offset):
+            if offset >= 0 and (present is None or (present < offset and had(topic, queue_id, present))):
                 self.commit(topic, group, queue_id, offset)
                 count += 1
         if count:

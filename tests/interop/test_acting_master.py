@@ -47,7 +47,8 @@ def acted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ActingSet]
     """The brokers, behind a NameServer that shows acting masters."""
     with contextlib.ExitStack() as stack:
         if request.param == "ours":
-            namesrv = stack.enter_context(name_server(tmp_path / "namesrv", supportActingMaster="true"))
+            settings = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+            namesrv = stack.enter_context(name_server(tmp_path / "namesrv", **settings))
         else:
             software: OfficialSoftware = request.getfixturevalue("official_software")
             properties = {"supportActingMaster": "true"}

@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests.timers.timer_parts import NOW_MS, World
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.timers.taken_back import DELIVERED_MARGIN_MS, TakenBackTimers
 from thermocline.timers.timer_checkpoint import TimerCheckpoint
 
@@ -27,9 +29,9 @@ def world_with(count: int) -> World:
     return world
 
 
-def of(world: World, *, is_at_rest: bool = True) -> TakenBackTimers:
+def of(world: World, *, log_start: PhysicalOffset = LOG_START) -> TakenBackTimers:
     """What a broker that has stopped cleanly tells."""
-    return TakenBackTimers.of_checkpoint(world.timers.checkpoint.encode_shared(), is_at_rest=is_at_rest)
+    return TakenBackTimers.of_checkpoint(world.timers.checkpoint.encode_shared(), is_at_rest=True, log_start=log_start)
 
 
 def delivered(world: World, until_ms: int) -> list[int]:
@@ -97,12 +99,15 @@ def test_a_recall_of_a_message_that_was_never_copied_counts() -> None:
 
 def test_a_broker_that_was_not_at_rest_is_believed_for_what_is_older_than_a_minute() -> None:
     checkpoint = TimerCheckpoint(read_time_ms=NOW_MS)
-    assert TakenBackTimers.of_checkpoint(checkpoint.encode_shared(), is_at_rest=True).read_time_ms == NOW_MS
-    taken = TakenBackTimers.of_checkpoint(checkpoint.encode_shared(), is_at_rest=False)
+    assert (
+        TakenBackTimers.of_checkpoint(checkpoint.encode_shared(), is_at_rest=True, log_start=LOG_START).read_time_ms
+        == NOW_MS
+    )
+    taken = TakenBackTimers.of_checkpoint(checkpoint.encode_shared(), is_at_rest=False, log_start=LOG_START)
     assert taken.read_time_ms == NOW_MS - DELIVERED_MARGIN_MS
-    assert TakenBackTimers.of_checkpoint(bytes(56), is_at_rest=False).read_time_ms == 0
+    assert TakenBackTimers.of_checkpoint(bytes(56), is_at_rest=False, log_start=LOG_START).read_time_ms == 0
     with pytest.raises(ValueError, match="56 bytes"):
-        TakenBackTimers.of_checkpoint(bytes(55), is_at_rest=True)
+        TakenBackTimers.of_checkpoint(bytes(55), is_at_rest=True, log_start=LOG_START)
 
 
 def test_a_broker_that_was_behind_changes_nothing() -> None:
@@ -112,3 +117,28 @@ def test_a_broker_that_was_behind_changes_nothing() -> None:
     slave.close()
     master = master.reopen(taken_back=of(slave))
     assert first + delivered(master, NOW_MS + (MESSAGES + 2) * 1_000) == list(range(1, MESSAGES + 1))
+
+
+@pytest.mark.parametrize("ends", ["stop", "kill", "timer log lost"])
+def test_a_message_from_before_the_other_log_is_delivered_after_the_return(ends: str) -> None:
+    """The other broker began empty, with a later file: it never had the first message."""
+    master = World()
+    for name in (b"older", b"newer"):
+        master.send_at(NOW_MS + 15_000, body=name)
+    if ends != "kill":
+        master.run()
+        master.close()
+    queue = master.store.queues.find(TIMER_TOPIC, 0)
+    assert queue is not None
+    log_start = queue.unit(1).physical_offset
+    if ends == "timer log lost":
+        master.disk.remove_tree(master.config.log_path)
+    other = World()
+    for name in (b"older", b"newer"):
+        other.send_at(NOW_MS + 15_000, body=name)
+    other.run_until(BACK_MS)
+    other.close()
+    master.clock.now_ms = BACK_MS
+    taken = of(other, log_start=log_start)
+    master = master.kill(taken_back=taken) if ends == "kill" else master.reopen(taken_back=taken)
+    assert [body for _, body in master.run_until(BACK_MS + 3_000)] == [b"older"]

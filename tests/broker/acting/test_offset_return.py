@@ -30,11 +30,19 @@ class Pair:
         self.members: Any = Members()
         self.members.master_address = master.address
         self.master = master
+        self.lacking_offset = -1
         self.slave_offsets = ConsumerOffsets(clock=lambda: 1)
         self.master_offsets = ConsumerOffsets(clock=lambda: 1)
         master.answers[GET_ALL] = lambda command: RemotingCommand.response(command, body=self.master_offsets.encode())
         master.answers[COMMIT] = lambda command: RemotingCommand.response(command)
-        self.returns = OffsetReturn(self.members, self.slave_offsets, client, timeout_ms=lambda: 1_000, clock=lambda: 1)
+        self.returns = OffsetReturn(
+            self.members,
+            self.slave_offsets,
+            client,
+            had=lambda topic, queue_id, offset: offset != self.lacking_offset,
+            timeout_ms=lambda: 1_000,
+            clock=lambda: 1,
+        )
 
     def commit(self, table: ConsumerOffsets, **offsets: int) -> None:
         for group, offset in offsets.items():
@@ -69,6 +77,14 @@ async def test_what_is_further_and_was_committed_meanwhile_is_sent(pair: Pair) -
     pair.commit(pair.slave_offsets, ahead=8, behind=7, new=3)
     assert pair.returns.is_pending
     assert await pair.come_back() == {"ahead": 8, "new": 3}
+
+
+async def test_a_group_that_went_on_behind_missing_messages_gets_them_at_the_master(pair: Pair) -> None:
+    pair.commit(pair.master_offsets, lacking=2, whole=5)
+    pair.lacking_offset = 2
+    pair.members.become(StandIn.ACTING)
+    pair.commit(pair.slave_offsets, lacking=9, whole=9)
+    assert await pair.come_back() == {"whole": 9}
 
 
 async def test_nothing_is_asked_where_nothing_was_committed(pair: Pair) -> None:

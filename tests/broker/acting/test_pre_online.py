@@ -10,11 +10,11 @@ import pytest
 
 from tests.broker.acting.node import Node, node
 from tests.waiting import until
-from thermocline.broker.acting.member_requests import AT_REST_FIELD
+from thermocline.broker.acting.member_requests import AT_REST_FIELD, HISTORY_FIELD, LOG_START_FIELD
 from thermocline.broker.acting.pre_online import PreOnline, TakenBack
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
-from thermocline.remoting.bodies import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
+from thermocline.remoting.bodies import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, KVTable
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import CorruptDataError
@@ -49,6 +49,7 @@ class Set:
         self.connected_count = 1
         self.offsets = offsets(q0=5, q1=5)
         self.is_at_rest = True
+        self.log_start, self.has_history = 0, False
         self.client = RemotingClient()
         name_server.answers[RequestCode.GET_BROKER_MEMBER_GROUP] = self._members
         slave.answers |= {
@@ -58,6 +59,9 @@ class Set:
             ),
             RequestCode.GET_ALL_DELAY_OFFSET: lambda command: RemotingCommand.response(
                 command, body=b'{"dataVersion":{},"offsetTable":{1:3,2:3}}'
+            ),
+            RequestCode.GET_BROKER_RUNTIME_INFO: lambda command: RemotingCommand.response(
+                command, body=KVTable(table={"commitLogMinOffset": str(self.log_start)}).encode()
             ),
             RequestCode.GET_TIMER_CHECK_POINT: lambda command: RemotingCommand.response(
                 command, body=TimerCheckpoint(read_time_ms=READ_TIME_MS, queue_offset=4).encode_shared()
@@ -71,9 +75,12 @@ class Set:
         )
 
     def _exchange(self, command: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand.response(
-            command, ext_fields={AT_REST_FIELD: "true"} if self.is_at_rest else {"masterFlushOffset": "0"}
-        )
+        own = {
+            AT_REST_FIELD: "true",
+            LOG_START_FIELD: str(self.log_start),
+            HISTORY_FIELD: "true" if self.has_history else "false",
+        }
+        return RemotingCommand.response(command, ext_fields=own if self.is_at_rest else {"masterFlushOffset": "0"})
 
     async def go_online(self) -> TakenBack:
         config = BrokerConfig(listen_host="127.0.0.1", name_server_addresses=self.name_server.address)
@@ -85,6 +92,7 @@ class Set:
             address=OWN,
             ha_address=OWN_LOG,
             log_end=lambda: PhysicalOffset(77),
+            place_of=lambda topic, queue_id, offset: PhysicalOffset(10 * offset),
             connected_count=lambda: self.connected_count,
             clock=lambda: 7,
         ).run()
@@ -120,6 +128,27 @@ async def test_the_further_position_counts(replica_set: Set) -> None:
     (request,) = [each for each in replica_set.slave.asked if each.code == RequestCode.EXCHANGE_BROKER_HA_INFO]
     header = request.header(ExchangeHAInfoHeader)
     assert (header.master_address, header.master_ha_address, header.master_flush_offset) == (OWN, OWN_LOG, 77)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_positions_before_the_slaves_log_stay(replica_set: Set, is_ours: bool) -> None:
+    """It began empty, and went on behind what it lacks: the messages from 10 on. A position n is at 10 * n."""
+    replica_set.is_at_rest = is_ours
+    replica_set.log_start = 20
+    replica_set.write_own(offsets(q0=1, q1=2), b'{"dataVersion":{},"offsetTable":{1:1,2:2}}')
+    taken = await replica_set.go_online()
+    assert (taken.offsets_count, taken.levels_count) == (1, 1)
+    assert replica_set.own_offsets().of_group("t", "g") == {0: 1, 1: 5}
+    assert b'"offsetTable":{1:1,2:3}' in (replica_set.root / "delayOffset.json").read_bytes()
+    assert taken.timers is not None
+    assert taken.timers.log_start == 20
+
+
+async def test_a_slave_that_serves_the_bucket_lacks_nothing_for_consumers(replica_set: Set) -> None:
+    replica_set.log_start, replica_set.has_history = 20, True
+    replica_set.write_own(offsets(q0=1, q1=2), b'{"dataVersion":{},"offsetTable":{1:1,2:2}}')
+    taken = await replica_set.go_online()
+    assert (taken.offsets_count, taken.levels_count) == (2, 1)
 
 
 async def test_a_master_without_files_has_the_slaves_positions(replica_set: Set) -> None:

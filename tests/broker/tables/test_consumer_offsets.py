@@ -166,8 +166,20 @@ def test_the_further_offset_of_two_tables_is_taken() -> None:
     for table, offset in ((own, 5), (other, 8)):
         table.commit("t", "ahead", 0, QueueOffset(offset))
     other.commit("t", "new", 1, QueueOffset(0))
+    for table, offset in ((own, 5), (other, 8)):
+        table.commit("lacking", "ahead", 0, QueueOffset(offset))
+
+    def had(topic: str, queue_id: int, offset: int) -> bool:
+        assert (queue_id, offset) == (0, 5)
+        return topic != "lacking"
+
     version = own.data_version
-    assert own.take_further(other) == 2
-    assert sorted(own.items()) == [("t", "ahead", 0, 8), ("t", "behind", 0, 5), ("t", "new", 1, 0)]
+    assert own.take_further(other, had=had) == 2
+    assert sorted(own.items()) == [
+        ("lacking", "ahead", 0, 5),
+        ("t", "ahead", 0, 8),
+        ("t", "behind", 0, 5),
+        ("t", "new", 1, 0),
+    ]
     assert own.data_version != version
-    assert own.take_further(other) == 0
+    assert own.take_further(other, had=had) == 0
