@@ -179,7 +179,7 @@ def acting_set(
         return OfficialReplica(official, directory / role, namesrv, role, broker_id)
 
     with (
-        KillableBroker(directory / "other", namesrv, name=OTHER) as other,
+        KillableBroker(directory / "other", namesrv, name=OTHER, settings=FILE_SIZES) as other,
         replica("ASYNC_MASTER") as master,
         AdminClient(namesrv=namesrv) as admin,
     ):
