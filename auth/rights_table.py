@@ -263,6 +263,8 @@ BROKERS: Mapping[int, Rule] = {
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _rule(_topic(GET, missing=Missing.CLUSTER)),
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: _cluster(GET),
     RequestCode.POP_ROLLBACK: _cluster(UPDATE),
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _cluster(UPDATE),
+    RequestCode.EXCHANGE_BROKER_HA_INFO: _cluster(UPDATE),
     RequestCode.GET_BROKER_HA_STATUS: _cluster(GET),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: _cluster(UPDATE),
     RequestCode.GET_BROKER_EPOCH_CACHE: _cluster(GET),

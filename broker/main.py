@@ -293,7 +293,9 @@ async def _run(
             source=source,
             proxy=plan,
         )
-        address = await process.start()
+        address = await _start(process, stop)
+        if address is None:
+            return
         process.refusal.add_done_callback(lambda _: stop.set())
         try:
             await _wait_complete(process, policy, stop)
@@ -313,6 +315,21 @@ async def _run(
                 raise InvalidRequestError(process.refusal.result())
         finally:
             await process.close()
+
+
+async def _start(process: HotProcess, stop: asyncio.Event) -> str | None:
+    """Start the broker; None when a signal came first: a master may wait for its slaves for as long as it takes."""
+    starting, stopping = asyncio.ensure_future(process.start()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            return starting.result()
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return None
+    finally:
+        stopping.cancel()
 
 
 async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio.Event) -> None:

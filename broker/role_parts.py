@@ -186,6 +186,7 @@ class RoleParts:
             arrived=long_polling.arrived,
             limits=lasting.limits,
             connected=lasting.connected,
+            taken_back=await self.replicas.take_back(lasting.listener.store_host),
         )
         parts.close_with(resources)
         # It starts last, but what it saves late is saved for each state snapshot too.

@@ -254,6 +254,11 @@ ALLOWED: dict[str, frozenset[str]] = {
         "replication broker.settings",
         "remoting.tls",
     ),
+    "broker.acting": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients store.files store.log store timers",
+        "broker.cluster broker.due broker.replicas broker.settings broker.state_files broker.tables",
+    ),
     "broker.tier": edges(
         CODEC,
         "remoting.bodies store.files store.state store.log store.queues store.index store",
@@ -306,7 +311,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.assembly": edges(
         CODEC,
         "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
-        "pop timers transactions broker.access",
+        "pop timers transactions broker.access broker.acting",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "replication replication.links remoting.bodies",
@@ -324,7 +329,9 @@ ALLOWED: dict[str, frozenset[str]] = {
         "remoting.tls",
     ),
     # -- the NameServer
-    "namesrv": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
+    "namesrv": edges(
+        CODEC, "auth remoting.bodies remoting.headers remoting.connections remoting.clients", "remoting.tls"
+    ),
     # -- the controller: alone, or beside a NameServer, whose settings and access control it shares
     "controller.state": edges(CODEC, "remoting.bodies remoting.headers"),
     "controller.consensus": edges(CODEC, "remoting.clients remoting.tls store.files"),
