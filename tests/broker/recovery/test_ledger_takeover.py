@@ -77,7 +77,9 @@ async def test_no_queue_begins_anew(bucket: MemoryObjectStore) -> None:
     disk = await slave_of(bucket)
     report = await promote(bucket, disk)
     assert report is not None
+    assert report.next_offset >= report.ledger_end > report.log_end == 0
     local = open_slave(disk)
+    assert local.commit_log.append_offset == report.next_offset, "no log offset of the ledger is given out again"
     assert {queue.topic for queue in local.queues} > {EXPIRED}
     for topic in topics:
         if not topic.deleted:
