@@ -7,7 +7,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -259,12 +259,7 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
             disk=disk,
             clock=wall_clock_ms,
             random=random.Random(),
-            open_local=lambda: MessageStore.open(
-                replace(settings.store, gaps_are_elsewhere=True),  # as the slave has opened it
-                disk=disk,
-                clock=wall_clock_ms,
-                settle=settle_commits,
-            ),
+            open_local=lambda config: MessageStore.open(config, disk=disk, clock=wall_clock_ms, settle=settle_commits),
         )
     finally:
         await bucket.close()

@@ -10,14 +10,13 @@ close         the rounds end with a last one of the timers; much later, as the l
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.helpers import IndexLink, SharedPage
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.tier import DeletionGate, StoreRounds
 from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.store.config import LARGE_FOLDERS, STORE_NAMES
+from thermocline.store.config import LARGE_FOLDERS, STORE_NAMES, SlaveStoreConfig
 from thermocline.store.files import Disk, close_to_others
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.settlement import settle_commits
@@ -41,7 +40,7 @@ class LocalStore:
         self._settings = settings
         is_slave = settings.broker.is_slave
         self.store = MessageStore.open(
-            replace(settings.store, gaps_are_elsewhere=is_slave and settings.tier.is_enabled),
+            SlaveStoreConfig.of(settings.store) if is_slave and settings.tier.is_enabled else settings.store,
             disk=disk,
             clock=clock,
             settle=_settle_nothing if is_slave else settle_commits,

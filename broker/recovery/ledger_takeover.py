@@ -31,7 +31,7 @@ from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state import encode_ceiling
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
-from thermocline.store.config import StoreConfig
+from thermocline.store.config import SlaveStoreConfig, StoreConfig
 from thermocline.store.files import Disk, replace_file
 from thermocline.store.message_store import MessageStore
 from thermocline.store.state import (
@@ -125,11 +125,11 @@ async def take_over(
     disk: Disk,
     clock: Callable[[], int],
     random: Random,
-    open_local: Callable[[], MessageStore],
+    open_local: Callable[[StoreConfig], MessageStore],
 ) -> TakeoverReport | None:
     """Make a slave's store a master's; None if it is none of a slave. Nothing is open afterwards.
 
-    `open_local`: opens the store as a master does.
+    `open_local`: opens the store with these settings, as a master does.
 
     Raises:
         ForeignLedgerError: The ledger belongs to neither this store nor its master's. Nothing was changed.
@@ -154,7 +154,7 @@ async def take_over(
             " brokerClusterName have to be the master's",
             root=keys.root,
         )
-    local = open_local()
+    local = open_local(SlaveStoreConfig.of(store))
     try:
         races = races_for(tier.cold_url)
         if races is not None:

@@ -35,8 +35,8 @@ async def bucket() -> MemoryObjectStore:
     return await golden_bucket()
 
 
-def open_slave(disk: SimulatedDisk) -> MessageStore:
-    return MessageStore.open(STORE, disk=disk, clock=lambda: LATER_MS, make_id=lambda: SLAVE_ID)
+def open_slave(disk: SimulatedDisk, config: StoreConfig = STORE) -> MessageStore:
+    return MessageStore.open(config, disk=disk, clock=lambda: LATER_MS, make_id=lambda: SLAVE_ID)
 
 
 async def slave_of(bucket: MemoryObjectStore, *, has_ledger: bool = True) -> SimulatedDisk:
@@ -60,7 +60,7 @@ async def promote(
         disk=disk,
         clock=lambda: LATER_MS,
         random=Random(1),
-        open_local=lambda: open_slave(disk),
+        open_local=lambda config: open_slave(disk, config),
     )
 
 
