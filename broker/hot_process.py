@@ -16,13 +16,13 @@ from thermocline.broker.assembly import (
     Assignment,
     BrokerParts,
     ConnectedClients,
-    Listener,
     ProxyAddresses,
     ProxyPlan,
     open_store,
 )
 from thermocline.broker.due import timer_config
 from thermocline.broker.follower import Source
+from thermocline.broker.port import Listener
 from thermocline.broker.role_parts import LastingParts, RoleParts
 from thermocline.broker.role_switch import RoleSwitch
 from thermocline.broker.settings import BrokerSettings

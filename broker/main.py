@@ -229,7 +229,7 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
         return
     from thermocline.broker.recovery.promotion import continue_ledger
 
-    open_local = partial(open_store, settings, disk=disk, clock=wall_clock_ms, is_promoted=True)
+    open_local = partial(open_store, settings, disk=disk, clock=wall_clock_ms)
     report = await continue_ledger(settings, disk=disk, clock=wall_clock_ms, open_local=open_local)
     give_memory_back()
     for line in report.lines() if report is not None else ():

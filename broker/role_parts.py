@@ -36,7 +36,6 @@ from thermocline.broker.assembly import (
     ColdTier,
     ConnectedClients,
     HelperLinks,
-    Listener,
     LocalStore,
     MergedProxy,
     ProxyPlan,
@@ -49,6 +48,7 @@ from thermocline.broker.assembly import (
     start_recurring_work,
 )
 from thermocline.broker.follower import Source
+from thermocline.broker.port import Listener
 from thermocline.broker.processors import WRITES
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
@@ -248,14 +248,7 @@ class RoleParts:
             self._settings,
             disk=disk,
             clock=wall_clock_ms,
-            open_local=partial(
-                open_store,
-                self._settings,
-                disk=disk,
-                clock=wall_clock_ms,
-                begin=self._begin_epoch,
-                is_promoted=True,
-            ),
+            open_local=partial(open_store, self._settings, disk=disk, clock=wall_clock_ms, begin=self._begin_epoch),
             master_epoch=self._assignment.role.master_epoch,
         )
         for line in report.lines() if report is not None else ():

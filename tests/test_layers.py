@@ -308,6 +308,12 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.tables broker.tier",
         "tiered.objects.masked_urls",
     ),
+    "broker.port": edges(
+        CODEC,
+        "remoting.connections",
+        "broker.process broker.settings",
+        "remoting.tls",
+    ),
     "broker.assembly": edges(
         CODEC,
         "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
@@ -323,7 +329,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker": edges(
         CODEC,
         "remoting.connections replication store.files store",
-        "broker.assembly broker.due broker.follower broker.process broker.processors broker.proxy_process",
+        "broker.assembly broker.due broker.follower broker.port broker.process broker.processors broker.proxy_process",
         "broker.pulls broker.recovery broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
         "remoting.tls",
@@ -645,7 +651,7 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("pop.pop_store", "store.message_store", True),
         ("pop.pop_store", "broker.hot_process", False),
         ("broker.assembly.pops", "pop.pop_store", True),
-        ("broker.assembly.listener", "remoting.connections.server", True),
+        ("broker.port.listener", "remoting.connections.server", True),
         ("broker.hot_process", "namesrv.server", False),
         ("broker.main", "namesrv.server", True),
         ("client.producer.producer", "remoting.clients.client", True),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.wire import Wire
 from thermocline.broker.assembly import late_handler
-from thermocline.broker.assembly.late_handler import LateHandler
+from thermocline.broker.port.late_handler import LateHandler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.response_code import ResponseCode
