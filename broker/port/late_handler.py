@@ -2,13 +2,13 @@
 
 The port must be bound before the parts exist, because a free port's number is part of the address that they are made
 with. A request that arrives before they exist is refused with a code upon which clients try again: "service not
-available" for sends, since producers before RocketMQ 5.0 give up on "busy", and "busy" for all else. With authentication
-the answer says nothing of the broker: users are not loaded yet, so no request is known to come from one. Nothing of the
-request is read but its code and its opaque.
+available" for sends, since producers before RocketMQ 5.0 give up on "busy", and "busy" for all else. With
+authentication the answer says nothing of the broker: users are not loaded yet, so no request is known to come from one.
+Nothing of the request is read but its code and its opaque.
 
     serve   requests go to the parts
-    pause   the parts end, others come: what a slave refuses is refused at once, so that senders go on elsewhere; all else
-            (pulls, heartbeats, offsets) waits for the others, WAIT_S at the longest
+    pause   the parts end, others come: what a slave refuses is refused at once, so that senders go on elsewhere;
+            all else (pulls, heartbeats, offsets) waits for the others, WAIT_S at the longest
 Bound: WAITING_MAX requests wait, of WAITING_BYTES_MAX each; beyond that they are refused.
 """
 
