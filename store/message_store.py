@@ -515,6 +515,7 @@ class MessageStore:
             store_timestamp_ms=self.clock.last_ms,
             index_timestamp_ms=self.index_timestamp_ms,
             number=self.derived_rounds.begun,
+            confirm_offset=LOG_START if self.read_limit is None else self.read_limit.confirm_offset,
             queues_per_slice=queues_per_slice,
         )
 

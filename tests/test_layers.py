@@ -317,8 +317,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker": edges(
         CODEC,
-        "remoting.connections replication store.files store",
-        "broker.assembly broker.due broker.follower broker.process broker.processors broker.proxy_process",
+        "remoting.connections remoting.clients replication store.files store.config store.state store",
+        "broker.assembly broker.controlled broker.due broker.follower broker.process broker.processors",
+        "broker.proxy_process",
         "broker.pulls broker.recovery broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
         "remoting.tls",

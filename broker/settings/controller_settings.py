@@ -1,8 +1,5 @@
 """Settings of a broker under a controller, of RocketMQ's BrokerConfig and MessageStoreConfig.
 
-No broker has them yet: `enableControllerMode` is refused until a running broker can change its role. Then
-ReplicaSettings derives from this class, and the rows of these names in official_settings/ are honoured.
-
     inSyncReplicas (1), allAckInSyncStateSet (false)    how many brokers have a message before its send is answered
     minInSyncReplicas (1)                               with a smaller SyncStateSet sends are refused
 
@@ -53,9 +50,18 @@ class ControllerSettings(LimitSettings):
     def check_controllers(self) -> None:
         """
         Raises:
-            InvalidParameterError: Controllers are needed, and not named.
+            InvalidParameterError: Controllers are needed, and not named; or not used, and something needs them.
         """
         if not self.controller_mode:
+            for name, is_set in (
+                ("minInSyncReplicas", self.min_in_sync_replicas > 1),
+                ("allAckInSyncStateSet", self.all_ack),
+                ("asyncLearner", self.is_learner),
+            ):
+                if is_set:
+                    raise InvalidParameterError(
+                        "it would promise what is kept under a controller alone (enableControllerMode)", setting=name
+                    )
             return
         controllers = self.controllers
         if not 0 < len(controllers) <= CONTROLLERS_MAX:

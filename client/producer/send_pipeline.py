@@ -82,9 +82,12 @@ ROUTE_CODES = frozenset(
         ResponseCode.NO_PERMISSION,
         ResponseCode.GO_AWAY,
         ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.SYSTEM_BUSY,
     }
 )
-"""Codes that hint at an outdated route."""
+"""Codes that hint at an outdated route; a slave is busy that was the master before."""
+REFRESH_PAUSE_S = 0.2
+"""A topic's route is fetched again at most so often."""
 
 OPAQUE_FIRST = 1 << 30
 OPAQUE_END = 1 << 31
@@ -187,6 +190,7 @@ class SendPipeline:
         try:
             lane = self._choose(sending, target)
         except MQError as error:
+            self._refresh_later(sending.topic)  # a master may have come since
             self._fail(sending, error)
             return
         sending.lane = lane
@@ -362,6 +366,7 @@ class SendPipeline:
 
     def _time_out(self, sending: Sending) -> None:
         context = {} if sending.lane is None else {"address": sending.lane.address}
+        self._refresh_later(sending.topic)  # another broker may be the master since
         if sending.last_error is not None:
             context["last_error"] = str(sending.last_error)
         self._fail(sending, RequestTimeoutError("no answer to a send in time", topic=sending.topic, **context))
@@ -421,7 +426,7 @@ class SendPipeline:
         except MQError as error:
             logger.info("route refresh failed topic=%s error=%s", topic, error)
         finally:
-            self._refreshing.discard(topic)
+            self._loop.call_later(REFRESH_PAUSE_S, self._refreshing.discard, topic)
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

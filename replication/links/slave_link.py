@@ -59,6 +59,8 @@ class ControlledSlave(msgspec.Struct, frozen=True, kw_only=True):
     handshake: SlaveHandshake
     on_parted: Callable[[Alignment], None]
     """Called when the log has to be cut before it can go on: the link is to be closed, and another one made."""
+    confirm_offset: PhysicalOffset = LOG_START
+    """What this broker has last known as confirmed."""
     may_report: Callable[[], bool] = lambda: True
     """Whether this broker may join the SyncStateSet: it has all its master's tables. It reports nothing before."""
 
@@ -82,7 +84,7 @@ class SlaveLink:
         self._clock = clock
         self._reconnect_ms = reconnect_ms if controlled is None else min(reconnect_ms, CONTROLLED_RECONNECT_MS)
         self._controlled = controlled
-        self._confirm_offset = LOG_START
+        self._confirm_offset = LOG_START if controlled is None else controlled.confirm_offset
         self.read_limit = ReadLimit(lambda: self.confirm_offset)
         """Under a controller: what all brokers of the SyncStateSet have, as the master has said."""
         self._copy = LogCopy(store)
@@ -101,8 +103,11 @@ class SlaveLink:
 
     @property
     def is_following(self) -> bool:
-        """Whether a master is connected that has accepted where this log ends."""
-        return self._session is not None and self._session.has_transfer
+        """Whether a master is connected whose log goes on where this one ends."""
+        session = self._session
+        if isinstance(session, AutoSwitchSlaveSession):
+            return session.is_aligned
+        return session is not None and session.has_transfer
 
     @property
     def confirm_offset(self) -> PhysicalOffset:

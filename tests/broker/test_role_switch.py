@@ -68,8 +68,8 @@ async def test_masters_change_under_load_and_nothing_acknowledged_is_lost(tmp_pa
         places = [(queue_id, offset) for queue_id, offset, _ in seen]
         assert len(places) == len(set(places)), "no message was read twice"
         epochs = [list(EpochFile(RealDisk(), str(tmp_path / f"store-{number}")).epochs) for number in (1, 2)]
-        assert [entry.epoch for entry in epochs[0]] == [1, 3, 5]
-        assert [entry.epoch for entry in epochs[1]] == [0, 2, 4]
+        assert epochs[0] == epochs[1]
+        assert [entry.epoch for entry in epochs[0]] == [1, 2, 3, 4, 5]
 
 
 async def test_a_planned_switch_loses_no_offset_of_a_group(tmp_path: Path) -> None:

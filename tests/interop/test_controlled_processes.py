@@ -1,0 +1,131 @@
+"""Brokers of ours as processes under our controllers: they elect a master, and replace one that is killed or frozen.
+
+Covers `broker/control.py`, `broker/present_log.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.interop.controlled_brokers import NAME, WAITS_FOR_ALL, controlled_brokers
+from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
+from tests.waiting import wait_until
+from thermocline.client import AdminClient, ConsumeFromWhere, Message, MQError, Producer, PullConsumer, SendStatus
+
+
+def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path) -> None:
+    with controlled_brokers(tmp_path, controllers=3, **WAITS_FOR_ALL) as found:
+        found.start(3)
+        master = found.wait_for({1, 2, 3})
+        assert master == 1
+        found.make_topic()
+        load = Load(found.namesrv)
+        with load.running():
+            for _ in range(2):
+                load.wait_for(50)
+                others = {1, 2, 3} - {master}
+                found.brokers[master].kill()
+                begin_s = time.monotonic()
+                found.wait_writable()
+                print(f"every queue is writable after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
+                found.wait_for(others, not_master=master)
+                load.wait_for(50)
+                found.brokers[master].start()
+                master = found.wait_for({1, 2, 3})
+        found.check_logs(load.acknowledged)
+        found.check()
+
+
+def test_a_frozen_master_is_replaced_and_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:
+    with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
+        found.start(3)
+        master = found.wait_for({1, 2, 3})
+        found.make_topic()
+        load = Load(found.namesrv)
+        with load.running():
+            load.wait_for(50)
+            frozen = found.brokers[master]
+            frozen.freeze()
+            begin_s = time.monotonic()
+            found.wait_writable()
+            print(f"every queue is writable after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
+            next_master = found.wait_for({1, 2, 3} - {master}, not_master=master)
+            load.wait_for(50)
+            frozen.thaw()
+            assert found.wait_for({1, 2, 3}) == next_master
+            load.wait_for(50)
+        found.check_logs(load.acknowledged)
+        found.check()
+
+
+def test_sends_and_reads_go_on_without_controllers_and_an_operator_switches(tmp_path: Path) -> None:
+    with controlled_brokers(tmp_path, controllers=3, **WAITS_FOR_ALL) as found:
+        found.start(2)
+        found.wait_for({1, 2})
+        found.make_topic()
+        load = Load(found.namesrv)
+        with load.running():
+            load.wait_for(20)
+            for name in list(found.controllers.processes):
+                found.controllers.kill(name)
+            load.wait_for(200)
+            with PullConsumer(
+                group="reader",
+                namesrv=found.namesrv,
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            ) as consumer:
+                consumer.subscribe(TOPIC)
+                seen: list[bytes] = []
+
+                def has_come() -> bool:
+                    seen.extend(message.body for message in consumer.poll())
+                    return load.answers[0][0] in seen
+
+                wait_until(has_come, what="the first message is read")
+            for name in found.controllers.addresses:
+                found.controllers.start(name)
+            assert found.wait_for({1, 2}) == 1
+            load.wait_for(20)
+            begin_s = time.monotonic()
+            with AdminClient(namesrv=found.namesrv) as admin:
+                admin.elect_master(found.controllers.text, cluster="DefaultCluster", broker_name=NAME, broker_id=2)
+            found.wait_writable()
+            print(f"every queue is writable after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
+            assert found.wait_for({1, 2}, not_master=1) == 2
+            load.wait_for(20)
+        found.check_logs(load.acknowledged)
+        found.check()
+
+
+def test_two_of_two_refuses_sends_with_a_frozen_slave_and_a_learner_is_never_counted(tmp_path: Path) -> None:
+    promise = {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2", "haMaxTimeSlaveNotCatchup": "2000"}
+    with controlled_brokers(tmp_path, **promise) as found:
+        found.start(2)
+        found.wait_for({1, 2})
+        learner = found.start_one(3, asyncLearner="true")
+        found.make_topic()
+        wait_copied(found.brokers[1].log_folder, learner.log_folder)
+        assert found.members() == {1, 2}
+        found.brokers[2].freeze()
+        with Producer(
+            group="sender", namesrv=found.namesrv, send_timeout_ms=10_000, retry_times_when_send_failed=0
+        ) as producer:
+            result = producer.send(Message(TOPIC, b"not acknowledged"))
+            assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+            wait_until(lambda: found.members() == {1}, what="the frozen slave leaves the set")
+            wait_until(
+                lambda: "SyncStateSet members=[1] epoch=3" in found.brokers[1].log_text(), what="its master has it"
+            )
+            with pytest.raises(MQError, match="in-sync replicas not enough"):
+                producer.send(Message(TOPIC, b"on one broker alone"))
+            found.brokers[2].thaw()
+            found.wait_for({1, 2})
+            assert producer.send(Message(TOPIC, b"on two brokers")).status is SendStatus.SEND_OK
+        wait_copied(found.brokers[1].log_folder, learner.log_folder)
+        wait_copied(found.brokers[1].log_folder, found.brokers[2].log_folder)
+        assert b"on one broker alone" not in log_bodies(learner.log_folder)
+        assert found.members() == {1, 2}
+        found.check()
