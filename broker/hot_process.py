@@ -17,7 +17,6 @@ from thermocline.broker.assembly import (
     Assignment,
     BrokerParts,
     ConnectedClients,
-    Listener,
     ProxyAddresses,
     ProxyPlan,
     open_store,
@@ -25,6 +24,7 @@ from thermocline.broker.assembly import (
 from thermocline.broker.control import Control
 from thermocline.broker.due import timer_config
 from thermocline.broker.follower import Source
+from thermocline.broker.port import Listener
 from thermocline.broker.present_log import PresentLog
 from thermocline.broker.role_parts import LastingParts, RoleParts
 from thermocline.broker.role_switch import RoleSwitch

@@ -238,7 +238,7 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
         return
     from thermocline.broker.recovery.promotion import continue_ledger
 
-    open_local = partial(open_store, settings, disk=disk, clock=wall_clock_ms, is_promoted=True)
+    open_local = partial(open_store, settings, disk=disk, clock=wall_clock_ms)
     report = await continue_ledger(settings, disk=disk, clock=wall_clock_ms, open_local=open_local)
     give_memory_back()
     for line in report.lines() if report is not None else ():
@@ -302,7 +302,9 @@ async def _run(
             source=source,
             proxy=plan,
         )
-        address = await process.start()
+        address = await _start(process, stop)
+        if address is None:
+            return
         process.refusal.add_done_callback(lambda _: stop.set())
         try:
             await _wait_complete(process, policy, stop)
@@ -322,6 +324,21 @@ async def _run(
                 raise InvalidRequestError(process.refusal.result())
         finally:
             await process.close()
+
+
+async def _start(process: HotProcess, stop: asyncio.Event) -> str | None:
+    """Start the broker; None when a signal came first: a master may wait for its slaves for as long as it takes."""
+    starting, stopping = asyncio.ensure_future(process.start()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            return starting.result()
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return None
+    finally:
+        stopping.cancel()
 
 
 async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio.Event) -> None:

@@ -36,7 +36,6 @@ from thermocline.broker.assembly import (
     ColdTier,
     ConnectedClients,
     HelperLinks,
-    Listener,
     LocalStore,
     MergedProxy,
     ProxyPlan,
@@ -50,6 +49,7 @@ from thermocline.broker.assembly import (
 )
 from thermocline.broker.control import Control
 from thermocline.broker.follower import Source
+from thermocline.broker.port import Listener
 from thermocline.broker.present_log import PresentLog
 from thermocline.broker.processors import WRITES
 from thermocline.broker.pulls import LongPolling
@@ -197,6 +197,7 @@ class RoleParts:
             arrived=long_polling.arrived,
             limits=lasting.limits,
             connected=lasting.connected,
+            taken_back=await self.replicas.take_back(lasting.listener.store_host),
             master_epoch=0 if self._assignment is None else self._assignment.role.master_epoch,
         )
         parts.close_with(resources)
@@ -260,14 +261,7 @@ class RoleParts:
             self._settings,
             disk=disk,
             clock=wall_clock_ms,
-            open_local=partial(
-                open_store,
-                self._settings,
-                disk=disk,
-                clock=wall_clock_ms,
-                begin=self._begin_epoch,
-                is_promoted=True,
-            ),
+            open_local=partial(open_store, self._settings, disk=disk, clock=wall_clock_ms, begin=self._begin_epoch),
             master_epoch=self._assignment.role.master_epoch,
         )
         for line in report.lines() if report is not None else ():

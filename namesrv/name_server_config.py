@@ -41,6 +41,8 @@ class NameServerConfig(PortConfig):
     all_topic_list: bool = setting(True, "enableAllTopicList")
     topic_list: bool = setting(True, "enableTopicList")
     acting_master: bool = setting(False, "supportActingMaster")
+    least_id_notices: bool = setting(False, "notifyMinBrokerIdChanged")
+    """Tell brokers of one name when another one has the least id (least_id_notices.py)."""
     delete_topics_with_registration: bool = setting(False, "deleteTopicWithBrokerRegistration")
     """A broker's registration removes the topics that it no longer names."""
     wait_for_service: bool = setting(False, "needWaitForService")

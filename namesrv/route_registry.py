@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from thermocline.namesrv.least_id_notices import LeastIdChange
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.route_limits import RouteLimits
 from thermocline.remoting.bodies import (
@@ -98,13 +99,24 @@ class _Live(msgspec.Struct):
     ha_address: str | None
 
 
+def _ignore_least_id(change: LeastIdChange) -> None:
+    """What a registry without a NameServer does."""
+
+
 class RouteRegistry:
     """All routes of one NameServer. `connection` is any object that stands for a broker's connection."""
 
     def __init__(
-        self, *, clock: Callable[[], int], config: Callable[[], NameServerConfig], limits: LimitCounts | None = None
+        self,
+        *,
+        clock: Callable[[], int],
+        config: Callable[[], NameServerConfig],
+        limits: LimitCounts | None = None,
+        on_least_id: Callable[[LeastIdChange], None] = _ignore_least_id,
     ) -> None:
-        """`clock`: milliseconds. `config`: the settings at the time of a call. `limits`: where refusals are counted."""
+        """`clock`: milliseconds. `config`: the settings at the time of a call. `limits`: where refusals are counted.
+        `on_least_id`: called with `notifyMinBrokerIdChanged`."""
+        self._on_least_id = on_least_id
         self._limits = RouteLimits(config=config, limits=limits or LimitCounts())
         self._live_by_connection: dict[object, set[tuple[str, str]]] = {}
         self._route_count = 0
@@ -139,6 +151,7 @@ class RouteRegistry:
             self._forget_live(live_key)
             return RegistrationResult()
         is_first = broker_id not in known_addresses
+        is_least_now = broker_id < min(known_addresses, default=MASTER_ID)
         if is_first and len(registration.topics) == 1:
             logger.warning(
                 "single topic refused, broker not registered broker=%s id=%d address=%s", name, broker_id, address
@@ -189,6 +202,8 @@ class RouteRegistry:
             self._filter_servers[live_key] = registration.filter_servers
         else:
             self._filter_servers.pop(live_key, None)
+        if is_least_now:
+            self._least_id_changed(broker, ha_address=registration.ha_address)
         return self._master_of(broker, registration)
 
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> None:
@@ -198,12 +213,15 @@ class RouteRegistry:
         broker = self._brokers.get(broker_name)
         if broker is None:
             return
+        was_least = broker.addresses.get(min(broker.addresses, default=MASTER_ID)) == address
         for broker_id in [id_ for id_, present in broker.addresses.items() if present == address]:
             del broker.addresses[broker_id]
             logger.info("broker unregistered broker=%s id=%d address=%s", broker_name, broker_id, address)
         if broker.addresses:
             if broker.enable_acting_master and not broker.has_master():
                 self._change_perm(broker, lambda perm: perm & ~PERM_WRITE)
+            if was_least and broker.enable_acting_master:
+                self._least_id_changed(broker, offline_address=address)
             return
         del self._brokers[broker_name]
         for topic in broker.topics:
@@ -350,6 +368,19 @@ class RouteRegistry:
         return found
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _least_id_changed(
+        self, broker: _Broker, *, offline_address: str | None = None, ha_address: str | None = None
+    ) -> None:
+        if self._config().least_id_notices:
+            self._on_least_id(
+                LeastIdChange(
+                    broker_name=broker.name,
+                    addresses=dict(broker.addresses),
+                    offline_address=offline_address,
+                    ha_address=ha_address,
+                )
+            )
 
     def _check_limits(self, registration: BrokerRegistration, broker: _Broker | None, connection: object) -> None:
         """Pass a registration: see route_limits.py."""

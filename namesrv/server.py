@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from thermocline.namesrv.access import PortAccess
 from thermocline.namesrv.kv_config import KVConfig
+from thermocline.namesrv.least_id_notices import LeastIdNotices
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
@@ -34,7 +35,7 @@ from thermocline.remoting.connections import (
     warn_if_exposed,
 )
 from thermocline.remoting.socket_address import format_address
-from thermocline.remoting.tls import TlsGate
+from thermocline.remoting.tls import ClientTls, TlsGate, outgoing_options
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,14 @@ class NameServer:
         self._clock = clock
         self.limits = LimitCounts()
         self._state_files = (StateFile(config.kv_config_path), StateFile(config.config_store_path))
-        self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config, limits=self.limits)
+        outgoing = outgoing_options(config.tls)
+        self._notices = LeastIdNotices(None if outgoing is None else ClientTls(outgoing))
+        self.registry = RouteRegistry(
+            clock=clock,
+            config=lambda: self._processor.config,
+            limits=self.limits,
+            on_least_id=self._notices.send,
+        )
         self._processor = NameServerProcessor(
             self.registry,
             KVConfig(self._state_files[0]),
@@ -123,6 +131,7 @@ class NameServer:
                 await self._scan
             self._scan = None
         await self._server.close()
+        await self._notices.close()
         self._gate.close()
         if self._access is not None:
             self._access.close()

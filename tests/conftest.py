@@ -105,17 +105,28 @@ def case_count(request: pytest.FixtureRequest) -> Callable[..., int]:
 
 
 @pytest.fixture(scope="module")
-def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for the brokers that the tests of a module share.
+def new_module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """`new_module_folder(name)`: a folder for the brokers that the tests of a module share.
 
     A broker takes a gigabyte of the disk for its first log file, and pytest would keep the folder until the run ends:
     what is large in it goes with the module.
     """
-    folder = tmp_path_factory.mktemp("module")
-    yield folder
-    for path in folder.rglob("*"):
+    folders: list[Path] = []
+
+    def make(name: str) -> Path:
+        folders.append(tmp_path_factory.mktemp(name))
+        return folders[-1]
+
+    yield make
+    for path in (path for folder in folders for path in folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.stat().st_size >= LARGE_BYTES:
             path.unlink()
+
+
+@pytest.fixture(scope="module")
+def module_folder(new_module_folder: Callable[[str], Path]) -> Path:
+    """One such folder."""
+    return new_module_folder("module")
 
 
 @pytest.fixture(scope="session")

@@ -254,6 +254,11 @@ ALLOWED: dict[str, frozenset[str]] = {
         "replication broker.settings",
         "remoting.tls",
     ),
+    "broker.acting": edges(
+        CODEC,
+        "remoting.bodies remoting.headers remoting.connections remoting.clients store.files store.log store timers",
+        "broker.cluster broker.due broker.replicas broker.settings broker.state_files broker.tables",
+    ),
     "broker.tier": edges(
         CODEC,
         "remoting.bodies store.files store.state store.log store.queues store.index store",
@@ -303,10 +308,16 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.tables broker.tier",
         "tiered.objects.masked_urls",
     ),
+    "broker.port": edges(
+        CODEC,
+        "remoting.connections",
+        "broker.process broker.settings",
+        "remoting.tls",
+    ),
     "broker.assembly": edges(
         CODEC,
         "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
-        "pop timers transactions broker.access",
+        "pop timers transactions broker.access broker.acting",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "replication replication.links remoting.bodies",
@@ -318,14 +329,16 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker": edges(
         CODEC,
         "remoting.connections remoting.clients replication store.files store.config store.state store",
-        "broker.assembly broker.controlled broker.due broker.follower broker.process broker.processors",
+        "broker.assembly broker.controlled broker.due broker.follower broker.port broker.process broker.processors",
         "broker.proxy_process",
         "broker.pulls broker.recovery broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
         "remoting.tls",
     ),
     # -- the NameServer
-    "namesrv": edges(CODEC, "auth remoting.bodies remoting.headers remoting.connections", "remoting.tls"),
+    "namesrv": edges(
+        CODEC, "auth remoting.bodies remoting.headers remoting.connections remoting.clients", "remoting.tls"
+    ),
     # -- the controller: alone, or beside a NameServer, whose settings and access control it shares
     "controller.state": edges(CODEC, "remoting.bodies remoting.headers"),
     "controller.consensus": edges(CODEC, "remoting.clients remoting.tls store.files"),
@@ -639,7 +652,7 @@ def test_every_edge_in_the_tables_is_used() -> None:
         ("pop.pop_store", "store.message_store", True),
         ("pop.pop_store", "broker.hot_process", False),
         ("broker.assembly.pops", "pop.pop_store", True),
-        ("broker.assembly.listener", "remoting.connections.server", True),
+        ("broker.port.listener", "remoting.connections.server", True),
         ("broker.hot_process", "namesrv.server", False),
         ("broker.main", "namesrv.server", True),
         ("client.producer.producer", "remoting.clients.client", True),

@@ -28,6 +28,11 @@ class FollowedTimers:
         self.checkpoint = TimerCheckpoint()
         self.metrics = b""
 
+    def begin_again(self, checkpoint: TimerCheckpoint, metrics: bytes) -> None:
+        """The timers of this broker were open meanwhile, and are closed: their files go with the next checkpoint."""
+        self._written_checkpoint = self._written_metrics = None
+        self.checkpoint, self.metrics = checkpoint, metrics
+
     def follow_checkpoint(self, data: bytes) -> bool:
         """Take a master's checkpoint over; False when it is written already. Raises ValueError if it is none."""
         self.checkpoint = TimerCheckpoint.of_master(data)

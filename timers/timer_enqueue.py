@@ -47,9 +47,10 @@ topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 
 
 class DeliveredBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries below a queue offset that were due before a time are known to be delivered. `copies`: of others that were
-    due until now, and are below `end_offset`, those in their real queues are."""
+    """Entries of [first, queue_offset) that were due before a time are known to be delivered. `copies`: of others that
+    were due until now, and are below `end_offset`, those in their real queues are."""
 
+    first: QueueOffset = QUEUE_START
     queue_offset: QueueOffset = QUEUE_START
     time_ms: int = 0
     copies: DeliveredCopies | None = None
@@ -129,7 +130,8 @@ class TimerEnqueue:
             logger.error("timed message dropped physical_offset=%d error=%s", physical_offset, error)
             return True
         delivered = self._delivered_before
-        if self.queue_offset < delivered.queue_offset and record.out_ms < delivered.time_ms:
+        is_known = delivered.first <= self.queue_offset < delivered.queue_offset
+        if is_known and record.out_ms < delivered.time_ms:
             return True
         if self._is_copied(record, physical_offset, size_bytes):
             return True

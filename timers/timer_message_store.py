@@ -49,6 +49,7 @@ from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.held_records import HeldRecords
 from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.recall import recall_marker
+from thermocline.timers.taken_back import TakenBackTimers
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import COUNT_MAX, TimerConfig
 from thermocline.timers.timer_dequeue import TimerDequeue
@@ -176,17 +177,19 @@ class TimerMessageStore:
         disk: Disk,
         clock: Callable[[], int],
         random: Callable[[], float],
+        taken_back: TakenBackTimers | None = None,
     ) -> TimerMessageStore:
         """Open the timers of an open store, recovering whatever state they were left in.
 
         `clock`: milliseconds since 1970; it may be set back. `random`: [0, 1), for refusals under congestion.
+        `taken_back`: what another broker has delivered in this one's place.
 
         Raises:
             CorruptDataError: The timer log is damaged. Without its folder the topic's queue is enqueued again.
             DiskFullError, OSError: A file cannot be written.
         """
         with ExitStack() as resources:
-            recovered = TimerRecovery(store, disk, config, now_ms=clock()).run()
+            recovered = TimerRecovery(store, disk, config, now_ms=clock(), taken_back=taken_back).run()
             resources.callback(recovered.log.close)
             resources.callback(recovered.wheel.close)
             timers = cls(store, disk, config, recovered, clock=clock, random=random)
@@ -323,6 +326,11 @@ class TimerMessageStore:
     def idle_ms(self) -> int:
         """How long there is nothing to do when the last step has left nothing, and nothing is stored meanwhile."""
         return max(0, self._dequeue.next_ms - self._clock())
+
+    @property
+    def is_between_ticks(self) -> bool:
+        """Whether nothing of the open tick has gone out yet: then the read time says all about what has."""
+        return self._dequeue.progress == SlotProgress()
 
     def confirm(self, count: int) -> None:
         """The first `count` messages of the last step are in the store, or can never be."""

@@ -15,6 +15,8 @@ RocketMQ's, when it has written last:
 Neither: there is no checkpoint, or files of the timer log are gone. The queue is enqueued again from its start.
 Messages that the checkpoint counts as delivered are left out, and those that are in their real queues
 (delivered_copies.py); rolled ones may come twice.
+What another broker has delivered in this one's place (`TakenBackTimers`) counts as delivered. Messages that it never
+had, and that were due meanwhile, go into the tick at its read time.
 Source: TimerMessageStore.java (recover, reviseQueueOffset), Apache RocketMQ 5.3.
 """
 
@@ -34,19 +36,16 @@ from thermocline.store.message_store import MessageStore
 from thermocline.timers.delivered_copies import DeliveredCopies
 from thermocline.timers.open_slot import OpenSlot, SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite
+from thermocline.timers.taken_back import DELIVERED_MARGIN_MS, TakenBackTimers
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import TimerConfig
-from thermocline.timers.timer_enqueue import DeliveredBefore
-from thermocline.timers.timer_log import TimerLog, TimerUnit
+from thermocline.timers.timer_enqueue import DELAY_MS_MAX, DeliveredBefore
+from thermocline.timers.timer_log import NO_POSITION, TimerLog, TimerUnit
 from thermocline.timers.timer_record import read_record
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
 from thermocline.timers.timer_wheel import TimerWheel, usable
 
 logger = logging.getLogger(__name__)
-
-DELIVERED_MARGIN_MS = 60_000
-"""How much older than the read time an entry must be to count as delivered when the timer log is lost: one that was
-late when it was enqueued waits in a later tick than its own."""
 
 
 class RecoveredTimers(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +84,17 @@ class RecoveredTimers(msgspec.Struct, frozen=True, kw_only=True):
 class TimerRecovery:
     """One recovery. `run` once, before anything else touches the files."""
 
-    def __init__(self, store: MessageStore, disk: Disk, config: TimerConfig, *, now_ms: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        disk: Disk,
+        config: TimerConfig,
+        *,
+        now_ms: int,
+        taken_back: TakenBackTimers | None = None,
+    ) -> None:
+        """`taken_back`: what another broker has delivered in this one's place."""
+        self._taken_back = taken_back
         self._store = store
         self._disk = disk
         self._config = config
@@ -114,7 +123,8 @@ class TimerRecovery:
             end=checkpoint.log_position if checkpoint is not None and own is not None else None,
         )
         try:
-            return self._run(log, checkpoint)
+            recovered = self._run(log, checkpoint)
+            return recovered if self._taken_back is None else self._take_back(recovered, self._taken_back)
         except BaseException:
             log.close()
             raise
@@ -238,6 +248,55 @@ class TimerRecovery:
             copies=DeliveredCopies(self._store, since_ms=time_ms),
             end_offset=QUEUE_START if queue is None else queue.next_offset,
             until_ms=self._now_ms,
+        )
+
+    def _take_back(self, recovered: RecoveredTimers, taken: TakenBackTimers) -> RecoveredTimers:
+        read_time_ms = self._tick_of(taken.read_time_ms)
+        if read_time_ms <= recovered.read_time_ms:
+            return recovered
+        log, wheel = recovered.log, recovered.wheel
+        queue = self._store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
+        first = QUEUE_START if queue is None else queue.first_at_or_behind(taken.log_start, start=queue.min_offset)
+        # Records before the start of the other broker's log were not there, nor those from `unknown_offset` on.
+        unknown_offset = self._store.commit_log.append_offset
+        if queue is not None and taken.queue_offset < queue.next_offset:
+            unknown_offset = queue.unit(max(taken.queue_offset, queue.min_offset)).physical_offset
+        is_out = recovered.is_out(self._config.precision_ms)
+        carried = [
+            unit
+            for unit in log.units(recovered.held_position, log.append_position)
+            if not taken.log_start <= unit.physical_offset < unknown_offset
+            and unit.slot_ms < read_time_ms
+            and not is_out(unit)
+        ]
+        for unit in carried:
+            slot = wheel.slot(read_time_ms)
+            position = log.append(
+                previous_position=NO_POSITION if slot is None else slot.last_position,
+                magic=unit.magic,
+                base_ms=unit.base_ms if 0 <= read_time_ms - unit.base_ms <= DELAY_MS_MAX else read_time_ms,
+                slot_ms=read_time_ms,
+                physical_offset=unit.physical_offset,
+                record_bytes=unit.record_bytes,
+                topic_hash=unit.topic_hash,
+                deliver_ms=0,
+            )
+            wheel.add(read_time_ms, position, count=-1 if unit.is_marker else 1)
+        logger.info(
+            "timed messages were delivered elsewhere from_ms=%d to_ms=%d not_there=%d",
+            recovered.read_time_ms,
+            read_time_ms,
+            len(carried),
+        )
+        return msgspec.structs.replace(
+            recovered,
+            read_time_ms=read_time_ms,
+            progress=SlotProgress(),
+            checkpoint=None,
+            delivered_before=msgspec.structs.replace(
+                recovered.delivered_before, first=first, queue_offset=taken.queue_offset, time_ms=read_time_ms
+            ),
+            replayed_count=recovered.replayed_count + len(carried),
         )
 
     def _open_wheel(self) -> TimerWheel:

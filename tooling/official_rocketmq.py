@@ -67,8 +67,10 @@ class RunningDaemon:
 
 
 @contextlib.contextmanager
-def official_namesrv(software: OfficialSoftware, directory: Path) -> Iterator[RunningDaemon]:
-    """Run a NameServer; its files are in `directory`."""
+def official_namesrv(
+    software: OfficialSoftware, directory: Path, *, properties: Mapping[str, str] | None = None
+) -> Iterator[RunningDaemon]:
+    """Run a NameServer; its files are in `directory`. `properties` are added to its configuration."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     configuration = _write_properties(
@@ -78,6 +80,7 @@ def official_namesrv(software: OfficialSoftware, directory: Path) -> Iterator[Ru
             "bindAddress": LOOPBACK,
             "kvConfigPath": str(directory / "kvConfig.json"),
             "configStorePath": str(directory / "namesrv.properties"),
+            **(properties or {}),
         },
     )
     command = software.command(

@@ -19,7 +19,6 @@ from thermocline.broker.assembly.cold_tier import ColdTier
 from thermocline.broker.assembly.connected_clients import ConnectedClients
 from thermocline.broker.assembly.health import start_health
 from thermocline.broker.assembly.helper_links import HelperLinks
-from thermocline.broker.assembly.listener import Listener
 from thermocline.broker.assembly.local_store import LocalStore, open_store
 from thermocline.broker.assembly.merged_proxy import MergedProxy, ProxyPlan
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
@@ -34,7 +33,6 @@ __all__ = [
     "ColdTier",
     "ConnectedClients",
     "HelperLinks",
-    "Listener",
     "LocalStore",
     "LogBefore",
     "MergedProxy",

@@ -13,8 +13,9 @@ from thermocline.broker.assembly.base import Base
 from thermocline.broker.assembly.reads import Reads
 from thermocline.broker.assembly.tables import Tables
 from thermocline.broker.cluster import SETTINGS as LIVE_NAME_SERVERS
-from thermocline.broker.cluster import PeerBrokers, Registration
+from thermocline.broker.cluster import MemberWatch, PeerBrokers, Registration, StandIn
 from thermocline.broker.static_topics import MappedQueues
+from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.tls import ClientTls, outgoing_options
 
 logger = logging.getLogger(__name__)
@@ -43,12 +44,28 @@ class Cluster:
             state_version=master_epoch,
         )
         settings.add_listener(lambda change: registration.look_soon() if LIVE_NAME_SERVERS & set(change.live) else None)
+        self.members: MemberWatch | None = None
+        """With enableSlaveActingMaster."""
+        if settings.broker.slave_acting_master:
+            self.members = MemberWatch(registration, config=lambda: settings.broker, clock=lambda: int(monotonic_ms()))
         self.peers = PeerBrokers(registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=base.clock)
 
     @property
     def mapped_queues(self) -> MappedQueues:
         """The physical queues of static topics, here and at the peers."""
         return MappedQueues(lookup=self._lookup, offsets=self._offsets, peers=self.peers)
+
+    @property
+    def has_master(self) -> bool:
+        """At a slave: whether clients find a master besides it."""
+        if self.members is None:
+            return self.registration.master is not None
+        return self.members.state is StandIn.FOLLOWING and not self.members.is_taken_for_master
+
+    @property
+    def is_taken_for_master(self) -> bool:
+        """At a slave: whether clients may take it for the master."""
+        return self.members is not None and self.members.is_taken_for_master
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Close the links to other brokers when `resources` close."""
@@ -60,6 +77,9 @@ class Cluster:
             return
         self.registration.start()
         resources.push_async_callback(self.registration.close)
+        if self.members is not None:
+            self.members.start()
+            resources.push_async_callback(self.members.close)
 
     async def wait_registered(self) -> None:
         """Return when all NameServers have registered this broker, or after REGISTERED_TIMEOUT_S; retries go on."""

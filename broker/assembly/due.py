@@ -23,6 +23,7 @@ from thermocline.broker.due import (
     transaction_counts,
 )
 from thermocline.broker.sends import MessageAppender
+from thermocline.timers.taken_back import TakenBackTimers
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
@@ -88,8 +89,10 @@ class DueMessages:
             clock=base.clock,
         )
 
-    def open_timers(self) -> None:
+    def open_timers(self, taken_back: TakenBackTimers | None = None) -> None:
         """Recover the timers; those of a slave stay closed, and their files follow the master's.
+
+        `taken_back`: what a slave has delivered in this broker's place.
 
         Raises:
             CorruptDataError: They cannot be recovered.
@@ -99,7 +102,14 @@ class DueMessages:
         if base.is_slave:
             self.timers = None
             return
-        self.timers = open_timers(base.settings, base.store, disk=base.disk, clock=base.clock, chance=base.random)
+        self.timers = open_timers(
+            base.settings,
+            base.store,
+            disk=base.disk,
+            clock=base.clock,
+            chance=base.random,
+            taken_back=taken_back,
+        )
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Close the timers when `resources` close."""

@@ -10,14 +10,13 @@ close         the rounds end with a last one of the timers; much later, as the l
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.helpers import IndexLink, SharedPage
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.tier import DeletionGate, StoreRounds
 from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.store.config import LARGE_FOLDERS, STORE_NAMES
+from thermocline.store.config import LARGE_FOLDERS, STORE_NAMES, SlaveStoreConfig, StoreConfig
 from thermocline.store.files import Disk, close_to_others
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.settlement import settle_commits
@@ -99,14 +98,13 @@ class LocalStore:
 
 def open_store(
     settings: BrokerSettings,
+    config: StoreConfig | None = None,
     *,
     disk: Disk,
     clock: Callable[[], int],
     begin: Callable[[MessageStore], None] | None = None,
-    is_promoted: bool = False,
 ) -> MessageStore:
-    """Open a broker's store; see LocalStore. `is_promoted`: a slave's store becomes a master's, and is opened as the
-    slave has opened it."""
+    """Open a broker's store; see LocalStore. `config`: instead of that of the broker's role."""
     is_slave = settings.broker.is_slave
 
     def settle(store: MessageStore) -> None:
@@ -115,7 +113,6 @@ def open_store(
         if not is_slave:  # a slave's transactions end on its master
             settle_commits(store)
 
-    has_ledger = settings.tier.is_enabled and (is_slave or is_promoted)
-    return MessageStore.open(
-        replace(settings.store, gaps_are_elsewhere=has_ledger), disk=disk, clock=clock, settle=settle
-    )
+    if config is None:
+        config = SlaveStoreConfig.of(settings.store) if is_slave and settings.tier.is_enabled else settings.store
+    return MessageStore.open(config, disk=disk, clock=clock, settle=settle)

@@ -173,7 +173,8 @@ def _make_pulls(
             groups=tables.groups,
             near_bytes=lambda: finder.near_bytes,
             is_slave=base.is_slave,
-            has_master=lambda: cluster.registration.master is not None,
+            has_master=lambda: cluster.has_master,
+            is_taken_for_master=lambda: cluster.is_taken_for_master,
         ),
     )
 

@@ -31,6 +31,7 @@ from thermocline.remoting.connections import LimitCounts
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
+from thermocline.timers.taken_back import TakenBackTimers
 
 
 class BrokerParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +91,13 @@ async def make_parts(
     limits: LimitCounts | None = None,
     connected: ConnectedClients | None = None,
     master_epoch: int = 0,
+    taken_back: TakenBackTimers | None = None,
 ) -> BrokerParts:
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
-    `limits`: where refusals by limits are counted. `connected`: the clients that are connected already.
-    `master_epoch`: see Cluster.
+    `limits`: where refusals by limits are counted. `connected`: the clients that are connected already. `taken_back`:
+    timed messages that a slave has delivered. `master_epoch`: see Cluster.
 
     Raises:
         CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
@@ -124,7 +126,7 @@ async def make_parts(
     await due.open_transactions()
     reads = Reads(base, tables)
     await tables.prepare()
-    due.open_timers()
+    due.open_timers(taken_back)
     access = AccessParts(base, tables.persister) if settings.auth.authentication_enabled else None
     if access is not None:
         await access.boot()

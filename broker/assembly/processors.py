@@ -61,32 +61,34 @@ def make_dispatcher(
     `source`: the broker whose cold tier is served, read-only. `controlled`: of a broker under a controller."""
     log, index, fence = parts.base.store.commit_log, helpers.index, tier.fence
     access = parts.access
-    return Dispatcher(
-        (
-            *messages.processors,
-            *pops.processors,
-            *(access.processors if access is not None else ()),
-            *table_processors(parts, consumer_left=pops.consumer_left),
-            *due_processors(parts),
-            *state_processors(
-                parts,
-                run_retention=run_retention,
-                ha_runtime_info=replicas.runtime_info,
-                owns_ledger=lambda: tier.owns_ledger,
-                has_claimed=lambda: tier.has_claimed,
-                waiting_offset=tier.gate.waiting_offset,
-                dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
-            ),
-            *tier_processors(
-                parts,
-                helpers.hub,
-                helpers=helpers.helpers.statuses,
-                report_now=report_now,
-                gate=tier.gate.now,
-                dropped=tier.dropped.live,
-                fenced_by=lambda: fenced_by(fence.later_epoch) if fence.reason else "",
-            ),
+    processors = (
+        *messages.processors,
+        *pops.processors,
+        *(access.processors if access is not None else ()),
+        *table_processors(parts, consumer_left=pops.consumer_left),
+        *due_processors(parts),
+        *state_processors(
+            parts,
+            run_retention=run_retention,
+            ha_runtime_info=replicas.runtime_info,
+            owns_ledger=lambda: tier.owns_ledger,
+            has_claimed=lambda: tier.has_claimed,
+            waiting_offset=tier.gate.waiting_offset,
+            dispatch_behind_bytes=lambda: max(0, log.append_offset - index.durable_offset),
         ),
+        *tier_processors(
+            parts,
+            helpers.hub,
+            helpers=helpers.helpers.statuses,
+            report_now=report_now,
+            gate=tier.gate.now,
+            dropped=tier.dropped.live,
+            fenced_by=lambda: fenced_by(fence.later_epoch) if fence.reason else "",
+        ),
+    )
+    served_by = {code: handler for processor in processors for code, handler in processor.routes().items()}
+    return Dispatcher(
+        processors,
         on_closed=(
             messages.connection_closed,
             pops.connection_closed,
@@ -98,6 +100,7 @@ def make_dispatcher(
         before=(
             *(() if source is None else (ReadOnlyProcessor(source),)),
             *((SlaveProcessor(),) if parts.base.is_slave else ()),
+            *replicas.processors(parts, served_by),
             *(() if controlled is None else (controlled,)),
         ),
     )

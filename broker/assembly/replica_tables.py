@@ -34,10 +34,13 @@ def make_metadata_follower(
     *,
     enrolment: EnrolmentFollower | None = None,
     master_address: Callable[[], str | None] | None = None,
+    followed_timers: FollowedTimers | None = None,
 ) -> MetadataFollower:
     """`enrolment`: of a slave with a cold tier.
 
-    `master_address`: host:port, None while there is no master; without it as NameServers say. On the loop."""
+    `master_address`: host:port, None while there is no master; without it as NameServers say.
+
+    `followed_timers`: whose files follow the master's timers; None: made here. On the loop."""
     base, tables, registration = parts.base, parts.tables, parts.cluster.registration
 
     def log_end() -> PhysicalOffset:
@@ -64,7 +67,7 @@ def make_metadata_follower(
         followed.append(UsersFollower(parts.access.store))
     if base.settings.broker.timer_wheel:
         config = timer_config(base.settings)
-        timers = FollowedTimers(base.disk, config)
+        timers = followed_timers or FollowedTimers(base.disk, config)
         followed += [
             TimerCheckpointFollower(timers, tables.persister, path=config.checkpoint_path),
             TimerMetricsFollower(timers, tables.persister, path=config.metrics_path),

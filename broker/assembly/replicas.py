@@ -12,17 +12,18 @@ close       the link and what follows the tables, among the first parts; the por
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from thermocline.broker.assembly.parts import BrokerParts
 from thermocline.broker.assembly.replica_tables import make_metadata_follower
+from thermocline.broker.assembly.stand_in import StandInParts, member_requests, take_back
 from thermocline.broker.replicas import EnrolmentFollower, MetadataFollower
 from thermocline.broker.settings import BrokerConfig, BrokerRole, BrokerSettings, ReplicaSettings
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
-from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.connections import Handler, LimitCounts, Processor
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.replication import (
@@ -37,6 +38,7 @@ from thermocline.replication import (
 from thermocline.replication.links import ControlledBook, ControlledSlave, MasterPort, SlaveLink, SlaveState
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.timers.taken_back import TakenBackTimers
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +103,14 @@ class Replicas:
         """Of a master under a controller."""
         self._settings = settings
         self._store = store
+        self._disk = disk
         self._limits = limits
         self._takes_free_port = not config.ha_port and not config.listen_port
         self._port: MasterPort | None = None
         self._link: SlaveLink | None = None
         self._confirmations: Confirmations | None = None
         self._tables: MetadataFollower | None = None
+        self._stand_in: StandInParts | None = None
         self.lacking_offset: Callable[[], PhysicalOffset | None] = self._lacks_all
         """From where on an empty slave needs the log, see MasterSession; set once that is known."""
         self.on_parted: Callable[[Alignment], None] = _ignore_alignment
@@ -219,10 +223,20 @@ class Replicas:
             link.follow(self._settings.broker.ha_master_address)
         else:
             parts.cluster.registration.on_master = link.follow
-        follower = make_metadata_follower(parts, enrolment=self.enrolment, master_address=master_address)
+        stand_in = self._stand_in
+        if stand_in is not None:
+            master_address = stand_in.master_address
+        follower = make_metadata_follower(
+            parts,
+            enrolment=self.enrolment,
+            master_address=master_address,
+            followed_timers=None if stand_in is None else stand_in.followed_timers,
+        )
         self._tables = follower
         follower.start()
         resources.push_async_callback(follower.close)
+        if stand_in is not None:
+            stand_in.start(follower, resources)
         link.start()
         resources.push_async_callback(link.close)
 
@@ -275,6 +289,27 @@ class Replicas:
             self.sync_state_set.close()
         if self._confirmations is not None:
             self._confirmations.close()
+
+    async def take_back(self, store_host: tuple[str, int]) -> TakenBackTimers | None:
+        """Wait until a master has taken back what its slaves did in its place; see stand_in.py. Raises as it does."""
+        config = self._settings.broker
+        if (
+            self._port is None
+            or not config.slave_acting_master
+            or config.skip_pre_online
+            or self._assignment is not None
+        ):
+            return None
+        return await take_back(self._settings, self._store, self._port, disk=self._disk, store_host=store_host)
+
+    def processors(self, parts: BrokerParts, served_by: Mapping[int, Handler]) -> tuple[Processor, ...]:
+        """Requests about members of the replica set, to stand before those that `served_by` serves."""
+        if self._link is None:
+            return (member_requests(parts),)
+        if parts.cluster.members is None or self._assignment is not None:
+            return ()
+        self._stand_in = StandInParts(parts, self._link)
+        return self._stand_in.processors(served_by)
 
     def _lacks_all(self) -> PhysicalOffset | None:
         return self._store.commit_log.min_offset if self._settings.tier.is_enabled else None

@@ -160,6 +160,14 @@ class Registration:
                 return await connection.call(command, timeout_ms=timeout_ms)
         return None
 
+    def send_to_all(self, command: RemotingCommand) -> None:
+        """Send a one-way request to each NameServer that this broker is registered with; others are left out."""
+        for link in self._links.values():
+            connection = link.connection
+            if connection is not None and link.registered.is_set():
+                with contextlib.suppress(UnavailableError):
+                    connection.send_oneway(command)
+
     @property
     def master(self) -> Master | None:
         """This broker's master, by the first NameServer that knew one at the last registration."""
@@ -229,7 +237,8 @@ class Registration:
             cluster_name=config.cluster_name,
             ha_server_addr=self.ha_address,
             broker_id=config.broker_id,
-            enable_acting_master=False,
+            heartbeat_timeout_millis=config.not_active_ms if config.slave_acting_master else None,
+            enable_acting_master=config.slave_acting_master,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         zone = {ZONE_FIELD: config.zone_name} if config.zone_name else None

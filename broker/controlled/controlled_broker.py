@@ -244,7 +244,7 @@ class ControlledBroker:
     async def _send_heartbeats(self) -> None:
         if self.machine.sends_heartbeats:
             self._client.beat(self._heartbeat)
-        await asyncio.sleep(self._settings().controller_heartbeat_ms / 1_000)
+        await asyncio.sleep(self._settings().heartbeat_ms / 1_000)
 
     def _heartbeat(self) -> RemotingCommand:
         settings, replica = self._settings(), self._replica

@@ -11,7 +11,7 @@ Rules
     answer, or does not lead, is not asked again before the leader has been found anew.
   - An unreachable controller delays no heartbeat to the others: one send at a time is under way for each address.
   - With no controller that answers there is one WARNING, repeated every COMPLAINT_MS, and an INFO when one answers.
-  - Bound: one connection for each address in `controllerAddr`, and one to the leader, if its own name is another one.
+  - Bound: one connection for each address in `controllerAddr`, and to LEADERS_MAX addresses that controllers name.
 Belongs to the hot process's loop.
 Source: broker/out/BrokerOuterAPI.java, broker/controller/ReplicasManager.java, Apache RocketMQ 5.5.
 """
@@ -38,6 +38,7 @@ METADATA_TIMEOUT_MS = 1_000
 ASK_TIMEOUT_MS = 3_000
 BEAT_TIMEOUT_MS = 1_000
 COMPLAINT_MS = 60_000
+LEADERS_MAX = 16
 
 
 class ControllerClient:
@@ -56,6 +57,9 @@ class ControllerClient:
         self._clock = clock
         self._client = RemotingClient(tls=tls, credentials=credentials, connect_timeout_ms=METADATA_TIMEOUT_MS)
         self._leader = ""
+        self._leaders: dict[str, None] = {}
+        """Every address that a controller has named as the leader's; it may differ from the same one's in the settings.
+        Heartbeats have gone there, so the connection stays."""
         self._beats: dict[str, asyncio.Task[None]] = {}
         self._silent_since_ms: int | None = None
         self._complained_ms = 0
@@ -100,7 +104,7 @@ class ControllerClient:
             self._beats[address] = task
             task.add_done_callback(partial(self._beat_over, address))
         for address in self._client.addresses:
-            if address not in addresses:
+            if address not in addresses and address not in self._leaders:
                 self._client.disconnect(address)
 
     def disconnect(self) -> None:
@@ -151,6 +155,9 @@ class ControllerClient:
         self._leader = self._leader or named
         if not self._leader:
             raise UnavailableError("no controller leads", addresses=";".join(addresses))
+        self._leaders[self._leader] = None
+        if len(self._leaders) > LEADERS_MAX:
+            del self._leaders[next(iter(self._leaders))]
         logger.info("controller that leads address=%s", self._leader)
         return self._leader
 

@@ -60,6 +60,39 @@ class _DelayOffsetFile(msgspec.Struct, rename="camel"):
     data_version: DataVersion | None = None
 
 
+class FurthestProgress(msgspec.Struct, frozen=True):
+    """The file's content with the further progress of two, and how many levels the other one has further."""
+
+    text: bytes
+    levels_count: int
+
+
+def furthest(
+    own: bytes | None, other: bytes, *, had: Callable[[str, int, QueueOffset], bool], clock: Callable[[], int]
+) -> FurthestProgress | None:
+    """The progress of two brokers that have delivered from one log, level by level; None where `own` has it already.
+
+    `own`, `other`: files' contents. `had(topic, queue id, offset)`: whether the other broker had the messages from that
+    offset on; where not, `own` counts. `clock`: wall clock in ms.
+
+    Raises:
+        CorruptDataError: `own` is none.
+        InvalidRequestError: `other` is none.
+    """
+    present, theirs = _read_file(own), json_dialect.loads_as(other, _DelayOffsetFile)
+    further = {
+        level: offset
+        for level, offset in theirs.offset_table.items()
+        if offset > (reached := present.offset_table.get(level, QUEUE_START))
+        and had(SCHEDULE_TOPIC, level - 1, reached)
+    }
+    if not further:
+        return None
+    version = VersionCounter(clock, present.data_version)
+    version.bump()
+    return FurthestProgress(_encode_file(version.text(), present.offset_table | further), len(further))
+
+
 def schedule(draft: MessageDraft, properties: Mapping[str, str], level: int, *, level_count: int) -> MessageDraft:
     """The draft as it is to be stored for delivery after a level's delay; one above the highest counts as that.
 
@@ -206,20 +239,44 @@ class DelayService:
             self._updated(done)
         return done
 
-    def _deliver(self, level: int, physical_offset: PhysicalOffset) -> bool:
-        """Deliver one message; False when it is to be tried again later."""
+    def due(self, level: int, count_max: int) -> list[tuple[QueueOffset, MessageDraft | None]]:
+        """What is due of one level, at most `count_max`, for a caller that delivers it elsewhere. None: a message that
+        is to be passed over."""
+        queue = self._queue(level)
+        offset, now = self._offset(level, queue), self._clock()
+        found: list[tuple[QueueOffset, MessageDraft | None]] = []
+        while queue is not None and len(found) < count_max and offset < queue.next_offset:
+            unit = queue.unit(offset)
+            if not unit.is_empty and now < unit.tags_code <= now + self._delays_ms[level - 1]:
+                break
+            found.append((offset, None if unit.is_empty else self._read(level, unit.physical_offset)))
+            offset = QueueOffset(offset + 1)
+        return found
+
+    def delivered_up_to(self, level: int, offset: QueueOffset, *, count: int) -> None:
+        """The caller has delivered `count` messages that `due` gave: all before this offset."""
+        self._offsets[level] = offset
+        self._updated(count)
+
+    def _read(self, level: int, physical_offset: PhysicalOffset) -> MessageDraft | None:
+        """The message for its real queue; None when it is to be passed over."""
         try:
             record = self._store.read_record(physical_offset)
         except (OffsetOutOfRangeError, CorruptDataError) as error:
             logger.error(
                 "delayed message cannot be read level=%d physical_offset=%d error=%s", level, physical_offset, error
             )
-            return True
+            return None
         draft = _due_draft(record)
-        if draft is None:
-            return True
-        if not self._store.incarnations.is_live(draft.topic, physical_offset):
+        if draft is not None and not self._store.incarnations.is_live(draft.topic, physical_offset):
             logger.info("delayed message of a deleted topic dropped topic=%s", draft.topic)
+            return None
+        return draft
+
+    def _deliver(self, level: int, physical_offset: PhysicalOffset) -> bool:
+        """Deliver one message; False when it is to be tried again later."""
+        draft = self._read(level, physical_offset)
+        if draft is None:
             return True
         try:
             self._appender.append(draft)
@@ -258,8 +315,7 @@ class DelayService:
 
     def encode(self) -> bytes:
         """The file's content."""
-        pairs = ",".join(f"{level}:{offset}" for level, offset in sorted(self._offsets.items()))
-        return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (self._version.text(), pairs.encode())
+        return _encode_file(self._version.text(), self._offsets)
 
     async def follow(self, data: bytes) -> bool:
         """Take over a master's progress, as its file has it; durable on return. False when it is so already.
@@ -286,15 +342,24 @@ class DelayService:
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
         """
-        if data is None:
-            return
-        try:
-            file = json_dialect.loads_as(data, _DelayOffsetFile)
-        except InvalidRequestError as error:
-            raise CorruptDataError("delay offsets cannot be read", file=FILE_NAME, reason=str(error)) from error
+        file = _read_file(data)
         self._offsets = dict(file.offset_table)
         if file.data_version is not None:
             self._version.current = file.data_version
+
+
+def _read_file(data: bytes | None) -> _DelayOffsetFile:
+    if data is None:
+        return _DelayOffsetFile()
+    try:
+        return json_dialect.loads_as(data, _DelayOffsetFile)
+    except InvalidRequestError as error:
+        raise CorruptDataError("delay offsets cannot be read", file=FILE_NAME, reason=str(error)) from error
+
+
+def _encode_file(version: bytes, offsets: Mapping[int, QueueOffset]) -> bytes:
+    pairs = ",".join(f"{level}:{offset}" for level, offset in sorted(offsets.items()))
+    return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (version, pairs.encode())
 
 
 def _due_draft(record: MessageRecord) -> MessageDraft | None:

@@ -179,8 +179,8 @@ class ConsumerOffsetProcessor:
     # -- administration ------------------------------------------------------------------------------------------------
 
     def get_all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """43: all offsets, as the file has them."""
-        return RemotingCommand.response(command, body=self._offsets.encode())
+        """43: all offsets, as the file has them, but without pull offsets."""
+        return RemotingCommand.response(command, body=self._offsets.encode(has_pulls=False))
 
     async def clone(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """314: give a group the offsets of another, of one topic or of all."""

@@ -6,7 +6,8 @@ log's end that they are hardly in memory (`accessMessageInMemoryMaxRatio`).
     suggested id                     slow reader                         others
     at a master, slaveReadEnable     whichBrokerWhenConsumeSlowly (1)    the group's brokerId (0)
     at a slave, slaveReadEnable      whichBrokerWhenConsumeSlowly (1)    0 while there is a master, else brokerId
-    without slaveReadEnable          0                                   0; a slave refuses: SYSTEM_BUSY
+    without slaveReadEnable          0                                   0; a slave refuses: SYSTEM_BUSY, unless
+                                                                         it stands in for its master
 
     what a slave has found                    while there is a master             without one
     messages                                  they are sent                       they are sent
@@ -95,14 +96,17 @@ class ReplicaReads:
         near_bytes: Callable[[], int],
         is_slave: bool,
         has_master: Callable[[], bool],
+        is_taken_for_master: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`near_bytes`: how far behind the log's end records are in memory. `has_master`: asked at a slave only."""
+        """`near_bytes`: how far behind the log's end records are in memory. `has_master`, and `is_taken_for_master`,
+        whether clients may take it for the master: asked at a slave only."""
         self._settings = settings
         self._store = store
         self._groups = groups
         self._near_bytes = near_bytes
         self._is_slave = is_slave
         self._has_master = has_master
+        self._is_taken_for_master = is_taken_for_master
 
     @property
     def is_on(self) -> bool:
@@ -115,7 +119,7 @@ class ReplicaReads:
         Raises:
             BrokerBusyError: This is a slave that is not to be read.
         """
-        if self._is_slave and not self._settings.broker.slave_read:
+        if self._is_slave and not self._settings.broker.slave_read and not self._is_taken_for_master():
             raise BrokerBusyError(REFUSAL)
 
     def apply(self, request: PullRequest, answer: PullAnswer) -> None:

@@ -31,7 +31,7 @@ from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.state import encode_ceiling
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
-from thermocline.store.config import StoreConfig
+from thermocline.store.config import SlaveStoreConfig, StoreConfig
 from thermocline.store.files import Disk, replace_file
 from thermocline.store.message_store import MessageStore
 from thermocline.store.state import (
@@ -158,12 +158,13 @@ async def take_over(
     disk: Disk,
     clock: Callable[[], int],
     random: Random,
-    open_local: Callable[[], MessageStore],
+    open_local: Callable[[StoreConfig], MessageStore],
     master_epoch: int = 0,
 ) -> TakeoverReport | None:
     """Make a slave's store a master's; None if it is none of a slave. Nothing is open afterwards.
 
-    `open_local`: opens the store as a master does. `master_epoch`: for which a controller has elected this broker.
+    `open_local`: opens the store with these settings, as a master does. `master_epoch`: for which a controller has
+    elected this broker.
 
     Raises:
         ForeignLedgerError: The ledger belongs to neither this store nor its master's. Nothing was changed.
@@ -188,7 +189,7 @@ async def take_over(
             " brokerClusterName have to be the master's",
             root=keys.root,
         )
-    local = open_local()
+    local = open_local(SlaveStoreConfig.of(store))
     try:
         await _check_fencing(bucket, keys, tier, random)
         writer = await LedgerWriter.open(

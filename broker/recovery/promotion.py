@@ -21,6 +21,7 @@ from thermocline.broker.recovery.ledger_takeover import (
 )
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, SettingError
+from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.tiered.stores import open_object_store
@@ -36,7 +37,7 @@ async def continue_ledger(
     *,
     disk: Disk,
     clock: Callable[[], int],
-    open_local: Callable[[], MessageStore],
+    open_local: Callable[[StoreConfig], MessageStore],
     master_epoch: int = 0,
 ) -> TakeoverReport | None:
     """See the module's header; the store is not open. `open_local`, `master_epoch`, errors: as those of `take_over`;

@@ -2,6 +2,7 @@
 
 from thermocline.broker.replicas.enrolment_follower import EnrolmentFollower
 from thermocline.broker.replicas.followed_table import FollowedTable
+from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.broker.replicas.metadata_follower import MetadataFollower
 from thermocline.broker.replicas.table_followers import (
     DelayFollower,
@@ -19,6 +20,7 @@ __all__ = [
     "EnrolmentFollower",
     "FollowedTable",
     "GroupsFollower",
+    "MasterMetadata",
     "MetadataFollower",
     "OffsetsFollower",
     "RequestModesFollower",

@@ -521,6 +521,11 @@ def check_controlled(broker: BrokerConfig) -> None:
         raise InvalidParameterError("the controllers number the brokers: leave it out, or set it to -1", setting=ID)
     if broker.ha_master_address:
         raise InvalidParameterError("the controllers name the master: leave it out", setting="haMasterAddress")
+    if broker.slave_acting_master or broker.remote_escape:
+        raise InvalidParameterError(
+            "under a controller a slave is elected in place of a lost master, and stands in for none: leave it out",
+            setting="enableSlaveActingMaster",
+        )
 
 
 def check_unchanged_role(changed: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ class ControllerSettings(LimitSettings):
     """host:port of every controller, separated by semicolons."""
     election_priority: int = setting((1 << 31) - 1, "brokerElectionPriority", least=0, most=(1 << 31) - 1, live=True)
     """Of brokers with equal logs the one with the smallest is elected."""
-    controller_heartbeat_ms: int = setting(1_000, "brokerHeartbeatInterval", least=100, most=60_000, live=True)
+    heartbeat_ms: int = setting(1_000, "brokerHeartbeatInterval", least=100, most=60_000, live=True)
     controller_silence_ms: int = setting(10_000, "controllerHeartBeatTimeoutMills", least=300, most=600_000, live=True)
     """After so long without a heartbeat the controllers replace this broker."""
     replica_info_interval_ms: int = setting(5_000, "syncBrokerMetadataPeriod", least=100, most=60_000, live=True)
@@ -76,7 +76,7 @@ class ControllerSettings(LimitSettings):
                 raise InvalidParameterError(
                     "a controller's address is host:port", setting="controllerAddr", value=address
                 )
-        if self.controller_silence_ms < 3 * self.controller_heartbeat_ms:
+        if self.controller_silence_ms < 3 * self.heartbeat_ms:
             raise InvalidParameterError(
                 "the controllers have to wait for at least three heartbeats (brokerHeartbeatInterval)",
                 setting="controllerHeartBeatTimeoutMills",

@@ -49,6 +49,16 @@ class ReplicaSettings(ControllerSettings):
     ha_flow_control: bool = setting(False, "haFlowControlEnable")
     ha_bytes_per_second_max: int = setting(100 << 20, "maxHaTransferByteInSecond", least=1)
     ha_gap_bytes_max: int = setting(256 << 20, "haMaxGapNotInSync", least=0)
+    slave_acting_master: bool = setting(False, "enableSlaveActingMaster")
+    """Whether a slave stands in for a master that is gone, see docs/replicas.md."""
+    remote_escape: bool = setting(False, "enableRemoteEscape")
+    """Whether a slave that stands in sends what is due to other masters of the cluster."""
+    not_active_ms: int = setting(10_000, "brokerNotActiveTimeoutMillis", least=1_000)
+    """Silence after which NameServers drop this broker."""
+    member_group_ms: int = setting(1_000, "syncBrokerMemberGroupPeriod", least=100)
+    """How often NameServers are asked which brokers have this one's name."""
+    skip_pre_online: bool = setting(False, "skipPreOnline")
+    """Whether a master serves before it has taken back what a slave did in its place."""
 
     @property
     def is_slave(self) -> bool:
@@ -83,4 +93,16 @@ class ReplicaSettings(ControllerSettings):
                 "sends wait for other brokers with brokerRole=SYNC_MASTER alone",
                 setting="inSyncReplicas",
                 value=self.in_sync_replicas,
+            )
+        if self.slave_acting_master and self.broker_role is BrokerRole.NONE:
+            raise InvalidParameterError(
+                "a broker without brokerRole has no slave that could stand in for it",
+                setting="enableSlaveActingMaster",
+                value=self.slave_acting_master,
+            )
+        if self.remote_escape and not self.slave_acting_master:
+            raise InvalidParameterError(
+                "only a slave that stands in for its master (enableSlaveActingMaster=true) sends to other masters",
+                setting="enableRemoteEscape",
+                value=self.remote_escape,
             )

@@ -310,8 +310,11 @@ class ConsumerOffsets:
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
-    def encode(self, *, pop_log_offset: PhysicalOffset | None = None) -> bytes:
-        """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
+    def encode(self, *, pop_log_offset: PhysicalOffset | None = None, has_pulls: bool = True) -> bytes:
+        """The file's content, with the log's end if given. Only what changed since the last call is encoded anew.
+
+        `has_pulls`: False leaves pull offsets out. A slave of RocketMQ 5.5 cannot read an answer that has any.
+        """
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         return (
             b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s%s"pullOffsetTable":{\n%s\n}}'
@@ -321,7 +324,7 @@ class ConsumerOffsets:
             _encode_table(self._offsets, self._encoded),
             b"" if pop_log_offset is None else b'"popLogOffset":%d,\n' % pop_log_offset,
             b'"handOffs":%s,\n' % msgspec.json.encode(self._hand_offs) if self._hand_offs else b"",
-            _encode_table(self._pull_offsets, self._encoded_pulls),
+            _encode_table(self._pull_offsets, self._encoded_pulls) if has_pulls else b"",
         )
 
     def replace(
@@ -342,6 +345,22 @@ class ConsumerOffsets:
         self._version.current = version
         self.followed_log_offset = log_offset
         self.changes.add()
+
+    def take_further(self, other: ConsumerOffsets, *, had: Callable[[str, int, QueueOffset], bool]) -> int:
+        """Take over each offset that is further in another table of the same log; how many there are.
+
+        `had(topic, queue id, offset)`: whether the other broker had the messages from that offset of this table on;
+        where not, its offset may be behind messages that the group never got.
+        """
+        count = 0
+        for topic, group, queue_id, offset in other.items():
+            present = self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
+            if offset >= 0 and (present is None or (present < offset and had(topic, queue_id, present))):
+                self.commit(topic, group, queue_id, offset)
+                count += 1
+        if count:
+            self._version.bump()
+        return count
 
     def encoded(self, key: str) -> bytes | None:
         """The offsets of `topic@group` as the file has them; None when they have changed since it was written."""

@@ -91,6 +91,7 @@ class SlaveLink:
         self._reports_flushed = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._address = ""
         self._has_address = asyncio.Event()
+        self._is_due = asyncio.Event()
         self._session: SlaveSession | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -148,6 +149,10 @@ class SlaveLink:
             if self._writer is not None:
                 self._writer.close()
 
+    def connect_soon(self) -> None:
+        """Try now, if the master is not connected: it is there again."""
+        self._is_due.set()
+
     def start(self) -> None:
         """Begin; returns at once."""
         assert self._task is None
@@ -178,7 +183,10 @@ class SlaveLink:
             except Exception:  # a bug of ours must not end replication for good
                 logger.exception("replication interrupted, a bug of ours master=%s", address)
             if address == self._address:
-                await asyncio.sleep(self._reconnect_ms / 1_000)
+                self._is_due.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._reconnect_ms / 1_000):
+                        await self._is_due.wait()
 
     async def _follow_once(self, address: str) -> None:
         """Follow a master until its connection ends, which raises."""

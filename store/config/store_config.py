@@ -14,8 +14,9 @@ Source: MessageStoreConfig.java, StorePathConfigHelper.java, Apache RocketMQ 5.3
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+from typing import ClassVar
 
 from thermocline.remoting.errors import InvalidParameterError
 
@@ -98,8 +99,9 @@ class StoreConfig:
 
     open_queue_files_max: int = 512
     """Descriptors kept open for queue files."""
-    gaps_are_elsewhere: bool = False
-    """No setting: at a slave with a cold tier its master's ledger has what a queue lacks between two local messages."""
+
+    gaps_are_elsewhere: ClassVar[bool] = False
+    """No setting: whether another place has what a queue lacks between two local messages."""
 
     def __post_init__(self) -> None:
         self._check(self.log_file_bytes >= 4_096, "log_file_bytes")
@@ -212,6 +214,18 @@ class StoreConfig:
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of each level, level 1 first."""
         return parse_delay_levels(self.message_delay_level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveStoreConfig(StoreConfig):
+    """Settings of the store of a slave with a cold tier: its master's ledger has what a queue lacks."""
+
+    gaps_are_elsewhere: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> SlaveStoreConfig:
+        """The same settings."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

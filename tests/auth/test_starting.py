@@ -1,6 +1,6 @@
 """A broker whose users are not loaded yet answers every request alike, and does nothing for it.
 
-Covers `broker/assembly/late_handler.py`.
+Covers `broker/port/late_handler.py`.
 """
 
 from __future__ import annotations

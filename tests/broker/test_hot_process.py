@@ -3,7 +3,7 @@ broker/role_parts.py).
 
 Covers `broker/assembly/cluster.py`, `broker/assembly/cold_tier.py`, `broker/assembly/health.py`,
 `broker/assembly/helper_links.py`,
-`broker/assembly/helper_set.py`, `broker/assembly/late_handler.py`, `broker/assembly/listener.py`,
+`broker/assembly/helper_set.py`, `broker/port/late_handler.py`, `broker/port/listener.py`,
 `broker/assembly/local_store.py`, `broker/assembly/parts.py`, `broker/assembly/processors.py`,
 `broker/assembly/state.py`, `broker/assembly/tables.py`,
 `broker/helpers/helper_process.py`, `broker/helpers/index_link.py`,

@@ -7,6 +7,8 @@ Covers `broker/assembly/connected_clients.py`, `broker/assembly/replicas.py`, `b
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -303,3 +305,19 @@ async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path)
         assert broker.process._switch._present is follows
         await found.wait_followed(1)
         assert log_of(found, 1) == log_of(found, 2)
+
+
+async def test_nothing_of_a_role_that_has_ended_is_kept(tmp_path: Path) -> None:
+    async with role_set(tmp_path, count=1) as found:
+        broker = found.brokers[1]
+        kept = broker.process._settings.listener_count
+        ended: list[weakref.ref[object]] = []
+        for _ in range(2):
+            ended += [weakref.ref(each) for each in (broker.parts, broker.store, broker.parts.parts.tables.topics)]
+            await found.elect(1)
+            ended += [weakref.ref(each) for each in (broker.parts, broker.store, broker.parts.parts.tables.topics)]
+            await broker.process.role_changer.become_slave(found.role_of(1, master=None))
+        gc.unfreeze()
+        gc.collect()
+        assert [each() for each in ended if each() is not None] == []
+        assert broker.process._settings.listener_count == kept

@@ -99,9 +99,9 @@ def programs() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+def daemons(new_module_folder: Callable[[str], Path]) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with the topic as the page makes it."""
-    with proxy_daemons(tmp_path_factory.mktemp("first-programs"), settings=DEFAULT_POLLS) as running:
+    with proxy_daemons(new_module_folder("first-programs"), settings=DEFAULT_POLLS) as running:
         (command,) = [words for _, words in command_lines(PAGE) if not is_daemon(words)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NAMESRV_ADDR", running.namesrv)

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -282,7 +282,7 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def spark_answers(
-    cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory, java_home: Path
+    cluster: dict[str, str], new_module_folder: Callable[[str], Path], java_home: Path
 ) -> dict[tuple[str, ...], tuple[int, str, str]]:
     """Status, stdout and stderr of every Spark command that is shown, in their order, each after everything was sealed.
 
@@ -294,7 +294,7 @@ def spark_answers(
     done = subprocess.run(
         [sys.executable, "-c", SPARK_PROGRAM, json.dumps([_at(words, cluster) for words in commands])],
         env={**os.environ, "JAVA_HOME": str(java_home), "NAMESRV_ADDR": cluster["namesrv"]},
-        cwd=tmp_path_factory.mktemp("spark"),
+        cwd=new_module_folder("spark"),
         capture_output=True,
         text=True,
         check=False,
@@ -347,10 +347,10 @@ def test_a_command_that_is_shown_works(
 
 
 @pytest.fixture(scope="module")
-def proxy_health_address(cluster: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def proxy_health_address(cluster: dict[str, str], new_module_folder: Callable[[str], Path]) -> Iterator[str]:
     """The HTTP port of a proxy of the cluster."""
     words = ["proxy", "--namesrv", cluster["namesrv"], "--listen", FREE_ADDRESS, "--set", "healthPort=0"]
-    daemon = Daemon(words, tmp_path_factory.mktemp("proxy"))
+    daemon = Daemon(words, new_module_folder("proxy"))
     try:
         daemon.ready()
         found = re.search(r"health endpoint host=(\S+) port=(\d+)", daemon.errors())
@@ -362,11 +362,11 @@ def proxy_health_address(cluster: dict[str, str], tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="module")
-def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def controllers(new_module_folder: Callable[[str], Path]) -> Iterator[str]:
     """A controller with three replicas of broker-a: number 1 is the master of {1, 2}, number 3 is dead."""
     address = f"127.0.0.1:{free_port()}"
     words = ["controller", "--data", "data", "--peers", f"n0-{address}", "--id", "n0"]
-    daemon = Daemon(words, tmp_path_factory.mktemp("controller"))
+    daemon = Daemon(words, new_module_folder("controller"))
     try:
         daemon.ready()
         with AdminClient(namesrv=address) as admin:

@@ -122,14 +122,19 @@ class KillableBroker(_KillableDaemon):
 class KillableNameServer(_KillableDaemon):
     """`thermocline namesrv`. It keeps nothing."""
 
+    def __init__(self, directory: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: by property name."""
+        super().__init__(directory)
+        self._settings = settings or {}
+
     def _words(self) -> tuple[str, ...]:
-        return ("namesrv", "--listen", self.address)
+        return ("namesrv", "--listen", self.address, *assignments("--set", self._settings))
 
 
 @contextlib.contextmanager
-def name_server(directory: Path) -> Iterator[str]:
-    """`thermocline namesrv`; where it serves."""
-    with KillableNameServer(directory) as server:
+def name_server(directory: Path, **settings: str) -> Iterator[str]:
+    """`thermocline namesrv`; where it serves. `settings`: by property name."""
+    with KillableNameServer(directory, settings=settings) as server:
         yield server.address
 
 

@@ -16,6 +16,7 @@ from tests.interop import (
     test_go_proxy,
     test_go_transactions,
 )
+from tests.interop.go_agent import go_agent
 from tests.interop.go_driver import GoCluster
 from tests.interop.proxy_daemons import remoting_address, running_proxy
 
@@ -26,10 +27,17 @@ go = test_go_proxy.go
 
 @pytest.fixture(scope="module")
 def go_proxy(go_cluster: GoCluster, module_folder: Path) -> Iterator[GoCluster]:
-    """The shared broker with a proxy in front: clients are given the proxy, tools the NameServer."""
+    """The shared broker with a proxy in front: clients are given the proxy, tools the NameServer.
+
+    A process of its own has the clients: this client has one writer of traces a process, and ends the process when
+    another NameServer's is asked for.
+    """
     settings = test_go_proxy.PROXY_SETTINGS | {"remotingPushByPop": "false"}
-    with running_proxy(module_folder, namesrv=go_cluster.namesrv, settings=settings) as (_, process):
-        yield replace(go_cluster, namesrv=remoting_address(process))
+    with (
+        running_proxy(module_folder, namesrv=go_cluster.namesrv, settings=settings) as (_, process),
+        go_agent(module_folder / "agent") as agent,
+    ):
+        yield replace(go_cluster, namesrv=remoting_address(process), agent=agent)
 
 
 test_sends = test_go_client.test_every_kind_of_send_arrives_exactly_once

@@ -52,10 +52,10 @@ SECRETS = {
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+def daemons(new_module_folder: Callable[[str], Path]) -> Iterator[Daemons]:
     """A NameServer and a broker with access control."""
     settings = {**BROKER_SETTINGS, **BROKER_ACCESS}
-    with thermocline_daemons(tmp_path_factory.mktemp("grpc-access"), settings=settings) as running:
+    with thermocline_daemons(new_module_folder("grpc-access"), settings=settings) as running:
         yield running
 
 

@@ -6,7 +6,7 @@ The proxy reads its own keys, as RocketMQ's does, from `rmq-proxy.json`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -30,9 +30,9 @@ TOPIC, GROUP = "SecuredNORMAL", "secured-group"
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(new_module_folder: Callable[[str], Path]) -> Iterator[Secured]:
     """A NameServer and a broker, with a topic of each type and groups."""
-    with secured_daemons(tmp_path_factory.mktemp("grpc-secured"), more=BROKER_SETTINGS) as running:
+    with secured_daemons(new_module_folder("grpc-secured"), more=BROKER_SETTINGS) as running:
         with running.admin() as admin:
             for prefix in ("Java", "Go", "Node", "Secured"):
                 make_places_by(admin, prefix)
@@ -41,9 +41,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="module")
-def audit_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def audit_path(new_module_folder: Callable[[str], Path]) -> Path:
     """The proxy's audit log."""
-    return tmp_path_factory.mktemp("grpc-secured-proxy") / "audit.log"
+    return new_module_folder("grpc-secured-proxy") / "audit.log"
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +113,9 @@ def signing(secured: Secured, credentials: Credentials) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def agent(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
+def agent(secured: Secured, new_module_folder: Callable[[str], Path]) -> Iterator[ForeignAgent]:
     """Clients of the user `app`."""
-    with signing_agent(secured, tmp_path_factory.mktemp("grpc-secured-python"), APP) as running:
+    with signing_agent(secured, new_module_folder("grpc-secured-python"), APP) as running:
         yield running
 
 

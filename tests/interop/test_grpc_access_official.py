@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,8 @@ TOPIC = "Official"
 
 
 @pytest.fixture(scope="module")
-def official(official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
-    folder = tmp_path_factory.mktemp("official-access")
+def official(official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]) -> Iterator[Daemons]:
+    folder = new_module_folder("official-access")
     with official_daemons(official_software, folder, properties={**OFFICIAL_PROPERTIES, **SETTINGS}) as running:
         yield running
 

@@ -6,7 +6,8 @@ The suite is apache/rocketmq-e2e; docs/grpc-cases.md says which test has which c
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,9 @@ SETTINGS = {"minInvisibleTimeMillsForRecv": str(INVISIBLE_S * 1_000)}
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+def daemons(new_module_folder: Callable[[str], Path]) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy."""
-    with proxy_daemons(tmp_path_factory.mktemp("cases"), settings=SETTINGS) as running:
+    with proxy_daemons(new_module_folder("cases"), settings=SETTINGS) as running:
         yield running
 
 
@@ -42,8 +43,8 @@ def admin(daemons: ProxyDaemons) -> Iterator[AdminClient]:
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
-    with grpc_python_agent(have(ROCKETMQ_GRPC_PYTHON.find), tmp_path_factory.mktemp("grpc-python")) as running:
+def agent(new_module_folder: Callable[[str], Path]) -> Iterator[ForeignAgent]:
+    with grpc_python_agent(have(ROCKETMQ_GRPC_PYTHON.find), new_module_folder("grpc-python")) as running:
         yield running
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-grpc")]
 
 
 @pytest.fixture(scope="module")
-def daemons(go_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+def daemons(go_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-go")) as running:
+    with proxy_daemons(new_module_folder("proxy-go")) as running:
         make_places(running.namesrv, go_grpc.language)
         yield running
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,10 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-grpc")]
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)
 def daemons(
-    request: pytest.FixtureRequest, java_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, java_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]
 ) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-java"), request.param) as running:
+    with proxy_daemons(new_module_folder("proxy-java"), request.param) as running:
         make_places(running.namesrv, java_grpc.language)
         yield running
 

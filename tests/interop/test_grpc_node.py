@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,9 @@ class TrustedProxy:
 
 
 @pytest.fixture(scope="module")
-def proxy(node_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrustedProxy]:
+def proxy(node_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]) -> Iterator[TrustedProxy]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
-    directory = tmp_path_factory.mktemp("proxy-node")
+    directory = new_module_folder("proxy-node")
     authority = Authority(directory / "authority")
     certificate, key = authority.issue("p.pem", "p.key", subject="proxy", addresses=["127.0.0.1"])
     settings = {"tlsCertPath": str(certificate), "tlsKeyPath": str(key)}

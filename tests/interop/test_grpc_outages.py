@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+def daemons(new_module_folder: Callable[[str], Path]) -> Iterator[Daemons]:
     """A NameServer and a broker."""
-    with thermocline_daemons(tmp_path_factory.mktemp("outages"), settings=BROKER_SETTINGS) as running:
+    with thermocline_daemons(new_module_folder("outages"), settings=BROKER_SETTINGS) as running:
         yield running
 
 

@@ -9,6 +9,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +29,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)
-def daemons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+def daemons(request: pytest.FixtureRequest, new_module_folder: Callable[[str], Path]) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy."""
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-cluster"), request.param) as running:
+    with proxy_daemons(new_module_folder("proxy-cluster"), request.param) as running:
         yield running
 
 
@@ -41,9 +42,9 @@ def admin(daemons: ProxyDaemons) -> Iterator[AdminClient]:
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
+def agent(new_module_folder: Callable[[str], Path]) -> Iterator[ForeignAgent]:
     wheels = have(ROCKETMQ_GRPC_PYTHON.find)
-    with grpc_python_agent(wheels, tmp_path_factory.mktemp("grpc-python")) as running:
+    with grpc_python_agent(wheels, new_module_folder("grpc-python")) as running:
         yield running
 
 

@@ -5,7 +5,7 @@ Version 5.0.0 has no push consumer and no TLS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.xdist_group("interop-grpc")
 
 
 @pytest.fixture(scope="module")
-def daemons(rust_grpc: GrpcProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyDaemons]:
+def daemons(rust_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy, with a topic of each type."""
     # This client cannot change an invisible time, so the test of order waits for the end of a short one.
     settings = {"minInvisibleTimeMillsForRecv": "1000"}
-    with proxy_daemons(tmp_path_factory.mktemp("proxy-rust"), settings=settings) as running:
+    with proxy_daemons(new_module_folder("proxy-rust"), settings=settings) as running:
         make_places(running.namesrv, rust_grpc.language)
         yield running
 

@@ -5,7 +5,7 @@ Covers `proxy/flow/traces.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.xdist_group("interop-grpc")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def place(new_module_folder: Callable[[str], Path]) -> Iterator[tuple[str, str]]:
     """Where the NameServer and the proxy serve."""
-    directory = tmp_path_factory.mktemp("traces")
+    directory = new_module_folder("traces")
     with (
         thermocline_daemons(directory, settings={**BROKER_SETTINGS, "traceTopicEnable": "true"}) as daemons,
         running_proxy(directory / "proxy", namesrv=daemons.namesrv, settings={"traceOn": "true"}) as (endpoint, _),

@@ -6,7 +6,7 @@ What 4.9 has not is left out: POP, timed messages, recall. One broker with the s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,11 +35,11 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def java_agent_process(
-    official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+    official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]
 ) -> Iterator[JavaAgent]:
     """The JVM with clients 4.9 in it."""
     software = replace(official_software, jars=have(lambda: find_jars(JavaClients.V4.jars_name)))
-    with java_agent(software, tmp_path_factory.mktemp("java-4"), clients=JavaClients.V4) as agent:
+    with java_agent(software, new_module_folder("java-4"), clients=JavaClients.V4) as agent:
         yield agent
 
 

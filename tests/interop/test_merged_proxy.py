@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,9 +47,9 @@ HISTORY_COUNT = 300
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KillableBroker, KillableBroker]]:
+def brokers(new_module_folder: Callable[[str], Path]) -> Iterator[tuple[str, KillableBroker, KillableBroker]]:
     """A NameServer, and two brokers of which each has a proxy."""
-    directory = tmp_path_factory.mktemp("merged")
+    directory = new_module_folder("merged")
     settings = {**BROKER_SETTINGS, **COLD_SETTINGS}
     with (
         name_server(directory) as namesrv,

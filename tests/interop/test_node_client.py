@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
-    with node_agent(have(ROCKETMQ_NODE.find), tmp_path_factory.mktemp("node-agent")) as running:
+def agent(new_module_folder: Callable[[str], Path]) -> Iterator[ForeignAgent]:
+    with node_agent(have(ROCKETMQ_NODE.find), new_module_folder("node-agent")) as running:
         yield running
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +42,8 @@ GRANTED = (*ASKED[:-1], Action.ALL)
 
 
 @pytest.fixture(scope="module")
-def official(official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfficialAccess]:
-    with official_access(official_software, tmp_path_factory.mktemp("official-access")) as running:
+def official(official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]) -> Iterator[OfficialAccess]:
+    with official_access(official_software, new_module_folder("official-access")) as running:
         yield running
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -83,8 +84,8 @@ ALL_BODIES = (*REQUEST_BODIES.values(), *ANSWER_BODIES)
 
 
 @pytest.fixture(scope="module")
-def decoder(official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfficialDecoder]:
-    with official_decoder(official_software, tmp_path_factory.mktemp("official-decoder")) as running:
+def decoder(official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]) -> Iterator[OfficialDecoder]:
+    with official_decoder(official_software, new_module_folder("official-decoder")) as running:
         yield running
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,9 +42,9 @@ STEPS = 120
 
 @pytest.fixture(scope="module")
 def official(
-    official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+    official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]
 ) -> Iterator[OfficialReplicaSets]:
-    with official_replica_sets(official_software, tmp_path_factory.mktemp("replica-sets")) as running:
+    with official_replica_sets(official_software, new_module_folder("replica-sets")) as running:
         yield running
 
 

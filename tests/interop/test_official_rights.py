@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -38,8 +39,8 @@ FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def official(official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfficialAccess]:
-    with official_access(official_software, tmp_path_factory.mktemp("official-rights")) as running:
+def official(official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]) -> Iterator[OfficialAccess]:
+    with official_access(official_software, new_module_folder("official-rights")) as running:
         yield running
 
 

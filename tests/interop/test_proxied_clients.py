@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,10 +83,10 @@ def tools_of(daemons: Daemons, java: JavaAgent) -> Iterator[Tools]:
 
 
 @pytest.fixture(scope="module")
-def tools(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+def tools(java_agent_process: JavaAgent, new_module_folder: Callable[[str], Path]) -> Iterator[Tools]:
     """A NameServer and a broker without a proxy."""
     with (
-        thermocline_daemons(tmp_path_factory.mktemp("proxied"), settings=BROKER_SETTINGS) as daemons,
+        thermocline_daemons(new_module_folder("proxied"), settings=BROKER_SETTINGS) as daemons,
         tools_of(daemons, java_agent_process) as found,
     ):
         yield found

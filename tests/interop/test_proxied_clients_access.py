@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,9 +32,9 @@ GROUP, TOPIC = "reported-group", "Normal"
 
 
 @pytest.fixture(scope="module")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+def daemons(new_module_folder: Callable[[str], Path]) -> Iterator[Daemons]:
     """A NameServer and a broker with access control."""
-    with thermocline_daemons(tmp_path_factory.mktemp("reports"), settings=BROKER_ACCESS) as running:
+    with thermocline_daemons(new_module_folder("reports"), settings=BROKER_ACCESS) as running:
         yield running
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,9 +35,9 @@ TOPIC = "Guarded"
 
 
 @pytest.fixture(scope="module", params=["without credentials", "with credentials"])
-def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def proxy(request: pytest.FixtureRequest, new_module_folder: Callable[[str], Path]) -> Iterator[str]:
     """A proxy before a broker that asks for signatures; one that has rights of its own must not lend them."""
-    folder: Path = tmp_path_factory.mktemp("guarded")
+    folder: Path = new_module_folder("guarded")
     with thermocline_daemons(folder, settings=SETTINGS) as daemons:
         with AdminClient(namesrv=daemons.namesrv, credentials=ROOT) as admin:
             admin.create_topic(TOPIC, queue_nums=2)

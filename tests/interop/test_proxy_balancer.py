@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,10 +105,10 @@ def balanced(
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def namesrv(new_module_folder: Callable[[str], Path]) -> Iterator[str]:
     """A NameServer with a broker."""
     have(find_haproxy)
-    directory = tmp_path_factory.mktemp("balanced-broker")
+    directory = new_module_folder("balanced-broker")
     with (
         name_server(directory / "namesrv") as address,
         KillableBroker(directory / "broker", address, settings=BROKER_SETTINGS) as broker,
@@ -123,14 +123,14 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def running(namesrv: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Balanced]:
+def running(namesrv: str, new_module_folder: Callable[[str], Path]) -> Iterator[Balanced]:
     with ExitStack() as stack:
-        yield balanced(stack, namesrv, tmp_path_factory.mktemp("balanced"))
+        yield balanced(stack, namesrv, new_module_folder("balanced"))
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
-    with grpc_python_agent(have(ROCKETMQ_GRPC_PYTHON.find), tmp_path_factory.mktemp("grpc-python")) as process:
+def agent(new_module_folder: Callable[[str], Path]) -> Iterator[ForeignAgent]:
+    with grpc_python_agent(have(ROCKETMQ_GRPC_PYTHON.find), new_module_folder("grpc-python")) as process:
         yield process
 
 

@@ -10,6 +10,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -42,10 +43,10 @@ def health_port() -> int:
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)
 def daemons(
-    request: pytest.FixtureRequest, health_port: int, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, health_port: int, new_module_folder: Callable[[str], Path]
 ) -> Iterator[ProxyDaemons]:
     settings = {"healthPort": str(health_port)}
-    with proxy_daemons(tmp_path_factory.mktemp("figures"), request.param, settings=settings) as running:
+    with proxy_daemons(new_module_folder("figures"), request.param, settings=settings) as running:
         yield running
 
 

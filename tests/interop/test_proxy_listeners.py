@@ -8,7 +8,7 @@ Covers `proxy/more_listeners.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def ports() -> tuple[int, int]:
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)
 def daemons(
-    request: pytest.FixtureRequest, ports: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, ports: tuple[int, int], new_module_folder: Callable[[str], Path]
 ) -> Iterator[ProxyDaemons]:
     """A NameServer, a broker and a proxy with all these addresses; its main ones are used by no test."""
     listeners = []
@@ -65,7 +65,7 @@ def daemons(
                 tls = "tls=enforcing" if (protocol, side) == ("grpc", PUBLIC) else ""
                 listeners.append(f"{protocol} {host}:{port} access={side.named}:{port} {tls}")
     settings = {"moreListeners": ";".join(listeners)}
-    with proxy_daemons(tmp_path_factory.mktemp("listeners"), request.param, settings=settings) as running:
+    with proxy_daemons(new_module_folder("listeners"), request.param, settings=settings) as running:
         for language in ("Java", "Go"):
             make_places(running.namesrv, language)
         yield running

@@ -11,7 +11,7 @@ import itertools
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,10 @@ def east_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def east(
-    east_kind: str, official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+    east_kind: str, official_software: OfficialSoftware, new_module_folder: Callable[[str], Path]
 ) -> Iterator[Daemons]:
     """The second cluster's NameServer and broker."""
-    folder = tmp_path_factory.mktemp("east")
+    folder = new_module_folder("east")
     if east_kind == THERMOCLINE:
         daemons = thermocline_daemons(folder, settings=BROKER_SETTINGS)
     else:
@@ -141,8 +141,8 @@ def east(
 
 
 @pytest.fixture(scope="module")
-def routed(east: Daemons, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
-    folder = tmp_path_factory.mktemp("routed")
+def routed(east: Daemons, new_module_folder: Callable[[str], Path]) -> Iterator[Routed]:
+    folder = new_module_folder("routed")
     with (
         thermocline_daemons(folder / HERE, settings=BROKER_SETTINGS) as here,
         AdminClient(namesrv=here.namesrv) as admin,
@@ -158,8 +158,8 @@ def wheels() -> Path:
 
 
 @pytest.fixture(scope="module")
-def agent(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
-    with grpc_python_agent(wheels, tmp_path_factory.mktemp("grpc-python")) as running:
+def agent(wheels: Path, new_module_folder: Callable[[str], Path]) -> Iterator[ForeignAgent]:
+    with grpc_python_agent(wheels, new_module_folder("grpc-python")) as running:
         yield running
 
 

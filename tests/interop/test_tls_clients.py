@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +34,8 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return certificate_files(tmp_path_factory.mktemp("certificates"))
+def files(new_module_folder: Callable[[str], Path]) -> Files:
+    return certificate_files(new_module_folder("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def daemons(files: Files, module_folder: Path) -> Iterator[Daemons]:
 
 @pytest.fixture(scope="module")
 def java_agent_process(
-    official_software: OfficialSoftware, files: Files, tmp_path_factory: pytest.TempPathFactory
+    official_software: OfficialSoftware, files: Files, new_module_folder: Callable[[str], Path]
 ) -> Iterator[JavaAgent]:
     """The JVM with clients 5.x."""
     options = java_tls_options(files.authority, files.client)
-    with java_agent(official_software, tmp_path_factory.mktemp("java-tls"), options=options) as agent:
+    with java_agent(official_software, new_module_folder("java-tls"), options=options) as agent:
         yield agent
 
 

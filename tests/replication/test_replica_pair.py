@@ -19,6 +19,7 @@ from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.replication import log_copy
 from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.log_copy import LogCopy
+from thermocline.store.config.store_config import SlaveStoreConfig
 from thermocline.store.log.message_draft import PutStatus
 
 STEPS = 250
@@ -105,7 +106,7 @@ def test_files_that_a_take_over_has_left_blank_are_copied(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_where_the_ledger_has_what_a_queue_lacks_the_local_queue_begins_behind_it(is_elsewhere: bool) -> None:
     """As a promoted master leaves it: its queue went on behind the ledger's end."""
-    config = small_config(gaps_are_elsewhere=is_elsewhere)
+    config = SlaveStoreConfig.of(small_config()) if is_elsewhere else small_config()
     master, disk = open_store(SimulatedDisk()), SimulatedDisk()
     slave = open_store(disk, config)
     copy = LogCopy(slave)

@@ -15,6 +15,7 @@ from thermocline.store.files.disk import Disk
 from thermocline.store.log.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueKind, DueMessage
+from thermocline.timers.taken_back import TakenBackTimers
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.timers.timer_request import is_timer_request
@@ -56,28 +57,33 @@ class World:
         store_config: StoreConfig | None = None,
         config: TimerConfig | None = None,
         clock: Clock | None = None,
+        taken_back: TakenBackTimers | None = None,
     ) -> None:
         self.disk = SimulatedDisk() if disk is None else disk
         self.clock = clock or Clock(NOW_MS)
         self.store_config = store_config or log_config()
         self.config = config or timer_config(self.store_config.root_path)
         self.store: MessageStore = open_store(self.disk, self.store_config, clock=self.clock)
-        self.timers = open_timers(self.store, self.disk, self.config, self.clock)
+        self.timers = open_timers(self.store, self.disk, self.config, self.clock, taken_back=taken_back)
         self.rolls = 0
         self.releases = 0
         self.number = 0
 
-    def reopen(self, disk: Disk | None = None) -> World:
+    def reopen(self, disk: Disk | None = None, *, taken_back: TakenBackTimers | None = None) -> World:
         """Open the same store again; on the same disk after a kill or a stop, or on what a power cut left."""
         return World(
-            disk or self.disk, store_config=self.store_config, config=self.config, clock=Clock(self.clock.now_ms)
+            disk or self.disk,
+            store_config=self.store_config,
+            config=self.config,
+            clock=Clock(self.clock.now_ms),
+            taken_back=taken_back,
         )
 
-    def kill(self) -> World:
+    def kill(self, *, taken_back: TakenBackTimers | None = None) -> World:
         """The process dies; another one opens what it wrote."""
         assert isinstance(self.disk, SimulatedDisk)
         self.disk.revive()
-        return self.reopen()
+        return self.reopen(taken_back=taken_back)
 
     def close(self) -> None:
         """Stop cleanly."""
@@ -155,9 +161,16 @@ class World:
         return [] if queue is None else list(records_of(self.store, queue))
 
 
-def open_timers(store: MessageStore, disk: Disk, config: TimerConfig, clock: Clock) -> TimerMessageStore:
+def open_timers(
+    store: MessageStore,
+    disk: Disk,
+    config: TimerConfig,
+    clock: Clock,
+    *,
+    taken_back: TakenBackTimers | None = None,
+) -> TimerMessageStore:
     """Open the timers of an open store."""
-    return TimerMessageStore.open(store, config, disk=disk, clock=clock, random=lambda: 0.5)
+    return TimerMessageStore.open(store, config, disk=disk, clock=clock, random=lambda: 0.5, taken_back=taken_back)
 
 
 def properties_of(draft: MessageDraft) -> dict[str, str]:

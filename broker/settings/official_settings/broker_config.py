@@ -8,7 +8,6 @@ __all__ = ["BROKER_CONFIG"]
 
 _POOL = "thread pool: there is none"
 _POOL_QUEUE = "queue before a thread pool: there is none"
-_ACTING_TUNING = "counts only with enableSlaveActingMaster, which is refused"
 _LITE = "lite topics are not built: their requests are refused"
 _ROCKSDB = "tuning of a RocksDB engine; the settings that choose one are refused"
 _METRICS_TUNING = "counts only with metricsExporterType, which is refused"
@@ -64,38 +63,43 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured({"enableControllerMode": "false", "controllerAddr": "", "brokerElectionPriority": "2147483647"}),
     *honoured(
         {
-            "brokerHeartbeatInterval": "1000",
             "controllerHeartBeatTimeoutMills": "10000",
             "syncBrokerMetadataPeriod": "5000",
         },
         "counts under a controller",
     ),
+    *honoured({"brokerHeartbeatInterval": "1000"}, "counts under a controller, or with enableSlaveActingMaster"),
     *refused(
         "controllers that a DNS name stands for",
         {"fetchControllerAddrByDnsLookup": "false"},
         advice="controllerAddr names each of them",
     ),
-    *refused(
-        "replicas that stand in for a lost master",
-        {"enableSlaveActingMaster": "false", "enableRemoteEscape": "false"},
-        advice=_REPLICAS_ADVICE,
+    *honoured(
+        {"enableSlaveActingMaster": "false"},
+        "needs brokerRole; a master that comes back asks its slaves first, whatever totalReplicas is; nothing is popped"
+        " at a slave, and transactions wait for the master",
     ),
+    *honoured({"enableRemoteEscape": "false"}, "needs enableSlaveActingMaster"),
     *honoured({"slaveReadEnable": "false"}, "reads of the cold tier stay at the master: they do not slow it down"),
     *without_effect("the SyncStateSet is looked at five times a second", {"checkSyncStateSetPeriod": "5000"}),
     *without_effect(
         "the controller that leads is looked for when the one before does not answer, or does not lead",
         {"syncControllerMetadataPeriod": "10000"},
     ),
-    *without_effect(
-        _ACTING_TUNING,
+    *honoured(
         {
             "brokerNotActiveTimeoutMillis": "10000",
-            "sendHeartbeatTimeoutMillis": "1000",
             "skipPreOnline": "false",
             "syncBrokerMemberGroupPeriod": "1000",
         },
+        "counts only with enableSlaveActingMaster",
     ),
-    *without_effect("one replica: its lock is that of all", {"lockInStrictMode": "false"}),
+    *without_effect("a heartbeat has no answer", {"sendHeartbeatTimeoutMillis": "1000"}),
+    *refused(
+        "locks of queues that most brokers of a set have to give",
+        {"lockInStrictMode": "false"},
+        advice="a slave of ours passes requests for locks on to its master",
+    ),
     # -- access control, storage engines
     *refused("that clients without the right to do so are turned away", {"aclEnable": "false"}),
     *refused("a message store of that plug-in", {"messageStorePlugIn": ""}, advice="coldUrl names the cold tier"),

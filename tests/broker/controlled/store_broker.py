@@ -73,7 +73,7 @@ class StoreBroker:
         self.settings = ControllerSettings(
             controller_mode=True,
             controller_addresses=controllers,
-            controller_heartbeat_ms=200,
+            heartbeat_ms=200,
             controller_silence_ms=1_500,
             replica_info_interval_ms=500,
             is_learner=is_learner,

@@ -184,6 +184,20 @@ async def test_an_address_that_is_named_no_more_is_left() -> None:
         await until(lambda: group.first.closed == 1)
 
 
+async def test_a_leader_that_names_itself_otherwise_keeps_its_connection() -> None:
+    async with groups() as (group, client):
+        client._addresses = lambda: (group.first.address.replace("127.0.0.1", "localhost"),)
+        await client.ask(question())
+        client.beat(heartbeat)
+        await until(lambda: group.first.beats == 2, what="a heartbeat has come over each of the two connections")
+        group.first.leads = False
+        with pytest.raises(UnavailableError):
+            await client.ask(question())
+        client.beat(heartbeat)
+        await until(lambda: group.first.beats == 3)
+        assert group.first.closed == 0
+
+
 async def test_it_complains_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     async with contextlib.AsyncExitStack() as resources:
         clock, nowhere = Clock(), f"127.0.0.1:{free_port()}"

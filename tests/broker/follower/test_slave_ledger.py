@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from tests.store.store_parts import draft
 from thermocline.broker.follower.slave_ledger import SlaveLedger
 from thermocline.broker.helpers import CatalogTable, ColdRange, Enrolled, HelperHub, HelperRequestCode
 from thermocline.broker.pulls.long_polling import LongPolling
@@ -98,6 +99,14 @@ async def test_ranges_wait_for_their_topic(world: World) -> None:
     await world.broker.create_topic(TOPIC)
     assert world.broker.parts.tables.topics.incarnation(TOPIC).id == 1
     assert world.ends() == {0: 9}
+
+
+async def test_a_queue_that_gets_a_message_before_its_topic_goes_on_by_the_log(world: World) -> None:
+    world.ledger.start(world.broker.parts.tables.topics, LongPolling())
+    world.table((0, 0, 7), (1, 0, 7), incarnation=1)
+    world.broker.parts.base.store.put(draft(TOPIC, 0))
+    await world.broker.create_topic(TOPIC)
+    assert world.ends() == {0: 1, 1: 7}
 
 
 async def test_ranges_of_another_life_move_nothing(world: World) -> None:

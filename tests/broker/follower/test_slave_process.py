@@ -47,7 +47,7 @@ class Slave:
         self.role._backlog = self.store.backlog(SealPolicy())
         self.role._master_uuid = master_uuid
 
-    def report(self, sequence: int) -> None:
+    def report(self, sequence: int, *, cut_ms: int = 0) -> None:
         """What the hot process sends after a tick."""
         self.store.write()
         assert self.role._backlog is not None
@@ -56,7 +56,13 @@ class Slave:
             log_offset=len(self.store.log),
             topics=[
                 TopicState(
-                    topic=topic, incarnation=1, ttl_ms=None, expired_before_ms=0, cut_ms=0, tiered=True, deleted=False
+                    topic=topic,
+                    incarnation=1,
+                    ttl_ms=None,
+                    expired_before_ms=0,
+                    cut_ms=cut_ms,
+                    tiered=True,
+                    deleted=False,
                 )
                 for topic in TOPICS
             ],
@@ -116,6 +122,20 @@ async def test_no_record_that_the_ledger_lacks_is_reported_as_committed(seed: in
     slave.follow(writer.catalog)
     slave.check(writer.catalog)
     assert slave.link.tables[-1].committed_offset == len(slave.store.log)
+
+
+async def test_what_has_expired_waits_for_no_commit(tmp_path: Path) -> None:
+    writer, slave = await open_writer(MemoryObjectStore()), Slave(tmp_path, "store-1")
+    for store_ms in (1, 2, 30):
+        slave.store.put("orders", 0, store_ms=store_ms)
+    slave.report(1, cut_ms=2)
+    slave.follow(writer.catalog)
+    first, *_ = (record.size_bytes for record in iterate_records(bytes(slave.store.log)))
+    assert slave.link.tables[-1].committed_offset == first
+    slave.report(2, cut_ms=20)
+    await commit_segment(writer, topic="bills")
+    slave.follow(writer.catalog)
+    assert slave.link.tables[-1].committed_offset == 2 * first
 
 
 async def test_only_the_masters_ledger_is_followed(tmp_path: Path) -> None:

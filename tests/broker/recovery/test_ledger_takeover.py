@@ -35,8 +35,8 @@ async def bucket() -> MemoryObjectStore:
     return await golden_bucket()
 
 
-def open_slave(disk: SimulatedDisk) -> MessageStore:
-    return MessageStore.open(STORE, disk=disk, clock=lambda: LATER_MS, make_id=lambda: SLAVE_ID)
+def open_slave(disk: SimulatedDisk, config: StoreConfig = STORE) -> MessageStore:
+    return MessageStore.open(config, disk=disk, clock=lambda: LATER_MS, make_id=lambda: SLAVE_ID)
 
 
 async def slave_of(bucket: MemoryObjectStore, *, has_ledger: bool = True) -> SimulatedDisk:
@@ -60,7 +60,7 @@ async def promote(
         disk=disk,
         clock=lambda: LATER_MS,
         random=Random(1),
-        open_local=lambda: open_slave(disk),
+        open_local=lambda config: open_slave(disk, config),
     )
 
 
@@ -77,7 +77,9 @@ async def test_no_queue_begins_anew(bucket: MemoryObjectStore) -> None:
     disk = await slave_of(bucket)
     report = await promote(bucket, disk)
     assert report is not None
+    assert report.next_offset >= report.ledger_end > report.log_end == 0
     local = open_slave(disk)
+    assert local.commit_log.append_offset == report.next_offset, "no log offset of the ledger is given out again"
     assert {queue.topic for queue in local.queues} > {EXPIRED}
     for topic in topics:
         if not topic.deleted:

@@ -82,6 +82,9 @@ def test_a_slave_may_have_its_masters_settings() -> None:
         ({**CONTROLLED, "controllerAddr": ""}, "needs host:port of each controller"),
         ({**CONTROLLED, "fetchControllerAddrByDnsLookup": "true"}, "is refused: it would promise"),
         ({**CONTROLLED, "storePathEpochFile": "/elsewhere"}, "can only be epochFileCheckpoint"),
+        ({"enableSlaveActingMaster": "true"}, "has no slave that could stand in"),
+        ({"brokerRole": "ASYNC_MASTER", "enableRemoteEscape": "true"}, "enableSlaveActingMaster=true"),
+        ({"lockInStrictMode": "true"}, "is refused: it would promise"),
     ],
 )
 def test_what_contradicts_itself_or_is_not_built_is_refused(values: dict[str, str], error: str) -> None:

@@ -5,6 +5,7 @@ import pytest
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.offsets import QueueOffset
 
 # As the official broker writes it: integer keys unquoted.
 OFFICIAL_FILE = b"""{
@@ -146,3 +147,39 @@ def test_the_version_rises_every_few_commits(offsets: ConsumerOffsets) -> None:
 def test_an_invalid_file_is_an_error(offsets: ConsumerOffsets, data: bytes) -> None:
     with pytest.raises(CorruptDataError):
         offsets.load(data)
+
+
+def test_an_answer_has_no_pull_offsets() -> None:
+    """RocketMQ 5.5 cannot pass over their numbers without quotes."""
+    offsets = ConsumerOffsets(clock=lambda: 1)
+    offsets.commit("t", "g", 0, QueueOffset(5))
+    offsets.commit_pull("t", "g", 0, QueueOffset(7))
+    answer = loads(offsets.encode(has_pulls=False))
+    assert (answer["offsetTable"], answer["pullOffsetTable"]) == ({"t@g": {0: 5}}, {})
+    assert loads(offsets.encode())["pullOffsetTable"] == {"t@g": {0: 7}}
+
+
+def test_the_further_offset_of_two_tables_is_taken() -> None:
+    own, other = ConsumerOffsets(clock=lambda: 1), ConsumerOffsets(clock=lambda: 1)
+    for table, offset in ((own, 5), (other, 3)):
+        table.commit("t", "behind", 0, QueueOffset(offset))
+    for table, offset in ((own, 5), (other, 8)):
+        table.commit("t", "ahead", 0, QueueOffset(offset))
+    other.commit("t", "new", 1, QueueOffset(0))
+    for table, offset in ((own, 5), (other, 8)):
+        table.commit("lacking", "ahead", 0, QueueOffset(offset))
+
+    def had(topic: str, queue_id: int, offset: int) -> bool:
+        assert (queue_id, offset) == (0, 5)
+        return topic != "lacking"
+
+    version = own.data_version
+    assert own.take_further(other, had=had) == 2
+    assert sorted(own.items()) == [
+        ("lacking", "ahead", 0, 5),
+        ("t", "ahead", 0, 8),
+        ("t", "behind", 0, 5),
+        ("t", "new", 1, 0),
+    ]
+    assert own.data_version != version
+    assert own.take_further(other, had=had) == 0

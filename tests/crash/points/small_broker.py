@@ -245,10 +245,10 @@ class SmallBroker:
         finally:
             await store.close()
 
-    def open_local(self) -> MessageStore:
+    def open_local(self, config: StoreConfig | None = None) -> MessageStore:
         """Open the store on the disk."""
         return MessageStore.open(
-            self.world.store_config,
+            config or self.world.store_config,
             disk=self.disk,
             clock=self.world.now_ms,
             allocator_executor=InlineExecutor(),

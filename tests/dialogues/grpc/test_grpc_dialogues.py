@@ -7,7 +7,8 @@ them to the official proxy, which proves the recordings and the replay, but for 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,9 +43,9 @@ def dialogues() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def endpoint(request: pytest.FixtureRequest, new_module_folder: Callable[[str], Path]) -> Iterator[str]:
     """A proxy before a broker with the topics of every client: ours, or the official one."""
-    directory = tmp_path_factory.mktemp("grpc-dialogues")
+    directory = new_module_folder("grpc-dialogues")
     if request.config.getoption("--official-peer"):
         with official_endpoint(directory) as (namesrv, address):
             for language in LANGUAGES:

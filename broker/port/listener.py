@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from thermocline.broker.assembly.late_handler import LateHandler
+from thermocline.broker.port.late_handler import LateHandler
 from thermocline.broker.process import advertised_host
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.connections import (

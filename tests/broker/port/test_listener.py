@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clock import Clock
-from thermocline.broker.assembly.listener import Listener
+from thermocline.broker.port.listener import Listener
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
 from thermocline.localstack.loopback_port import free_port

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.wire import Wire
-from thermocline.broker.assembly import late_handler
-from thermocline.broker.assembly.late_handler import LateHandler
+from thermocline.broker.port import late_handler
+from thermocline.broker.port.late_handler import LateHandler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.response_code import ResponseCode
