@@ -197,7 +197,8 @@ class SlaveLink:
         try:
             self._copy.restart()
             self._session = self._make_session(self._writer)
-            logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
+            if not self._last_error:
+                logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
             self._report()
             await self._receive(reader, self._session)
         finally:
@@ -259,10 +260,11 @@ class SlaveLink:
                 continue
             if not data:
                 raise ProtocolError("the master has closed the connection")
-            self._last_error = ""
             for offset, part in session.receive(data, now_ms=self._clock()):
                 self._copy.receive(offset, part)
             self._check_parted(session)
+            if session.has_transfer:
+                self._last_error = ""
             self.read_limit.advanced()
             if self._reports_flushed:
                 self._store.flush.wait(self._copy.end_offset, lambda _: self._report())

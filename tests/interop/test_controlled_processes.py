@@ -5,12 +5,15 @@ Covers `broker/control.py`, `broker/present_log.py`.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.interop.controlled_brokers import NAME, WAITS_FOR_ALL, controlled_brokers
+from tests.interop.controlled_brokers import NAME, TIMEOUT_S, WAITS_FOR_ALL, controlled_brokers
+from tests.interop.java_agent import JavaAgent, JavaAgentError, message_body
 from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ConsumeFromWhere, Message, MQError, Producer, PullConsumer, SendStatus
@@ -128,4 +131,60 @@ def test_two_of_two_refuses_sends_with_a_frozen_slave_and_a_learner_is_never_cou
         wait_copied(found.brokers[1].log_folder, found.brokers[2].log_folder)
         assert b"on one broker alone" not in log_bodies(learner.log_folder)
         assert found.members() == {1, 2}
+        found.check()
+
+
+@pytest.mark.java
+@pytest.mark.full
+def test_a_master_is_killed_and_switched_under_sends_of_an_official_client(
+    java_agent_process: JavaAgent, tmp_path: Path
+) -> None:
+    """RocketMQ's client fetches routes every 30 s, whatever fails meanwhile, and sends again after that."""
+    with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
+        found.start(3)
+        found.wait_for({1, 2, 3})
+        found.make_topic()
+        agent, sent = java_agent_process, set[bytes]()
+
+        def send(start: int) -> bool:
+            with contextlib.suppress(JavaAgentError):
+                agent.produce(
+                    kind="sync",
+                    name="under-controller",
+                    group="under-controller",
+                    namesrv=found.namesrv,
+                    topic=TOPIC,
+                    prefix="java",
+                    start=start,
+                    count=10,
+                )
+                sent.update(message_body("java", start + index) for index in range(10))
+                return True
+            return False
+
+        def send_many(start: int) -> None:
+            begin_s = time.monotonic()
+            wait_until(lambda: send(start), what="the official client sends", timeout_s=TIMEOUT_S)
+            print(f"the official client sends after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
+
+        send_many(0)
+        found.brokers[1].kill()
+        send_many(1_000)
+        master = found.wait_for({2, 3}, not_master=1)
+        found.brokers[1].start()
+        found.wait_for({1, 2, 3})
+        shown = agent.admin(
+            *(found.namesrv, "electMaster", "-a", found.controllers.text),
+            *("-c", "DefaultCluster", "-bn", NAME, "-b", "1"),
+        )
+        assert f"#BrokerMasterAddr\t{found.brokers[1].address}" in shown, shown
+        assert found.wait_for({1, 2, 3}, not_master=master) == 1
+        send_many(2_000)
+        assert len(sent) == 30
+        found.check_logs(sent)
+        states = agent.admin(found.namesrv, "haStatus", "-b", found.brokers[1].address)
+        assert re.search(r"#InSyncSlaveNum\s+2\b", states), states
+        epochs = agent.admin(found.namesrv, "getBrokerEpoch", "-b", NAME)
+        assert epochs.count("#Epoch: EpochEntry{epoch=3") == 3, epochs
+        agent.call("stop_producers", namesrv=found.namesrv)
         found.check()
