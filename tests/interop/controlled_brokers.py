@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.controller.controller_group import ControllerGroup, controller_group
-from tests.interop.killable_broker import name_server
+from tests.interop.killable_broker import daemon, name_server, ready_address
+from tests.interop.merged_broker import assignments
 from tests.interop.replica_brokers import TOPIC, ReplicaBroker, log_bodies, wait_copied
 from tests.waiting import wait_until
 from thermocline.client import Message, MQError, Producer, SendStatus
 from thermocline.client.admin.admin_client import AdminClient
+from thermocline.localstack.loopback_port import LOOPBACK, free_port
 from thermocline.remoting.bodies.replica import ReplicasInfo
 from tooling.official_rocketmq import free_broker_port
 
@@ -35,9 +37,18 @@ class ControlledBrokers:
 
     directory: Path
     namesrv: str
-    controllers: ControllerGroup
+    controller_addresses: str
+    """As brokers and tools are given them."""
     settings: Mapping[str, str]
+    group: ControllerGroup | None = None
+    """Of processes of their own."""
     brokers: dict[int, ReplicaBroker] = field(default_factory=dict)
+
+    @property
+    def controllers(self) -> ControllerGroup:
+        """The processes of the controllers."""
+        assert self.group is not None
+        return self.group
 
     def start(self, count: int, **settings: str) -> None:
         """Start so many brokers, one after the other, so that their numbers are those of their folders."""
@@ -46,6 +57,13 @@ class ControlledBrokers:
 
     def start_one(self, number: int, **settings: str) -> ReplicaBroker:
         """Start one more broker, with the next number."""
+        broker = self.make_broker(number, **settings)
+        broker.start()
+        wait_until(lambda: number in self.members(alive=True) | self.outside(), what=f"{number} is registered")
+        return broker
+
+    def make_broker(self, number: int, **settings: str) -> ReplicaBroker:
+        """One more broker, not started."""
         port = free_broker_port()
         broker = self.brokers[number] = ReplicaBroker(
             self.directory / f"broker-{number}",
@@ -53,7 +71,7 @@ class ControlledBrokers:
             "SLAVE",
             -1,
             enableControllerMode="true",
-            controllerAddr=self.controllers.text,
+            controllerAddr=self.controller_addresses,
             brokerHeartbeatInterval="200",
             controllerHeartBeatTimeoutMills=SILENCE_MS,
             syncBrokerMetadataPeriod="500",
@@ -63,8 +81,6 @@ class ControlledBrokers:
         )
         broker.name = NAME
         (broker._directory / "cold").mkdir(parents=True)
-        broker.start()
-        wait_until(lambda: number in self.members(alive=True) | self.outside(), what=f"{number} is registered")
         return broker
 
     def close(self) -> None:
@@ -79,7 +95,7 @@ class ControlledBrokers:
     def info(self) -> ReplicasInfo:
         """The set as the controllers have it; empty while none answers."""
         with contextlib.suppress(MQError), AdminClient(namesrv=self.namesrv) as admin:
-            return admin.replica_sets(self.controllers.text, [NAME]).get(NAME, ReplicasInfo())
+            return admin.replica_sets(self.controller_addresses, [NAME]).get(NAME, ReplicasInfo())
         return ReplicasInfo()
 
     def members(self, *, alive: bool = False) -> set[int]:
@@ -156,9 +172,38 @@ def controlled_brokers(directory: Path, *, controllers: int = 1, **settings: str
     with (
         name_server(directory / "namesrv") as namesrv,
         controller_group(directory / "controllers", size=controllers, settings=ELECTIONS) as group,
+        contextlib.closing(
+            ControlledBrokers(
+                directory=directory,
+                namesrv=namesrv,
+                controller_addresses=group.text,
+                settings=settings,
+                group=group,
+            )
+        ) as found,
     ):
-        found = ControlledBrokers(directory=directory, namesrv=namesrv, controllers=group, settings=settings)
-        try:
+        yield found
+
+
+@contextlib.contextmanager
+def brokers_of_one_name_server(directory: Path, **settings: str) -> Iterator[ControlledBrokers]:
+    """The same, with the controller inside the NameServer."""
+    address = f"{LOOPBACK}:{free_port()}"
+    controller = {
+        **ELECTIONS,
+        "enableControllerInNamesrv": "true",
+        "controllerDLegerPeers": f"n0-{address}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(directory / "controller"),
+    }
+    server = daemon(
+        "namesrv", "--listen", f"{LOOPBACK}:0", *assignments("--set", controller), directory=directory / "namesrv"
+    )
+    try:
+        namesrv = ready_address(server)
+        with contextlib.closing(
+            ControlledBrokers(directory=directory, namesrv=namesrv, controller_addresses=address, settings=settings)
+        ) as found:
             yield found
-        finally:
-            found.close()
+    finally:
+        server.kill()

@@ -8,18 +8,25 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.interop.controlled_brokers import NAME, TIMEOUT_S, WAITS_FOR_ALL, controlled_brokers
+from tests.interop.controlled_brokers import (
+    NAME,
+    TIMEOUT_S,
+    WAITS_FOR_ALL,
+    brokers_of_one_name_server,
+    controlled_brokers,
+)
 from tests.interop.java_agent import JavaAgent, JavaAgentError, message_body
 from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ConsumeFromWhere, Message, MQError, Producer, PullConsumer, SendStatus
 
 
-def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path) -> None:
+def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path, case_count: Callable[..., int]) -> None:
     with controlled_brokers(tmp_path, controllers=3, **WAITS_FOR_ALL) as found:
         found.start(3)
         master = found.wait_for({1, 2, 3})
@@ -27,7 +34,7 @@ def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path) -> None:
         found.make_topic()
         load = Load(found.namesrv)
         with load.running():
-            for _ in range(2):
+            for _ in range(case_count(quick=1, full=5, soak=100)):
                 load.wait_for(50)
                 others = {1, 2, 3} - {master}
                 found.brokers[master].kill()
@@ -94,7 +101,7 @@ def test_sends_and_reads_go_on_without_controllers_and_an_operator_switches(tmp_
             load.wait_for(20)
             begin_s = time.monotonic()
             with AdminClient(namesrv=found.namesrv) as admin:
-                admin.elect_master(found.controllers.text, cluster="DefaultCluster", broker_name=NAME, broker_id=2)
+                admin.elect_master(found.controller_addresses, cluster="DefaultCluster", broker_name=NAME, broker_id=2)
             found.wait_writable()
             print(f"every queue is writable after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
             assert found.wait_for({1, 2}, not_master=1) == 2
@@ -131,6 +138,64 @@ def test_two_of_two_refuses_sends_with_a_frozen_slave_and_a_learner_is_never_cou
         wait_copied(found.brokers[1].log_folder, found.brokers[2].log_folder)
         assert b"on one broker alone" not in log_bodies(learner.log_folder)
         assert found.members() == {1, 2}
+        found.check()
+
+
+def test_the_controller_may_be_inside_the_name_server(tmp_path: Path) -> None:
+    with brokers_of_one_name_server(tmp_path, **WAITS_FOR_ALL) as found:
+        found.start(2)
+        assert found.wait_for({1, 2}) == 1
+        found.make_topic()
+        load = Load(found.namesrv)
+        with load.running():
+            load.wait_for(20)
+            found.brokers[1].stop()
+            begin_s = time.monotonic()
+            found.wait_writable()
+            print(f"every queue is writable after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
+            load.wait_for(20)
+            found.brokers[1].start()
+            assert found.wait_for({1, 2}) == 2
+        found.check_logs(load.acknowledged)
+        found.check()
+
+
+def test_a_broker_whose_controllers_are_away_waits_and_can_be_stopped(tmp_path: Path) -> None:
+    """A new one has no number, and is in no routes; one with a number serves reads, as far as they were confirmed."""
+    with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
+        found.start(1)
+        found.wait_for({1})
+        found.make_topic()
+        with Producer(group="sender", namesrv=found.namesrv) as producer:
+            producer.send(Message(TOPIC, b"confirmed"))
+        found.controllers.kill("n0")
+        found.brokers[1].stop()
+        found.brokers[1].start()
+        with PullConsumer(
+            group="reader",
+            namesrv=found.namesrv,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        ) as consumer:
+            consumer.subscribe(TOPIC)
+            seen: list[bytes] = []
+
+            def has_come() -> bool:
+                seen.extend(message.body for message in consumer.poll())
+                return b"confirmed" in seen
+
+            wait_until(has_come, what="a confirmed message is read")
+        with (
+            Producer(group="sender", namesrv=found.namesrv, retry_times_when_send_failed=0) as producer,
+            pytest.raises(MQError),
+        ):
+            producer.send(Message(TOPIC, b"without a master"))
+        fresh = found.make_broker(2)
+        fresh.start()
+        with AdminClient(namesrv=found.namesrv) as admin:
+            addresses = {one.address for one in admin.topic_route(TOPIC).brokers}
+        assert fresh.address not in addresses
+        fresh.stop()
+        found.brokers[1].stop()
         found.check()
 
 
@@ -174,7 +239,7 @@ def test_a_master_is_killed_and_switched_under_sends_of_an_official_client(
         found.brokers[1].start()
         found.wait_for({1, 2, 3})
         shown = agent.admin(
-            *(found.namesrv, "electMaster", "-a", found.controllers.text),
+            *(found.namesrv, "electMaster", "-a", found.controller_addresses),
             *("-c", "DefaultCluster", "-bn", NAME, "-b", "1"),
         )
         assert f"#BrokerMasterAddr\t{found.brokers[1].address}" in shown, shown
