@@ -316,8 +316,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
-        "pop timers transactions broker.access broker.acting",
+        "auth remoting.connections remoting.clients remoting.health store.files store.config store.log",
+        "store.queues store pop timers transactions broker.access broker.acting",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "replication replication.links remoting.bodies",

@@ -37,13 +37,12 @@ from thermocline.replication import (
 )
 from thermocline.replication.links import ControlledBook, ControlledSlave, MasterPort, SlaveLink, SlaveState
 from thermocline.store.files import Disk
+from thermocline.store.log import TOO_FEW_IN_SYNC
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.taken_back import TakenBackTimers
 
 logger = logging.getLogger(__name__)
 
-TOO_FEW_IN_SYNC = "in-sync replicas not enough"
-"""Why the log takes no puts, in RocketMQ's words: fewer brokers in sync than minInSyncReplicas."""
 LAST_TABLES_S = 0.5
 """Of the time until writes are served: in a planned switch the master before answers in a few milliseconds, a dead one
 refuses, a frozen one costs all of it."""

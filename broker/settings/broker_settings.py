@@ -482,12 +482,6 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
     Raises:
         InvalidParameterError: The settings ask for it.
     """
-    if broker.merged_proxy and broker.controller_mode:
-        raise InvalidParameterError(
-            "under a controller the proxy is a process of its own (thermocline proxy): a change of the broker's role"
-            " would stop it",
-            setting="mergedProxyEnable",
-        )
     if not broker.is_slave or broker.controller_mode:
         return
     if tier.is_enabled and not (broker.name_server_addresses or broker.address_server_on):
@@ -506,7 +500,7 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
 
 
 def check_controlled(broker: BrokerConfig) -> None:
-    """Refuse settings of a role that the controllers decide.
+    """Refuse settings of a role that the controllers decide, and what does not go with a change of roles.
 
     Raises:
         InvalidParameterError: There is one.
@@ -525,6 +519,12 @@ def check_controlled(broker: BrokerConfig) -> None:
         raise InvalidParameterError(
             "under a controller a slave is elected in place of a lost master, and stands in for none: leave it out",
             setting="enableSlaveActingMaster",
+        )
+    if broker.merged_proxy:
+        raise InvalidParameterError(
+            "under a controller the proxy is a process of its own (thermocline proxy): a change of the broker's role"
+            " would stop it",
+            setting="mergedProxyEnable",
         )
 
 

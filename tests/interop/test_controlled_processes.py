@@ -24,6 +24,8 @@ from tests.interop.java_agent import JavaAgent, JavaAgentError, message_body
 from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ConsumeFromWhere, Message, MQError, Producer, PullConsumer, SendStatus
+from thermocline.remoting.errors import ResponseError
+from thermocline.remoting.response_code import ResponseCode
 
 
 def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path, case_count: Callable[..., int]) -> None:
@@ -129,8 +131,9 @@ def test_two_of_two_refuses_sends_with_a_frozen_slave_and_a_learner_is_never_cou
             wait_until(
                 lambda: "SyncStateSet members=[1] epoch=3" in found.brokers[1].log_text(), what="its master has it"
             )
-            with pytest.raises(MQError, match="in-sync replicas not enough"):
+            with pytest.raises(ResponseError, match="in-sync replicas not enough") as refused:
                 producer.send(Message(TOPIC, b"on one broker alone"))
+            assert refused.value.code == ResponseCode.SYSTEM_ERROR
             found.brokers[2].thaw()
             found.wait_for({1, 2})
             assert producer.send(Message(TOPIC, b"on two brokers")).status is SendStatus.SEND_OK
