@@ -89,6 +89,15 @@ async def test_a_planned_switch_loses_no_offset_of_a_group(tmp_path: Path) -> No
             assert found.brokers[number].parts.parts.tables.offsets.query(TOPIC, "readers", 0) == offset
 
 
+async def test_a_broker_registers_with_its_epoch_as_the_state_version(tmp_path: Path) -> None:
+    """Of two masters NameServers keep the one with the greater."""
+    async with role_set(tmp_path) as found:
+        for epoch, number in ((1, 1), (2, 2)):
+            await found.elect(number)
+            body = bytes(found.brokers[number].parts.parts.cluster.registration.command(None).body)
+            assert body.count(b'"stateVersion":%d,' % epoch) == 2, "of the topics, and of the mappings"
+
+
 async def test_a_master_that_is_gone_does_not_keep_its_successor(tmp_path: Path) -> None:
     async with role_set(tmp_path) as found:
         await found.switch(1)
