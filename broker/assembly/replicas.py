@@ -50,7 +50,7 @@ refuses, a frozen one costs all of it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBefore:
-    """What a broker under a controller knows of its log from the role before. `confirm_offset`: what was confirmed."""
+    """The log under the role before, of a broker under a controller. `confirm_offset`: what was confirmed then."""
 
     epochs: EpochFile
     confirm_offset: PhysicalOffset
@@ -276,7 +276,7 @@ class Replicas:
 
     @property
     def confirm_offset(self) -> PhysicalOffset:
-        """Under a controller: the log below it is on all brokers of the SyncStateSet, as far as this one knows."""
+        """Under a controller: the log below it is on all brokers of the SyncStateSet; a slave hears of it with some delay."""
         if self.sync_state_set is not None:
             return self.sync_state_set.confirm_offset
         return self._known_confirm_offset if self._link is None else self._link.confirm_offset

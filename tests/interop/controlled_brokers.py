@@ -143,14 +143,14 @@ class ControlledBrokers:
         ) as producer:
             taken: set[int] = set()
 
-            def take() -> bool:
+            def is_writable() -> bool:
                 with contextlib.suppress(MQError):
                     result = producer.send(Message(TOPIC, b"probe"))
                     if result.status is SendStatus.SEND_OK:
                         taken.add(result.queue.queue_id)
                 return len(taken) == QUEUES
 
-            wait_until(take, what="every queue takes messages", timeout_s=TIMEOUT_S, interval_s=0.01)
+            wait_until(is_writable, what="every queue takes messages", timeout_s=TIMEOUT_S, interval_s=0.01)
 
     def check_logs(self, acknowledged: set[bytes]) -> None:
         """Return when all logs are the same byte by byte; fail unless each has every acknowledged message."""
