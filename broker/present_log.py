@@ -60,7 +60,7 @@ class PresentLog:
 
     @property
     def confirm_offset(self) -> PhysicalOffset:
-        """The log below it is on all brokers of the SyncStateSet; a slave hears of it with some delay."""
+        """The log below it is on all brokers of the SyncStateSet, at a slave as it heard last."""
         return self._confirm_offset if self._replicas is None else self._replicas.confirm_offset
 
     @property

@@ -276,7 +276,7 @@ class Replicas:
 
     @property
     def confirm_offset(self) -> PhysicalOffset:
-        """Under a controller: the log below it is on all brokers of the SyncStateSet; a slave hears of it with some delay."""
+        """Under a controller: the log below it is on all brokers of the SyncStateSet, at a slave as it heard last."""
         if self.sync_state_set is not None:
             return self.sync_state_set.confirm_offset
         return self._known_confirm_offset if self._link is None else self._link.confirm_offset
