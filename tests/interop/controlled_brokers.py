@@ -125,7 +125,7 @@ class ControlledBrokers:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def make_topic(self) -> None:
-        """Make the topic at the master."""
+        """Make the topic at the master, and return when every broker has it: slaves follow tables now and then."""
 
         def make() -> bool:
             with contextlib.suppress(MQError), AdminClient(namesrv=self.namesrv) as admin:
@@ -135,6 +135,9 @@ class ControlledBrokers:
 
         wait_until(make, what="the topic is made", timeout_s=TIMEOUT_S)
         self.wait_writable()
+        for broker in self.brokers.values():
+            table = broker.log_folder.parent / "config" / "topics.json"
+            wait_until(lambda table=table: TOPIC in table.read_text(), what="the topic is followed")  # type: ignore[misc]
 
     def wait_writable(self) -> None:
         """Return when every queue has taken a message."""
@@ -167,17 +170,20 @@ class ControlledBrokers:
 
 
 @contextlib.contextmanager
-def controlled_brokers(directory: Path, *, controllers: int = 1, **settings: str) -> Iterator[ControlledBrokers]:
-    """No broker is started. `settings`: of each broker."""
+def controlled_brokers(
+    directory: Path, *, controllers: int = 1, access: Mapping[str, str] | None = None, **settings: str
+) -> Iterator[ControlledBrokers]:
+    """No broker is started. `settings`: of each broker. `access`: of each broker and controller."""
+    of_controllers = {**ELECTIONS, **(access or {})}
     with (
         name_server(directory / "namesrv") as namesrv,
-        controller_group(directory / "controllers", size=controllers, settings=ELECTIONS) as group,
+        controller_group(directory / "controllers", size=controllers, settings=of_controllers) as group,
         contextlib.closing(
             ControlledBrokers(
                 directory=directory,
                 namesrv=namesrv,
                 controller_addresses=group.text,
-                settings=settings,
+                settings={**settings, **(access or {})},
                 group=group,
             )
         ) as found,

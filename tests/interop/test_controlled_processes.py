@@ -20,6 +20,8 @@ from tests.interop.controlled_brokers import (
     brokers_of_one_name_server,
     controlled_brokers,
 )
+from tests.interop.fixtures_access_pair import ROOT, ROOT_KEY
+from tests.interop.fixtures_access_pair import SETTINGS as ACCESS
 from tests.interop.java_agent import JavaAgent, JavaAgentError, message_body
 from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
 from tests.waiting import wait_until
@@ -160,6 +162,24 @@ def test_the_controller_may_be_inside_the_name_server(tmp_path: Path) -> None:
             found.brokers[1].start()
             assert found.wait_for({1, 2}) == 2
         found.check_logs(load.acknowledged)
+        found.check()
+
+
+def test_brokers_and_controllers_sign_their_requests_to_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THERMOCLINE_ACCESS_KEY", ROOT)
+    monkeypatch.setenv("THERMOCLINE_SECRET_KEY", ROOT_KEY)
+    access = {name: text for name, text in ACCESS.items() if "Provider" not in name}
+    with controlled_brokers(tmp_path, access=access, **WAITS_FOR_ALL) as found:
+        found.start(2)
+        assert found.wait_for({1, 2}) == 1
+        found.make_topic()
+        found.brokers[1].kill()
+        found.wait_writable()
+        found.brokers[1].start()
+        assert found.wait_for({1, 2}) == 2
+        found.check_logs({b"probe"})
         found.check()
 
 
