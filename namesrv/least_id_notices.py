@@ -1,7 +1,7 @@
 """Least id notices: with `notifyMinBrokerIdChanged`, brokers of one name are told when another one has the least id.
 
-    a broker with a lesser id registers      the others are told, with where its log is
-    the broker with the least id goes        those that are left are told, with its address
+    a broker with a smaller id registers     the others get its replication address
+    the broker with the least id goes        the remaining brokers get its address
 
 One-way NOTIFY_MIN_BROKER_ID_CHANGE; a broker that cannot be reached is passed over: brokers ask every second anyhow.
 Only brokers that have enableSlaveActingMaster are told that one goes, as in RocketMQ.

@@ -43,7 +43,6 @@ class Confirmations:
         self._waiting = WaitingPuts()
         self._confirmed_offset = LOG_START
         self._gap_start = self._gap_end = LOG_START
-        self._is_closed = False
 
     @property
     def confirmed_offset(self) -> PhysicalOffset:
@@ -93,8 +92,6 @@ class Confirmations:
         """Call back once the log is confirmed up to `offset`, at once if it is."""
         if self._is_confirmed(offset):
             callback(PutStatus.PUT_OK)
-        elif self._is_closed:
-            callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
         else:
             self._waiting.add(offset, callback, deadline_ms=deadline_ms)
 
@@ -103,10 +100,8 @@ class Confirmations:
         self._waiting.expire(now_ms)
 
     def close(self) -> None:
-        """This broker is no master any more: puts that wait, now or later, are answered as those that have waited too
-        long."""
-        self._is_closed = True
-        self._waiting.end_all()
+        """This broker is no master any more; see WaitingPuts."""
+        self._waiting.close()
 
     def _confirm(self, offset: PhysicalOffset) -> None:
         if offset <= self._confirmed_offset:

@@ -104,7 +104,6 @@ class SyncStateSet:
         self._confirm_offset = confirm_offset
         self._acknowledged_offset = confirm_offset
         self._waiting = WaitingPuts()
-        self._is_closed = False
         self.read_limit = ReadLimit(lambda: self.confirm_offset)
         """For the store, where no message is to be read that not all brokers of the set have."""
         self._count_in_sync()
@@ -154,8 +153,6 @@ class SyncStateSet:
         """See ReplicaGate."""
         if offset <= self.confirmed_offset:
             callback(PutStatus.PUT_OK)
-        elif self._is_closed:
-            callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
         else:
             self._waiting.add(offset, callback, deadline_ms=deadline_ms)
 
@@ -164,10 +161,8 @@ class SyncStateSet:
         self._waiting.expire(now_ms)
 
     def close(self) -> None:
-        """This broker is no master any more: puts that wait, now or later, are answered as those that have waited too
-        long."""
-        self._is_closed = True
-        self._waiting.end_all()
+        """This broker is no master any more; see WaitingPuts."""
+        self._waiting.close()
         self.read_limit.end()
 
     # -- slaves ----------------------------------------------------------------------------------------------------

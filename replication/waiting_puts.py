@@ -20,12 +20,16 @@ class WaitingPuts:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[PhysicalOffset, int, FlushCallback]] = deque()
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, offset: PhysicalOffset, callback: FlushCallback, *, deadline_ms: int) -> None:
-        """One more."""
+        """One more; answered FLUSH_SLAVE_TIMEOUT at once when closed."""
+        if self._is_closed:
+            callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
+            return
         waiting = self._waiting
         place = len(waiting)
         # Nearly always the last one: puts wait in their order, but for those that a flush has just let pass.
@@ -53,8 +57,10 @@ class WaitingPuts:
         for callback in late:
             callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
 
-    def end_all(self) -> None:
-        """Answer all of them, FLUSH_SLAVE_TIMEOUT: this broker is no master any more."""
+    def close(self) -> None:
+        """This broker is no master any more: puts that wait, now or later, are answered as those that have waited too
+        long."""
+        self._is_closed = True
         waiting, self._waiting = self._waiting, deque()
         for _, _, callback in waiting:
             callback(PutStatus.FLUSH_SLAVE_TIMEOUT)

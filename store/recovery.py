@@ -2,9 +2,7 @@
 
 With queue ends (queue_ends.py), the rule after every stop of ours, clean or not:
   1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
-     are not recorded are stale (their records, if any live, come behind the recovery offset) and go. A slave may have
-     stopped between the two files in which it writes its master's id of an incarnation: then the newest record tells
-     whether the recorded queue is over.
+     are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
   2. A recorded queue whose files are missing is rebuilt from the oldest log file on. Before that what was promised of
      all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt queue is not taken for a
      whole one should the power fail meanwhile.
@@ -188,29 +186,16 @@ class Recovery:
         for topic_ends in ends.topics.values():
             if not self._is_present(topic_ends):
                 continue
-            has_other_id = self._incarnations.find(topic_ends.topic).id != topic_ends.incarnation_id
             for queue_id, next_offset, filed_end, min_offset in topic_ends.queues:
-                if has_other_id and filed_end == 0:
-                    continue  # all its records are scanned
                 queue = self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min_offset)
                 if filed_end == 0:
                     self._start_empty(queue)
                 elif not self._has_units(queue, min_offset, filed_end):
                     missing[queue] = None
-                elif has_other_id and self._is_over(queue, min_offset, filed_end):
-                    self._queues.remove_queue(queue)
         return missing
 
-    def _is_over(self, queue: ConsumeQueue, min_offset: QueueOffset, filed_end: QueueOffset) -> bool:
-        """Whether the newest record that a queue's files tell of belongs to an incarnation that is over."""
-        for offset in range(filed_end - 1, min_offset - 1, -1):
-            unit = queue.unit(QueueOffset(offset))
-            if not unit.is_empty:
-                return not self._incarnations.is_live(queue.topic, unit.physical_offset)
-        return False
-
     def _is_present(self, topic_ends: TopicEnds) -> bool:
-        """Whether recorded queues may belong to the topic as it is now.
+        """Whether recorded queues belong to the topic as it is now.
 
         Raises:
             CorruptDataError: Their incarnation has not begun yet: the table of incarnations is lost, or an old one.
@@ -221,7 +206,8 @@ class Recovery:
                 table=self._config.incarnation_path,
                 queue_ends=self._config.queue_ends_path,
             )
-        return not self._incarnations.is_deleted(topic_ends.topic)
+        incarnation = self._incarnations.find(topic_ends.topic)
+        return not incarnation.deleted and incarnation.id == topic_ends.incarnation_id
 
     def _begin_rebuild(self, missing: Collection[ConsumeQueue], ends: QueueEnds) -> None:
         """Save queue ends that promise no filed units, then remove the remaining files of the `missing` queues."""

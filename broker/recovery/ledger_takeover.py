@@ -131,20 +131,8 @@ async def claim_again(
     `take_over`; nothing was changed unless it returns."""
     if not disk.exists(store.identity_path):
         return
-    keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
-    await _check_fencing(bucket, keys, tier, random)
-    writer = await LedgerWriter.open(
-        bucket,
-        keys,
-        identity=LedgerIdentity(
-            store_uuid=load_or_make_identity(disk, store.identity_path, make_id=lambda: "").store_id,
-            cluster=broker.cluster_name,
-            broker_name=broker.broker_name,
-            master_epoch=master_epoch,
-        ),
-        clock_ms=clock,
-        random=random,
-        arbiter=new_arbiter(tier.fencing_mode, bucket, keys, random=random),
+    writer = await _claim(
+        bucket, broker, tier, store_id=_store_id(disk, store), master_epoch=master_epoch, clock=clock, random=random
     )
     await writer.close()
 
@@ -176,7 +164,6 @@ async def take_over(
         CorruptDataError: The bucket's data, or the store, cannot be read.
         OSError, DiskFullError: The store cannot be written; try again.
     """
-    store_id = _store_id(disk, store)
     enrolment = find_enrolment(disk, store)
     if enrolment is None:
         return None
@@ -191,20 +178,15 @@ async def take_over(
         )
     local = open_local(SlaveStoreConfig.of(store))
     try:
-        await _check_fencing(bucket, keys, tier, random)
-        writer = await LedgerWriter.open(
+        writer = await _claim(
             bucket,
-            keys,
-            identity=LedgerIdentity(
-                store_uuid=store_id,
-                cluster=broker.cluster_name,
-                broker_name=broker.broker_name,
-                predecessor=enrolment.master_store_id,
-                master_epoch=master_epoch,
-            ),
-            clock_ms=clock,
+            broker,
+            tier,
+            store_id=enrolment.store_id,
+            predecessor=enrolment.master_store_id,
+            master_epoch=master_epoch,
+            clock=clock,
             random=random,
-            arbiter=new_arbiter(tier.fencing_mode, bucket, keys, random=random),
         )
         try:
             report = await _continue(writer, local, disk, enrolment)
@@ -217,10 +199,36 @@ async def take_over(
     return report
 
 
-async def _check_fencing(bucket: ObjectStore, keys: BrokerKeys, tier: TierConfig, random: Random) -> None:
+async def _claim(
+    bucket: ObjectStore,
+    broker: BrokerConfig,
+    tier: TierConfig,
+    *,
+    store_id: str,
+    predecessor: str = "",
+    master_epoch: int,
+    clock: Callable[[], int],
+    random: Random,
+) -> LedgerWriter:
+    """Claim the ledger's next epoch, if the object store lets one writer commit only. Raises as `take_over`."""
+    keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
     races = races_for(tier.cold_url)
     if races is not None:
         await check_fencing(bucket, keys, mode=tier.fencing_mode, random=random, races=races)
+    return await LedgerWriter.open(
+        bucket,
+        keys,
+        identity=LedgerIdentity(
+            store_uuid=store_id,
+            cluster=broker.cluster_name,
+            broker_name=broker.broker_name,
+            predecessor=predecessor,
+            master_epoch=master_epoch,
+        ),
+        clock_ms=clock,
+        random=random,
+        arbiter=new_arbiter(tier.fencing_mode, bucket, keys, random=random),
+    )
 
 
 async def _continue(writer: LedgerWriter, local: MessageStore, disk: Disk, enrolment: Enrolment) -> TakeoverReport:

@@ -93,10 +93,15 @@ class PopQueue:
         position = self._positions.get(physical_offset)
         return None if position is None else self._remove(position)
 
+    def late_at_ms(self) -> int | None:
+        """When the broker takes back the message that the client has had longest; None: it holds none."""
+        oldest = next(iter(self._held.values()), None)
+        return None if oldest is None else oldest.handle.receipt.revive_time_ms
+
     def is_late(self, now_ms: int) -> bool:
         """Whether the client was not done in time with the message that it has had longest."""
-        oldest = next(iter(self._held.values()), None)
-        return oldest is not None and oldest.handle.receipt.revive_time_ms <= now_ms
+        late_at_ms = self.late_at_ms()
+        return late_at_ms is not None and late_at_ms <= now_ms
 
     def take_expired(self, now_ms: int) -> int:
         """Forget what the broker has taken back since; how many."""

@@ -329,10 +329,13 @@ class PushByPop:
             if self._totals.handles >= limits.handles_max:
                 raise self._totals.refuse(HANDLES_MAX, address=connection.remote_address)
         room = limits.queue_handles_max - len(pulled)
+        await_ms = min(header.suspend_timeout_millis, AWAIT_MS_MAX) if header.sys_flag & PULL_SUSPEND else 0
+        late_at_ms = pulled.late_at_ms()
+        if late_at_ms is not None:
+            await_ms = min(await_ms, max(0, late_at_ms - self._clock_ms()))
         if room <= 0 or pulled.is_late(self._clock_ms()):
             await asyncio.sleep(FULL_WAIT_S)
             return nothing(command, position=position, code=ResponseCode.PULL_RETRY_IMMEDIATELY)
-        await_ms = min(header.suspend_timeout_millis, AWAIT_MS_MAX) if header.sys_flag & PULL_SUSPEND else 0
         request = pop_request(
             queue.broker_name,
             subscription,
@@ -362,7 +365,8 @@ class PushByPop:
         turn: int,
     ) -> RemotingCommand:
         position = pulled.next_position
-        if connection.is_closed or pulled.turn != turn or client.queue(group, queue) is not pulled:
+        is_stale = pulled.turn != turn or client.queue(group, queue) is not pulled
+        if connection.is_closed or is_stale or pulled.is_late(self._clock_ms()):
             self._give_back(group, queue, [Held.of(message) for message in outcome.messages])
             return nothing(command, position=position, code=ResponseCode.PULL_RETRY_IMMEDIATELY)
         if not outcome.messages:

@@ -11,7 +11,7 @@ from msgspec import field
 from thermocline.remoting.bodies.body import Body
 from thermocline.remoting.bodies.route import BrokerMemberGroup
 from thermocline.remoting.header_codec import Int, Long, PhysicalOffsetLong
-from thermocline.remoting.offsets import LOG_START
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 
 MAX_LONG = (1 << 63) - 1
 
@@ -96,7 +96,7 @@ class EpochEntry(Body, kw_only=True):
 
     epoch: Int = 0
     start_offset: PhysicalOffsetLong = LOG_START
-    end_offset: Long = MAX_LONG
+    end_offset: PhysicalOffsetLong = PhysicalOffset(MAX_LONG)
 
 
 class EpochEntryCache(Body, kw_only=True):

@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.waiting import wait_until
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.localstack.child_process import ChildProcess
-from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies.replica import ControllerStatus
 from thermocline.remoting.errors import MQError
+from tooling.official_rocketmq import free_broker_port
 
 READY_TIMEOUT_S = 60.0
 
@@ -110,5 +110,5 @@ def controller_group(
 def _ports(count: int) -> list[int]:
     ports: set[int] = set()
     while len(ports) < count:
-        ports.add(free_port())
+        ports.add(free_broker_port())
     return sorted(ports)

@@ -11,11 +11,11 @@ import pytest
 from tests.controller.controller_under_test import Caller, config_for
 from tests.waiting import until
 from thermocline.controller import ControllerConfig, ControllerServer
-from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.settings import TlsConfig
+from tooling.official_rocketmq import free_broker_port
 
 INNER = Credentials(access_key="inner", secret_key="the-key-of-inner")
 KEYS = json.dumps({"accessKey": INNER.access_key, "secretKey": INNER.secret_key})
@@ -25,7 +25,7 @@ def configs(directory: Path, *, tls: TlsConfig, keys: dict[str, str] | None = No
     """Of three nodes; `keys`: of a node that has others."""
     ports: set[int] = set()
     while len(ports) < 3:
-        ports.add(free_port())
+        ports.add(free_broker_port())
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(sorted(ports)))
     return [
         config_for(

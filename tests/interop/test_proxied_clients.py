@@ -187,7 +187,8 @@ def test_a_client_shows_its_stacks_and_consumes_a_message_directly(
     request: pytest.FixtureRequest,
 ) -> None:
     program: GrpcProgram = request.getfixturevalue("python_grpc_load" if name == "python" else f"{name}_grpc")
-    settings = {**PROXY_SETTINGS, "grpcProxyRelayRequestTimeoutInSeconds": "1"}
+    # A client that answers may take its time on a busy machine.
+    settings = PROXY_SETTINGS | ({"grpcProxyRelayRequestTimeoutInSeconds": "1"} if result == SILENT else {})
     group = f"{PREFIX}-load-{name}"
     with (
         running_proxy(tmp_path / "proxy", namesrv=tools.daemons.namesrv, settings=settings) as (endpoint, _),

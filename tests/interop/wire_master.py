@@ -36,7 +36,7 @@ class WireMaster:
         self.store = MessageStore.open(self.config, disk=self.disk, clock=wall_clock_ms)
         self.epoch_file = EpochFile(self.disk, str(directory))
         self.lock = threading.Lock()
-        """Held by whoever uses the store."""
+        """Held while the store is used."""
         self.slaves: list[SlaveHandshake] = []
         self._is_over = self._drops = False
         self._listener = socket.create_server(("127.0.0.1", 0))

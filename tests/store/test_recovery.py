@@ -18,14 +18,12 @@ from tests.store.store_parts import (
     small_config,
 )
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
-from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.store.files.disk import BACKUP_SUFFIX
 from thermocline.store.files.mapped_file import file_name
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues.consume_queue import FILLER, UNIT
 from thermocline.store.queues.queue_ends import QueueEnds
-from thermocline.store.state.incarnation import Incarnation
 
 FIRST_LOG_FILE = "/store/commitlog/" + file_name(0)
 QUEUE_ENDS = "/store/thermocline/queueEnds"
@@ -330,54 +328,6 @@ def test_stale_folders_of_an_older_incarnation_go() -> None:
         store = open_store(disk)
         assert bodies_of(store, "topic0", 0) == [b"1000"]
         assert bodies_of(store, "topic0", 1) == []
-
-
-@pytest.mark.parametrize("stop", ["ends written", "incarnations written", "clean"])
-def test_a_topic_that_another_broker_counts_by_another_id_stays(stop: str) -> None:
-    """A slave follows its master's id of a topic that both have, and stops between the two files."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
-    add_topic(store, "other")
-    add_topic(store, "followed")
-    for number in range(40):
-        store.put(draft("followed", number % 2, b"%d" % number))
-    masters = Incarnation(id=1, start_offset=LOG_START)
-    store.incarnations.save(disk, store.config.incarnation_path)
-    store.sync_derived()
-    store.incarnations.follow("followed", masters)
-    if stop == "ends written":
-        store.sync_derived()
-    elif stop == "incarnations written":
-        store.incarnations.save(disk, store.config.incarnation_path)
-    else:
-        store.close()
-    store = open_store(disk if stop == "clean" else killed(disk))
-    for queue_id in range(2):
-        queue = store.queues.find("followed", queue_id)
-        assert queue is not None
-        assert (queue.min_offset, queue.next_offset) == (0, 20)
-    assert len(all_bodies(store)) == 40
-
-
-def test_an_older_topic_by_another_id_goes() -> None:
-    """Queue ends tell of a topic that was deleted and made again since."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
-    add_topic(store, "t")
-    for number in range(10):
-        store.put(draft("t", 0, b"%d" % number))
-    store.sync_derived()
-    recorded = disk.read(store.config.queue_ends_path)
-    files = {path: disk.read(path) for path in disk.paths() if "/consumequeue/t/" in path}
-    delete_topic(store, "t")
-    add_topic(store, "t")
-    disk.revive()
-    for path, data in {store.config.queue_ends_path: recorded, **files}.items():
-        disk.make_directory(path.rpartition("/")[0])
-        disk.open(path, create=True).write_at(data, 0)
-    store = open_store(disk)
-    assert all_bodies(store) == []
-    assert store.put(draft("t", 0, b"new")).queue_offset == 0
 
 
 def test_another_broker_deleted_a_topic_and_made_it_again() -> None:

@@ -23,7 +23,6 @@ from thermocline.broker.controlled import (
     IdentityFiles,
 )
 from thermocline.broker.settings.controller_settings import ControllerSettings
-from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import Dispatcher, LimitCounts, RemotingServer
@@ -43,6 +42,7 @@ from thermocline.store.index.index_service import IndexService
 from thermocline.store.log import PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.truncation import truncate_store
+from tooling.official_rocketmq import free_broker_port
 
 LOOPBACK = "127.0.0.1"
 NAMES = BrokerNames(cluster="c", broker_name="broker-a")
@@ -67,7 +67,7 @@ class StoreBroker:
         """`on_master`: called when it has become the master."""
         self.folder = folder
         self.names = names
-        self.port = free_port()
+        self.port = free_broker_port()
         self.on_master = on_master
         self.address = f"{LOOPBACK}:{self.port}"
         self.settings = ControllerSettings(

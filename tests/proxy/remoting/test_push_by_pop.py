@@ -299,6 +299,18 @@ async def test_a_client_that_is_late_gets_no_more_of_the_queue(broker: FakeBroke
         assert (await pull(client, 2, done=2)).code != ResponseCode.PULL_RETRY_IMMEDIATELY
 
 
+async def test_a_waiting_pull_ends_before_the_client_is_late(broker: FakeBroker) -> None:
+    async with proxy_before(broker, remoting_pop_invisible_ms=1_000) as proxy, client_of(proxy) as client:
+        await begin(client)
+        await send(client, 2)
+        assert bodies(await pull(client, 0)) == [0, 1]
+        answer = await pull(client, 2, wait_ms=15_000)
+        assert answer.code != ResponseCode.SUCCESS, "the broker has both for others by then"
+        polls = [int(request.fields["pollTime"]) for request in broker.requests(RequestCode.POP_MESSAGE)]
+        assert polls[0] == 0 < polls[1] <= 1_000
+        assert (await pull(client, 2, wait_ms=15_000)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
 async def test_limits_of_queues_and_of_all_messages_refuse(broker: FakeBroker) -> None:
     limits = {"remoting_pop_queues_max": 1, "remoting_pop_handles_max": 1}
     async with proxy_before(broker, **limits) as proxy, client_of(proxy) as client:
