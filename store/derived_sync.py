@@ -128,11 +128,10 @@ class DerivedSync:
 
 def ends_of_topic(topic: str, queues: ConsumeQueueTable, incarnations: TopicIncarnations) -> TopicEnds:
     """Where the queues of a topic end now."""
-    incarnation = incarnations.find(topic)
     return TopicEnds(
         topic=topic,
-        incarnation_id=incarnation.id,
-        expired_before_ms=incarnation.expired_before_ms,
+        incarnation_id=incarnations.recorded_id(topic),
+        expired_before_ms=incarnations.find(topic).expired_before_ms,
         queues=tuple(
             (queue.queue_id, queue.next_offset, queue.tail_offset, queue.known_min_offset)
             for queue in queues.of_topic(topic).values()

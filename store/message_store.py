@@ -228,6 +228,7 @@ class MessageStore:
         self._is_closed = True
         with self._resources:
             self.commit_log.flush()
+            self.incarnations.settle_recorded(self._disk, self.config.incarnation_path)
             self.sync_derived()
             if self.commit_log.has_torn_end:
                 logger.error("store closed, not cleanly: the next start looks for torn records")

@@ -110,13 +110,15 @@ class TopicsFollower:
         present = topics.incarnation(name)
         if incarnation is not None:
             if present.deleted:
+                self._incarnations.begin_anew(name)
                 await run_in_slices(self._place_late(name, incarnation.start_offset))
             self._incarnations.follow(name, incarnation)
         elif name not in topics:
             start_offset = present.start_offset if present.deleted else LOG_START
             if present.deleted:
+                self._incarnations.begin_anew(name)
                 await run_in_slices(self._place_late(name, start_offset))
-            self._incarnations.create(name, start_offset=start_offset)
+            self._incarnations.create(name, start_offset=start_offset, has_queues=True)
         await topics.follow(config)
 
 
