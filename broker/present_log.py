@@ -54,6 +54,11 @@ class PresentLog:
         return 0 if last is None else last.epoch
 
     @property
+    def served_epoch(self) -> int:
+        """The newest epoch that this broker has served in as its master, in this life of its process; 0 if none."""
+        return self.epoch_start.served_epoch
+
+    @property
     def end_offset(self) -> PhysicalOffset:
         """Where the log ends; while the role changes, where it ended."""
         return self._end_offset if self._replicas is None else self._replicas.end_offset

@@ -25,6 +25,8 @@ class EpochStart:
         self._root_path = root_path
         self._file: EpochFile | None = None
         self._begun: EpochEntry | None = None
+        self.served_epoch = 0
+        """The newest epoch that this broker has served in as its master, in this life of its process."""
 
     @property
     def file(self) -> EpochFile:
@@ -57,6 +59,7 @@ class EpochStart:
 
     def served(self) -> None:
         """The broker serves in its epoch from now on."""
+        self.served_epoch = self.file.epochs.last.epoch if self.file.epochs.last is not None else 0
         self._begun = None
 
     def settle(self, *, min_offset: PhysicalOffset, end_offset: PhysicalOffset) -> None:

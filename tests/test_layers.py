@@ -245,7 +245,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.replicas": edges(
         CODEC,
-        "remoting.bodies remoting.headers remoting.clients store.files store.state timers",
+        "remoting.bodies remoting.headers remoting.clients store.files store.queues store.state timers",
         "auth broker.due broker.state_files broker.tables",
     ),
     "broker.controlled": edges(

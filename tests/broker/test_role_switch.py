@@ -107,6 +107,47 @@ async def test_a_master_that_is_gone_does_not_keep_its_successor(tmp_path: Path)
         assert found.brokers[2].is_master
 
 
+async def test_a_new_master_serves_a_topic_of_which_it_has_only_messages(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await found.wait_followed(2)
+        tables = found.brokers[2].parts.replicas._tables
+        assert tables is not None
+        await tables.close()
+        await make_topic(found)
+        async with producer_of(found.namesrv) as producer:
+            for number in range(8):
+                assert (await producer.send(Message(TOPIC, b"%d" % number))).status is SendStatus.SEND_OK
+        await found.wait_copied(2)
+        await found.brokers[1].process.close()
+        assert TOPIC not in found.brokers[2].parts.parts.tables.topics
+        await found.elect(2)
+        config = found.brokers[2].parts.parts.tables.topics.get(TOPIC)
+        assert config is not None
+        assert (config.read_queue_nums, config.write_queue_nums) == (4, 4)
+        async with consumer_of(found.namesrv) as consumer, producer_of(found.namesrv) as producer:
+            await send_until_taken(producer, b"8")
+            await consumer.subscribe(TOPIC)
+            bodies = set[bytes]()
+            async with asyncio.timeout(60):
+                while len(bodies) < 9:
+                    bodies |= {message.body for message in await consumer.poll()}
+        ends = [queue.next_offset for queue in found.brokers[2].store.queues.of_topic(TOPIC).values()]
+        assert sorted(ends) == [2, 2, 2, 3]
+
+
+async def test_a_new_master_makes_no_topic_that_was_deleted(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found)
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"old"))
+        await found.wait_followed(2)
+        await found.brokers[1].parts.parts.tables.topics.delete(TOPIC)
+        await found.switch(2)
+        assert TOPIC not in found.brokers[2].parts.parts.tables.topics
+
+
 async def test_sends_that_the_next_master_may_not_have_are_not_acknowledged(tmp_path: Path) -> None:
     async with role_set(tmp_path, in_sync_replicas=2, slave_timeout_ms=600_000) as found:
         await found.elect(1, members=[1, 2])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.interop.java_agent import JavaAgent, JavaAgentError, message_body
 from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ConsumeFromWhere, Message, MQError, Producer, PullConsumer, SendStatus
+from thermocline.localstack.loopback_port import LOOPBACK
 from thermocline.remoting.errors import ResponseError
 from thermocline.remoting.response_code import ResponseCode
 
@@ -181,6 +183,27 @@ def test_brokers_and_controllers_sign_their_requests_to_each_other(
         assert found.wait_for({1, 2}) == 2
         found.check_logs({b"probe"})
         found.check()
+
+
+def test_a_master_that_cannot_serve_resigns_and_its_predecessor_is_elected(tmp_path: Path) -> None:
+    with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
+        found.start(2)
+        found.wait_for({1, 2})
+        found.make_topic()
+        unfit, load = found.brokers[2], Load(found.namesrv)
+        with load.running(), socket.socket() as taken:
+            taken.bind((LOOPBACK, unfit.ha_port))
+            taken.listen()
+            load.wait_for(50)
+            with AdminClient(namesrv=found.namesrv) as admin:
+                admin.elect_master(found.controller_addresses, cluster="DefaultCluster", broker_name=NAME, broker_id=2)
+            begin_s = time.monotonic()
+            wait_until(lambda: "the broker resigns" in unfit.log_text(), what="it resigns", timeout_s=TIMEOUT_S)
+            found.wait_writable()
+            print(f"every queue is writable after {time.monotonic() - begin_s:.2f} s")  # noqa: T201 - a measurement
+            assert found.wait_for({1, 2}) == 1
+            load.wait_for(50)
+        found.check_logs(load.acknowledged)
 
 
 def test_a_broker_whose_controllers_are_away_waits_and_can_be_stopped(tmp_path: Path) -> None:
