@@ -19,9 +19,9 @@ help: ## Show this list.
 setup: ## Make the virtual environment (.venv) from the locked packages.
 	@$(PYTHON) tooling/python_environment.py
 
-demo: setup ## Run the whole path on real data; COLD=file (default), minio, versitygw, localstack or moto; PROXY=1: gRPC, too.
+demo: setup ## Run the whole path on real data; COLD=file (default), minio, versitygw, localstack or moto; PROXY=1: gRPC; REPLICAS=3.
 	@$(VENV_PYTHON) -m tooling.provision demo --cold "$(COLD)" $(if $(PROXY),--grpc-client)
-	@$(VENV_PYTHON) examples/demo/run.py --cold "$(COLD)" $(if $(PROXY),--grpc-client "$$($(VENV_PYTHON) -m tooling.pinned_wheels rocketmq-grpc-python)")
+	@$(VENV_PYTHON) examples/demo/run.py --cold "$(COLD)" $(if $(PROXY),--grpc-client "$$($(VENV_PYTHON) -m tooling.pinned_wheels rocketmq-grpc-python)") $(if $(REPLICAS),--replicas "$(REPLICAS)")
 
 test-unit: setup ## Run the tests that start no server, Java or Spark: the fast inner loop.
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --unit $(PYTEST_ARGS)

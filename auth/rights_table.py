@@ -268,6 +268,7 @@ BROKERS: Mapping[int, Rule] = {
     RequestCode.GET_BROKER_HA_STATUS: _cluster(GET),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: _cluster(UPDATE),
     RequestCode.GET_BROKER_EPOCH_CACHE: _cluster(GET),
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _cluster(UPDATE),
     PrivateRequestCode.TOPIC_INCARNATIONS: _cluster(GET),
     PrivateRequestCode.REPLICA_SOURCE: _cluster(GET),
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _cluster(UPDATE),

@@ -1,9 +1,10 @@
 """Hot process: a broker's port, which lasts, and the parts of its present role (role_parts.py).
 
-    start   descriptor limit -> files of TLS -> parts of the role, the port among them
+    start   broker's number (control.py) -> descriptor limit -> files of TLS -> parts of the role, the port among them
+            -> controllers are asked
     change  the parts of the role before end, those of the new one start (role_switch.py); connections stay
-    stop    proxy drained -> no new connections -> NameServers notified -> requests in flight answered
-            -> parts of the role -> threads of TLS
+    stop    connections to controllers -> proxy drained -> no new connections -> NameServers notified
+            -> requests in flight answered -> parts of the role -> threads of TLS
 Owner: the one event loop of the process.
 """
 
@@ -20,9 +21,11 @@ from thermocline.broker.assembly import (
     ProxyPlan,
     open_store,
 )
+from thermocline.broker.control import Control
 from thermocline.broker.due import timer_config
 from thermocline.broker.follower import Source
 from thermocline.broker.port import Listener
+from thermocline.broker.present_log import PresentLog
 from thermocline.broker.role_parts import LastingParts, RoleParts
 from thermocline.broker.role_switch import RoleSwitch
 from thermocline.broker.settings import BrokerSettings
@@ -36,7 +39,7 @@ from thermocline.remoting.connections import (
 )
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.socket_address import format_address
-from thermocline.replication import Alignment, EpochStart, RoleChanger
+from thermocline.replication import Alignment, RoleChanger
 from thermocline.store.files import Disk, RealDisk
 from thermocline.tiered.stores import is_directory_url
 
@@ -155,6 +158,8 @@ class HotProcess:
 
     async def _start(self) -> str:
         settings, resources = self._settings, self._resources
+        log = self._log = PresentLog(self._disk, settings.store)
+        control = Control(settings, disk=self._disk, log=log) if settings.broker.controller_mode else None
         connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
         limits = LimitCounts()
         listener = self._listener = Listener(settings, connections_max=connections_max, limits=limits)
@@ -165,7 +170,8 @@ class HotProcess:
             listener=listener,
             limits=limits,
             connected=ConnectedClients(settings, clock=wall_clock_ms, limits=limits),
-            epoch_start=EpochStart(self._disk, settings.store.root_path),
+            log=log,
+            control=control,
             resources=resources,
             environment=self._environment,
             log_level=self._log_level,
@@ -178,7 +184,10 @@ class HotProcess:
             cut=lambda alignment: self._switch.cut(alignment),
         )
         self._switch = RoleSwitch(
-            lambda assignment: RoleParts(lasting, assignment), apply=self._apply, cut_log=self._cut_log
+            lambda assignment: RoleParts(lasting, assignment),
+            apply=self._apply,
+            cut_log=self._cut_log,
+            first=None if control is None else control.first_assignment,
         )
         resources.push_async_callback(self._switch.close)
         await self._switch.start()
@@ -188,6 +197,9 @@ class HotProcess:
         if self._role.proxy is not None:
             self._role.proxy.close_with(resources)
         address = self._parts.base.advertised_address
+        if control is not None:
+            control.start(self.role_changer, address=address)
+            resources.push_async_callback(control.close)
         queue_count = len(self._role.local.store.queues)
         logger.info("broker serves address=%s port=%d queues=%d", address, listener.port, queue_count)
         return address
@@ -203,6 +215,7 @@ class HotProcess:
             disk=self._disk,
             clock=wall_clock_ms,
             timers=timer_config(self._settings),
+            epochs=self._log.epoch_start.file,
             open_local=lambda: open_store(self._settings, disk=self._disk, clock=wall_clock_ms),
         )
 

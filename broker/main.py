@@ -183,8 +183,15 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
 def _check_slave(settings: BrokerSettings, arguments: BrokerArguments) -> None:
     """
     Raises:
-        InvalidParameterError: A slave is to get its log, or its history, from elsewhere than its master.
+        InvalidParameterError: A slave, or a broker under a controller, is to get its log, or its history, from
+            elsewhere than its master.
     """
+    if settings.broker.controller_mode and (arguments.recover_from or arguments.read_only_from):
+        raise InvalidParameterError(
+            "a broker under a controller gets its log, and its history, from its set: start it without --recover-from"
+            " and --read-only-from",
+            setting="enableControllerMode",
+        )
     if settings.broker.is_slave and (arguments.recover_from or arguments.read_only_from):
         raise InvalidParameterError(
             "a slave gets its log from its master: start it without --recover-from and --read-only-from",
@@ -224,6 +231,8 @@ async def _take_over(settings: BrokerSettings, on_recovered: OnRecovered) -> Non
     """Have the store of a slave that is started as a master continue the ledger. A former master of a replica set is
     refused before it takes a send, if the bucket answers soon."""
     disk = RealDisk()
+    if settings.broker.controller_mode:
+        return  # with each change of the role
     has_file = disk.exists(settings.store.enrolment_path)
     if settings.broker.is_slave or not (has_file or (settings.tier.is_enabled and settings.broker.takes_slaves)):
         return

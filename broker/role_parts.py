@@ -47,14 +47,16 @@ from thermocline.broker.assembly import (
     start_health,
     start_recurring_work,
 )
+from thermocline.broker.control import Control
 from thermocline.broker.follower import Source
 from thermocline.broker.port import Listener
+from thermocline.broker.present_log import PresentLog
 from thermocline.broker.processors import WRITES
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings, SettingsChange
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.connections import LimitCounts
-from thermocline.replication import Alignment, EpochStart
+from thermocline.replication import Alignment
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
 
@@ -77,7 +79,9 @@ class LastingParts:
     listener: Listener
     limits: LimitCounts
     connected: ConnectedClients
-    epoch_start: EpochStart
+    log: PresentLog
+    control: Control | None
+    """Under a controller."""
     resources: AsyncExitStack
     """Closes what lasts."""
     environment: Mapping[str, str]
@@ -125,8 +129,15 @@ class RoleParts:
             settings, disk=disk, clock=wall_clock_ms, resources=resources, begin=self._begin_epoch
         )
         replicas = self.replicas = Replicas(
-            settings, local.store, disk=disk, limits=lasting.limits, assignment=self._assignment
+            settings,
+            local.store,
+            disk=disk,
+            limits=lasting.limits,
+            assignment=self._assignment,
+            before=None if self._assignment is None else lasting.log.before,
         )
+        lasting.log.began(replicas)
+        resources.callback(lasting.log.ended)
         replicas.on_parted = lasting.cut
         helpers = self.helpers = HelperLinks(
             settings,
@@ -187,6 +198,7 @@ class RoleParts:
             limits=lasting.limits,
             connected=lasting.connected,
             taken_back=await self.replicas.take_back(lasting.listener.store_host),
+            master_epoch=0 if self._assignment is None else self._assignment.role.master_epoch,
         )
         parts.close_with(resources)
         # It starts last, but what it saves late is saved for each state snapshot too.
@@ -211,7 +223,7 @@ class RoleParts:
         )
 
     def _serve_requests(self, long_polling: LongPolling) -> None:
-        parts, resources = self.parts, self.resources
+        parts, resources, control = self.parts, self.resources, self._lasting.control
         messages = parts.make_message_path(key_index=self.helpers.index, long_polling=long_polling)
         pops = parts.make_pop_path(long_polling=long_polling)
         self.dispatcher = make_dispatcher(
@@ -224,6 +236,7 @@ class RoleParts:
             report_now=self._report_now,
             replicas=self.replicas,
             source=self._lasting.source,
+            controlled=None if control is None else control.make_processor(address=parts.base.advertised_address),
         )
         messages.start(resources)
         pops.start(resources)
@@ -232,7 +245,7 @@ class RoleParts:
         self._hot = messages.hot
         self.has_served = True
         if self._assignment is not None and self._assignment.is_master:
-            self._lasting.epoch_start.served()
+            self._lasting.log.epoch_start.served()
         self._lasting.listener.serve(self.dispatcher, messages.hot)
 
     # -- becoming a master ---------------------------------------------------------------------------------------------
@@ -258,7 +271,7 @@ class RoleParts:
         """Before anything is put by a master: its epoch begins at the log's end."""
         if self._assignment is None:
             return
-        log, epoch_start = store.commit_log, self._lasting.epoch_start
+        log, epoch_start = store.commit_log, self._lasting.log.epoch_start
         if self._assignment.is_master:
             epoch = self._assignment.role.master_epoch
             epoch_start.begin(epoch, min_offset=log.min_offset, end_offset=log.append_offset)

@@ -42,10 +42,12 @@ class RoleSwitch:
         *,
         apply: Callable[[Assignment], None],
         cut_log: Callable[[Alignment], None],
+        first: Assignment | None = None,
         retry_s: float = RETRY_S,
     ) -> None:
         """`make_parts`: for a role, not started. `apply`: has the settings show a role.
-        `cut_log`: cuts the log while no parts have the store open."""
+        `cut_log`: cuts the log while no parts have the store open. `first`: the role before any other; None: the
+        settings have it."""
         self._make_parts = make_parts
         self._apply = apply
         self._cut_log = cut_log
@@ -59,12 +61,16 @@ class RoleSwitch:
         self._tasks: set[asyncio.Task[None]] = set()
         self.error = ""
         """Empty: the broker has the role that it should have."""
-        self.parts = make_parts(None)
+        self._first = first
+        self.parts = make_parts(first)
         """Of the present role."""
 
     async def start(self) -> None:
-        """Start as the settings say. Raises as RoleParts.start."""
+        """Start in the first role. Raises as RoleParts.start."""
+        if self._first is not None:
+            self._apply(self._first)
         await self.parts.start()
+        self._present = self._wanted = self._first
 
     async def close(self) -> None:
         """Close the present parts, once a change under way has ended; no role comes any more. Idempotent. Raises as

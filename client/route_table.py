@@ -1,8 +1,8 @@
 """RouteTable: the routes of the topics that a client uses, and the addresses of all brokers in them.
 
-A route is fetched when a topic is first used and again every 30 s; simultaneous callers share one fetch. A route
-that cannot be fetched any more stays as it was: brokers outlive NameServers, and sending to a known broker beats not
-sending.
+A route is fetched when a topic is first used, again every 30 s, and soon after a broker failed: another one may be the
+master since. Simultaneous callers share one fetch. A route that cannot be fetched any more stays as it was: brokers
+outlive NameServers, and sending to a known broker beats not sending.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.topic_route import MASTER_ID, BrokerAddress, TopicRoute, borrowed_route, read_route
 from thermocline.remoting.bodies import PERM_WRITE, TopicRouteData
-from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+from thermocline.remoting.errors import MQError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 
 __all__ = ["RouteTable"]
 
 logger = logging.getLogger(__name__)
+
+REFRESH_PAUSE_S = 0.2
+"""After failures a topic's route is fetched at most so often."""
 
 
 class RouteTable:
@@ -32,6 +36,8 @@ class RouteTable:
         self._may_leave_zone = may_leave_zone
         self._routes: dict[str, TopicRoute] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._soon: dict[str, asyncio.Task[None]] = {}
+        self._is_closed = False
         self._watched: set[str] = set()
         self._on_change: list[Callable[[TopicRoute], None]] = []
 
@@ -147,6 +153,19 @@ class RouteTable:
             fetch.add_done_callback(lambda _: self._fetches.pop(topic, None))
         return await asyncio.shield(fetch)
 
+    def refresh_soon(self, topic: str) -> None:
+        """Fetch the route anew, unless that was done just now. Returns at once; a failure is logged."""
+        if topic not in self._soon and not self._is_closed:
+            task = self._soon[topic] = asyncio.get_running_loop().create_task(self._refresh_and_pause(topic))
+            task.add_done_callback(lambda _: self._soon.pop(topic, None))
+
+    async def _refresh_and_pause(self, topic: str) -> None:
+        try:
+            await self.refresh(topic)
+        except MQError as error:
+            logger.info("route refresh failed topic=%s error=%s", topic, error)
+        await asyncio.sleep(REFRESH_PAUSE_S)
+
     async def refresh_all(self) -> None:
         """Fetch every known or watched route anew; failures are logged and leave what is known."""
         for topic in sorted(self._watched | self._routes.keys()):
@@ -162,10 +181,11 @@ class RouteTable:
 
     async def close(self) -> None:
         """Abandon the fetches that are under way."""
-        fetches = list(self._fetches.values())
-        for fetch in fetches:
-            fetch.cancel()
-        await asyncio.gather(*fetches, return_exceptions=True)
+        self._is_closed = True
+        tasks: list[asyncio.Task[Any]] = [*self._soon.values(), *self._fetches.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, topic: str) -> TopicRoute:
         route = read_route(topic, await self._route_data(topic))

@@ -25,6 +25,11 @@ class ReplicaRole:
 class RoleChanger(Protocol):
     """A running broker whose role changes. One change at a time: a later call waits for the one before it."""
 
+    @property
+    def error(self) -> str:
+        """Why the broker does not have the role that it should have; empty: it has it."""
+        ...
+
     async def become_master(self, role: ReplicaRole, sync_state_set: frozenset[int]) -> None:
         """Be the master of `role.master_epoch`; on return writes are served.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.store.log import CommitLog
@@ -49,9 +49,11 @@ class DerivedSync:
         store_timestamp_ms: int,
         index_timestamp_ms: int,
         number: int,
+        confirm_offset: PhysicalOffset = LOG_START,
         queues_per_slice: int = QUEUES_PER_SLICE,
     ) -> None:
-        """`store_timestamp_ms`: the clock's last, so no record in the log so far is later."""
+        """`store_timestamp_ms`: the clock's last, so no record in the log so far is later. `confirm_offset`:
+        the log below it is on all brokers of the SyncStateSet."""
         self.number = number
         self.recovery_offset = log.append_offset
         self._disk = disk
@@ -61,6 +63,7 @@ class DerivedSync:
         self._incarnations = incarnations
         self._store_timestamp_ms = store_timestamp_ms
         self._index_timestamp_ms = index_timestamp_ms
+        self._confirm_offset = confirm_offset
         self._queues_per_slice = queues_per_slice
         self._capture_offset = self.recovery_offset
         self._topics: list[bytes] = []
@@ -93,6 +96,7 @@ class DerivedSync:
             log_timestamp_ms=self._store_timestamp_ms,
             queue_timestamp_ms=self._store_timestamp_ms,
             index_timestamp_ms=self._index_timestamp_ms,
+            confirm_offset=self._confirm_offset,
         )
         checkpoint.save(self._disk, self._config.checkpoint_path)
         self._unsynced = None
@@ -124,11 +128,10 @@ class DerivedSync:
 
 def ends_of_topic(topic: str, queues: ConsumeQueueTable, incarnations: TopicIncarnations) -> TopicEnds:
     """Where the queues of a topic end now."""
-    incarnation = incarnations.find(topic)
     return TopicEnds(
         topic=topic,
-        incarnation_id=incarnation.id,
-        expired_before_ms=incarnation.expired_before_ms,
+        incarnation_id=incarnations.recorded_id(topic),
+        expired_before_ms=incarnations.find(topic).expired_before_ms,
         queues=tuple(
             (queue.queue_id, queue.next_offset, queue.tail_offset, queue.known_min_offset)
             for queue in queues.of_topic(topic).values()

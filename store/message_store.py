@@ -228,6 +228,7 @@ class MessageStore:
         self._is_closed = True
         with self._resources:
             self.commit_log.flush()
+            self.incarnations.settle_recorded(self._disk, self.config.incarnation_path)
             self.sync_derived()
             if self.commit_log.has_torn_end:
                 logger.error("store closed, not cleanly: the next start looks for torn records")
@@ -515,6 +516,7 @@ class MessageStore:
             store_timestamp_ms=self.clock.last_ms,
             index_timestamp_ms=self.index_timestamp_ms,
             number=self.derived_rounds.begun,
+            confirm_offset=LOG_START if self.read_limit is None else self.read_limit.confirm_offset,
             queues_per_slice=queues_per_slice,
         )
 

@@ -186,6 +186,7 @@ class Recovery:
         for topic_ends in ends.topics.values():
             if not self._is_present(topic_ends):
                 continue
+            self._incarnations.found_recorded(topic_ends.topic, topic_ends.incarnation_id)
             for queue_id, next_offset, filed_end, min_offset in topic_ends.queues:
                 queue = self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min_offset)
                 if filed_end == 0:
@@ -206,8 +207,7 @@ class Recovery:
                 table=self._config.incarnation_path,
                 queue_ends=self._config.queue_ends_path,
             )
-        incarnation = self._incarnations.find(topic_ends.topic)
-        return not incarnation.deleted and incarnation.id == topic_ends.incarnation_id
+        return self._incarnations.is_recorded_as(topic_ends.topic, topic_ends.incarnation_id)
 
     def _begin_rebuild(self, missing: Collection[ConsumeQueue], ends: QueueEnds) -> None:
         """Save queue ends that promise no filed units, then remove the remaining files of the `missing` queues."""

@@ -245,7 +245,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.replicas": edges(
         CODEC,
-        "remoting.bodies remoting.headers remoting.clients store.files store.state timers",
+        "remoting.bodies remoting.headers remoting.clients store.files store.queues store.state timers",
         "auth broker.due broker.state_files broker.tables",
     ),
     "broker.controlled": edges(
@@ -316,8 +316,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker.assembly": edges(
         CODEC,
-        "auth remoting.connections remoting.clients remoting.health store.files store.config store.queues store",
-        "pop timers transactions broker.access broker.acting",
+        "auth remoting.connections remoting.clients remoting.health store.files store.config store.log",
+        "store.queues store pop timers transactions broker.access broker.acting",
         "broker.cluster broker.cold broker.due broker.follower broker.helpers broker.pops broker.process",
         "broker.processors broker.processors.messages broker.processors.pops broker.processors.tier",
         "replication replication.links remoting.bodies",
@@ -328,8 +328,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "broker": edges(
         CODEC,
-        "remoting.connections replication store.files store",
-        "broker.assembly broker.due broker.follower broker.port broker.process broker.processors broker.proxy_process",
+        "remoting.connections remoting.clients replication store.files store.config store.state store",
+        "broker.assembly broker.controlled broker.due broker.follower broker.port broker.process broker.processors",
+        "broker.proxy_process",
         "broker.pulls broker.recovery broker.settings broker.state_files",
         "tiered.objects.masked_urls tiered.stores.object_store_url",
         "remoting.tls",

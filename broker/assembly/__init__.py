@@ -24,7 +24,7 @@ from thermocline.broker.assembly.merged_proxy import MergedProxy, ProxyPlan
 from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.assembly.processors import make_dispatcher
 from thermocline.broker.assembly.recurring import make_housekeeping, start_recurring_work
-from thermocline.broker.assembly.replicas import Assignment, Replicas
+from thermocline.broker.assembly.replicas import Assignment, LogBefore, Replicas
 from thermocline.broker.helpers import ProxyAddresses
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "ConnectedClients",
     "HelperLinks",
     "LocalStore",
+    "LogBefore",
     "MergedProxy",
     "ProxyAddresses",
     "ProxyPlan",

@@ -26,7 +26,8 @@ REGISTERED_TIMEOUT_S = 5.0
 class Cluster:
     """See the module's header. On the loop."""
 
-    def __init__(self, base: Base, tables: Tables, reads: Reads) -> None:
+    def __init__(self, base: Base, tables: Tables, reads: Reads, *, master_epoch: int = 0) -> None:
+        """`master_epoch`: under a controller; of two masters NameServers keep the one with the greater."""
         settings = base.settings
         host, port = base.store_host
         self._offsets = tables.offsets
@@ -40,6 +41,7 @@ class Cluster:
             tls=None if outgoing is None else ClientTls(outgoing),
             ha_address=f"{host}:{settings.broker.ha_port or port + 1}",
             credentials=settings.auth.credentials(),
+            state_version=master_epoch,
         )
         settings.add_listener(lambda change: registration.look_soon() if LIVE_NAME_SERVERS & set(change.live) else None)
         self.members: MemberWatch | None = None
@@ -70,7 +72,9 @@ class Cluster:
         resources.push_async_callback(self.peers.close)
 
     def start(self, resources: AsyncExitStack) -> None:
-        """Begin to register; end that when `resources` close."""
+        """Begin to register; end that when `resources` close. Without a number there is nothing to register yet."""
+        if self.registration.config.broker_id < 0:
+            return
         self.registration.start()
         resources.push_async_callback(self.registration.close)
         if self.members is not None:
@@ -79,6 +83,8 @@ class Cluster:
 
     async def wait_registered(self) -> None:
         """Return when all NameServers have registered this broker, or after REGISTERED_TIMEOUT_S; retries go on."""
+        if self.registration.config.broker_id < 0:
+            return
         try:
             async with asyncio.timeout(REGISTERED_TIMEOUT_S):
                 await self.registration.wait_registered()

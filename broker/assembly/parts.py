@@ -90,13 +90,14 @@ async def make_parts(
     seed: int | None = None,
     limits: LimitCounts | None = None,
     connected: ConnectedClients | None = None,
+    master_epoch: int = 0,
     taken_back: TakenBackTimers | None = None,
 ) -> BrokerParts:
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
     `limits`: where refusals by limits are counted. `connected`: the clients that are connected already. `taken_back`:
-    timed messages that a slave has delivered.
+    timed messages that a slave has delivered. `master_epoch`: see Cluster.
 
     Raises:
         CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
@@ -133,7 +134,7 @@ async def make_parts(
         base=base,
         tables=tables,
         reads=reads,
-        cluster=Cluster(base, tables, reads),
+        cluster=Cluster(base, tables, reads, master_epoch=master_epoch),
         due=due,
         pops=pops,
         boot_time_ms=clock(),

@@ -55,9 +55,10 @@ def make_dispatcher(
     report_now: Callable[[], Awaitable[None]],
     replicas: Replicas,
     source: Source | None,
+    controlled: Processor | None = None,
 ) -> Dispatcher:
     """All of them. `run_retention`: one round of local retention. `report_now`: flush, and tell the tier process.
-    `source`: the broker whose cold tier is served, read-only."""
+    `source`: the broker whose cold tier is served, read-only. `controlled`: of a broker under a controller."""
     log, index, fence = parts.base.store.commit_log, helpers.index, tier.fence
     access = parts.access
     processors = (
@@ -100,6 +101,7 @@ def make_dispatcher(
             *(() if source is None else (ReadOnlyProcessor(source),)),
             *((SlaveProcessor(),) if parts.base.is_slave else ()),
             *replicas.processors(parts, served_by),
+            *(() if controlled is None else (controlled,)),
         ),
     )
 

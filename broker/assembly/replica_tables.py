@@ -57,6 +57,7 @@ def make_metadata_follower(
             incarnations=base.store.incarnations,
             log_end=log_end,
             place_late=partial(place_late, base.store),
+            queues=base.store.queues,
         ),
         OffsetsFollower(tables.offsets, tables.persister, log_end=log_end),
         DelayFollower(parts.due.delays),

@@ -26,19 +26,34 @@ from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import Handler, LimitCounts, Processor
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
-from thermocline.replication import Alignment, Confirmations, ReplicaRole, ReplicationSettings, SyncStateSet
-from thermocline.replication.links import MasterPort, SlaveLink
+from thermocline.replication import (
+    Alignment,
+    Confirmations,
+    EpochFile,
+    ReplicaRole,
+    ReplicationSettings,
+    SlaveHandshake,
+    SyncStateSet,
+)
+from thermocline.replication.links import ControlledBook, ControlledSlave, MasterPort, SlaveLink, SlaveState
 from thermocline.store.files import Disk
+from thermocline.store.log import TOO_FEW_IN_SYNC
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.taken_back import TakenBackTimers
 
 logger = logging.getLogger(__name__)
 
-LAG_MS_MAX = 15_000
-"""haMaxTimeSlaveNotCatchup of Apache RocketMQ."""
 LAST_TABLES_S = 0.5
 """Of the time until writes are served: in a planned switch the master before answers in a few milliseconds, a dead one
 refuses, a frozen one costs all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBefore:
+    """The log under the role before, of a broker under a controller. `confirm_offset`: what was confirmed then."""
+
+    epochs: EpochFile
+    confirm_offset: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +85,19 @@ class Replicas:
         disk: Disk,
         limits: LimitCounts,
         assignment: Assignment | None = None,
+        before: LogBefore | None = None,
     ) -> None:
-        """`assignment`: under a controller; `settings` have its role.
+        """`assignment`, `before`: under a controller; `settings` have its role.
 
         Raises:
             CorruptDataError: The enrolment cannot be read.
         """
         config = settings.broker
+        assert (assignment is None) == (before is None)
         self._assignment = assignment
+        self._before = before
+        end_offset = store.commit_log.append_offset
+        self._known_confirm_offset = min(LOG_START if before is None else before.confirm_offset, end_offset)
         self.sync_state_set: SyncStateSet | None = None
         """Of a master under a controller."""
         self._settings = settings
@@ -104,28 +124,67 @@ class Replicas:
             )
             store.stored.replicas = self._confirmations
         if config.is_slave:
-            link = self._link = SlaveLink(store, replication_settings(config), clock=_steady_ms)
+            link = self._link = SlaveLink(
+                store, replication_settings(config), clock=_steady_ms, controlled=self._make_controlled(config)
+            )
+            if assignment is not None:
+                store.read_limit = link.read_limit
             if settings.tier.is_enabled:
                 self.enrolment = EnrolmentFollower(disk, store.config.enrolment_path, store_id=store.identity.store_id)
                 self.enrolment.is_following = lambda: link.is_following
 
     def _make_sync_state_set(self, role: ReplicaRole, members: frozenset[int]) -> SyncStateSet:
-        settings, store = self._settings, self._store
+        settings, store, log = self._settings, self._store, self._store.commit_log
         assert role.master_broker_id is not None, "a master's role names it"
         sync_state_set = SyncStateSet(
             role.master_broker_id,
             members=members,
             set_epoch=role.sync_state_set_epoch,
-            epoch_start=store.commit_log.append_offset,
-            confirm_offset=LOG_START,
-            log_end=lambda: store.commit_log.append_offset,
-            acks_needed=lambda: settings.broker.in_sync_replicas,
+            epoch_start=log.append_offset,
+            confirm_offset=self._known_confirm_offset,
+            log_end=lambda: log.append_offset,
+            acks_needed=lambda: None if settings.broker.all_ack else settings.broker.in_sync_replicas,
             timeout_ms=lambda: settings.broker.slave_timeout_ms,
-            lag_ms_max=lambda: LAG_MS_MAX,
+            lag_ms_max=lambda: settings.broker.slave_lag_ms_max,
+            least_in_sync=lambda: settings.broker.min_in_sync_replicas,
+            on_enough=self._has_enough,
         )
         store.stored.replicas = sync_state_set
         store.read_limit = sync_state_set.read_limit
         return sync_state_set
+
+    def _has_enough(self, has_enough: bool) -> None:
+        log = self._store.commit_log
+        if has_enough:
+            log.refuse_no_more(TOO_FEW_IN_SYNC)
+        elif log.lasting_refusal is None:
+            log.refuse_all(TOO_FEW_IN_SYNC)
+
+    def _make_controlled(self, config: ReplicaSettings) -> ControlledSlave | None:
+        if self._assignment is None or self._before is None:
+            return None
+        return ControlledSlave(
+            epoch_file=self._before.epochs,
+            handshake=SlaveHandshake(
+                self._assignment.role.broker_id,
+                begins_with_last_file=config.begins_with_last_file,
+                is_learner=config.is_learner,
+            ),
+            on_parted=lambda alignment: self.on_parted(alignment),
+            confirm_offset=self._known_confirm_offset,
+            may_report=lambda: self.has_followed_tables,
+        )
+
+    def _make_book(self, config: ReplicaSettings) -> ControlledBook | None:
+        if self.sync_state_set is None or self._before is None:
+            return None
+        return ControlledBook(
+            self._store.commit_log,
+            replication_settings(config),
+            self.sync_state_set,
+            self._before.epochs.epochs,
+            empty_start=lambda: self.lacking_offset(),
+        )
 
     def open_port(self, resources: AsyncExitStack) -> None:
         """Take the port of slaves, until `resources` close; nothing to do on a broker that takes none.
@@ -144,6 +203,7 @@ class Replicas:
             limits=self._limits,
             connections_max=config.ha_connections_max,
             empty_start=lambda: self.lacking_offset(),
+            book=self._make_book(config),
         )
         resources.callback(self._port.close)
         wanted = 0 if self._takes_free_port else config.ha_port or config.listen_port + 1
@@ -209,6 +269,18 @@ class Replicas:
         except (TimeoutError, MQError) as error:
             logger.info("tables are not those of the master's end error=%s", str(error) or "no answer in time")
 
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """Where the log ends."""
+        return self._store.commit_log.append_offset
+
+    @property
+    def confirm_offset(self) -> PhysicalOffset:
+        """Under a controller: the log below it is on all brokers of the SyncStateSet, at a slave as it heard last."""
+        if self.sync_state_set is not None:
+            return self.sync_state_set.confirm_offset
+        return self._known_confirm_offset if self._link is None else self._link.confirm_offset
+
     def end_puts(self) -> None:
         """Answer the sends that wait for other brokers, and those that are still to wait, FLUSH_SLAVE_TIMEOUT; what may
         be read then is read no more before the next role."""
@@ -247,12 +319,11 @@ class Replicas:
 
     def _master_info(self) -> HARuntimeInfo:
         end_offset = self._store.commit_log.append_offset
-        gap_bytes_max = self._settings.broker.ha_gap_bytes_max
         slaves = [
             HAConnectionRuntimeInfo(
                 addr=slave.address,
                 diff=end_offset - slave.confirmed_offset,
-                in_sync=end_offset - slave.confirmed_offset < gap_bytes_max,
+                in_sync=self._is_in_sync(slave),
                 slave_ack_offset=slave.confirmed_offset,
                 transfer_from_where=slave.next_offset,
                 transferred_byte_in_second=slave.bytes_per_second,
@@ -265,6 +336,12 @@ class Replicas:
             ha_connection_info=slaves,
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
         )
+
+    def _is_in_sync(self, slave: SlaveState) -> bool:
+        if self.sync_state_set is not None:
+            return slave.replica_id in self.sync_state_set.members
+        gap_bytes = self._store.commit_log.append_offset - slave.confirmed_offset
+        return gap_bytes < self._settings.broker.ha_gap_bytes_max
 
     def _slave_info(self) -> HARuntimeInfo:
         link = self._link

@@ -37,6 +37,7 @@ from thermocline.broker.tables import (
     decode_ttl_default,
     group_table,
     kept_clock,
+    make_copied_topics,
     message_request_modes,
     static_topic_table,
     system_topic_names,
@@ -126,7 +127,8 @@ class Tables:
         persister.open(folder, message_request_modes.FILE_NAME, self.request_modes)
 
     async def boot(self) -> None:
-        """Make the system topics; durable on return.
+        """Make the system topics, and as a replica set's master those that were copied before they were made here;
+        durable on return.
 
         Raises:
             UnavailableError: A file could not be written.
@@ -135,6 +137,8 @@ class Tables:
             boot_topics(self._base.settings.broker, delay_level_count=self._delay_level_count),
             previous_ttl_default_ms=decode_ttl_default(load_file(self._base.disk, self._ttl_default_path)),
         )
+        if self._base.settings.broker.takes_slaves:
+            await make_copied_topics(self.topics, self._base.store)
 
     async def prepare(self) -> None:
         """Get the filter compiler ready, so that the first expression does not wait for it."""

@@ -97,14 +97,17 @@ class Registration:
         ha_address: str,
         tls: ClientTls | None = None,
         credentials: Credentials | None = None,
+        state_version: int = 0,
     ) -> None:
         """`tls`: for the connections to NameServers, and to the brokers that they name; None: plain ones.
-        `credentials`: of this broker, to sign its requests to NameServers and other brokers."""
+        `credentials`: of this broker, to sign its requests to NameServers and other brokers. `state_version`: of the
+        topics; under a controller the epoch."""
         self.tls = tls
         self.credentials = credentials
         self._topics = topics
         self._static_topics = static_topics
         self._config = config
+        self._state_version = state_version
         self.advertised_address = advertised_address
         self.ha_address = ha_address
         self.on_master: Callable[[str], None] = _ignore_master
@@ -220,7 +223,10 @@ class Registration:
             entries = [_masked_entry(self._topics.configs()[name], config.permission) for name in names]
         static = self._static_topics
         mappings = [static.encoded_info(name) for name in static.details if changed is None or name in changed]
-        version = self._topics.data_version.encode()
+        data_version = self._topics.data_version
+        if self._state_version:
+            data_version = msgspec.structs.replace(data_version, state_version=self._state_version)
+        version = data_version.encode()
         body = (
             b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%s,"mappingDataVersion":%s,'
             b'"topicConfigTable":{%s},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{%s}}}'

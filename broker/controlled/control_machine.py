@@ -5,6 +5,8 @@ identity files.
     REGISTERING   register -> the master, if it is alive
     ELECTING      no living master: heartbeats begin -> this broker has itself elected -> the master
     RUNNING       replica info, every few seconds and after a notice -> a newer epoch: another role
+    RESIGNING     the master of an epoch cannot serve: a slave without a master, the set made larger (resignation.py)
+                  -> silent, REGISTERING
 
     question -> the caller asks it -> answered            one question at a time; an answer that comes too late, or not
                                                           at all, counts as none, and the question is asked again
@@ -18,6 +20,7 @@ Rules
   - While no controller answers, the broker has the role that it has.
   - A broker that the controllers take for the master of an epoch that its log has already was that master in another
     life of its process. It is silent (no heartbeats) until they have replaced it: see replication/epoch_file.py.
+    So is one that has resigned. Where no other may be elected, there is no master then, and it tries again.
   - A set without a master: each of its brokers tries to be elected; one that is refused waits as a slave without a
     master, and tries again. A master goes on until the controllers have answered its own try.
   - Random pauses between tries, so that brokers of a set that start together do not collide for ever.
@@ -37,6 +40,7 @@ import msgspec
 
 from thermocline.broker.controlled.identity_files import Application, IdentityFiles
 from thermocline.broker.controlled.questions import Answer, Ask, MasterNews, Members, Question
+from thermocline.broker.controlled.resignation import KnownSets, Resignation
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.replication import ReplicaRole
 
@@ -50,7 +54,7 @@ SILENT_MS = 1_000
 """How often a silent broker asks."""
 NOTICE_MS = 100
 """Notices are followed at most so often."""
-SILENT = "silent until the controllers have replaced this broker: it was the master of this epoch before it started"
+SILENT = "silent until the controllers have replaced this broker: it cannot be the master of this epoch"
 MASTER_ID = 0
 
 
@@ -61,6 +65,7 @@ class Phase(Enum):
     REGISTERING = auto()
     ELECTING = auto()
     RUNNING = auto()
+    RESIGNING = auto()
 
 
 class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +74,8 @@ class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
     role: ReplicaRole
     members: Members
     """The SyncStateSet."""
+    heirs: Members = frozenset()
+    """Of a master: the others that have all that was acknowledged before; empty if not known."""
 
 
 class ControlMachine:
@@ -107,6 +114,9 @@ class ControlMachine:
         self._asked_ms = -NOTICE_MS
         self._is_noticed = False
         self._tries_to_be_elected = False
+        self._sets = KnownSets()
+        self._resignation: Resignation | None = None
+        """The last one, from the newest epoch."""
         self._masterless_epoch = 0
         """The newest epoch without a master."""
         self._retry_ms = RETRY_MS_MIN
@@ -174,6 +184,22 @@ class ControlMachine:
             self.wanted = None
             self._be_silent(now_ms)
 
+    def resign(self, role: ReplicaRole, *, heirs: Members, now_ms: int) -> None:
+        """The broker has failed to be the master of an epoch, and is a slave without a master: have one of `heirs`
+        elected, which have all that was acknowledged."""
+        assert role.broker_id == MASTER_ID
+        logger.warning("the broker resigns, it cannot serve epoch=%d others=%s", role.master_epoch, sorted(heirs))
+        news, self.current_set = self.current_set, None
+        self._resignation = Resignation(
+            self._own_id,
+            master_epoch=role.master_epoch,
+            set_epoch=role.sync_state_set_epoch if news is None else news.set_epoch,
+            members=frozenset({self._own_id}) if news is None else news.members,
+            heirs=heirs,
+        )
+        self._asked = None
+        self._advance_resignation(self._resignation, now_ms)
+
     def ha_address_known(self, role: ReplicaRole, ha_address: str) -> None:
         """The master of this role has named its replication port."""
         if self.role is role and self.wanted is None:
@@ -197,6 +223,9 @@ class ControlMachine:
             case Phase.RUNNING:
                 ask = Ask.ELECT if self._tries_to_be_elected else Ask.REPLICA_INFO
                 return Question(ask=ask, broker_id=self._own_id)
+            case Phase.RESIGNING:
+                assert self._resignation is not None
+                return self._resignation.question()
 
     @property
     def _own_id(self) -> int:
@@ -244,7 +273,7 @@ class ControlMachine:
         if news is None or news.master_id is None:
             self.phase = Phase.ELECTING if self.role is None else Phase.RUNNING
             self.sends_heartbeats = True
-        elif self._is_of_another_life(news):
+        elif self._may_not_lead(news):
             self._be_silent(now_ms)
         else:
             self._learn(news, now_ms)
@@ -261,7 +290,7 @@ class ControlMachine:
         logger.info("no master elected remark=%s", answer.remark)
         self._run(now_ms)
         if self.role is None or self.role.master_broker_id is not None:
-            self._want(self._waiting_role(), frozenset())
+            self._want(self.waiting_role(), frozenset())
 
     def _replica_info_answered(self, answer: Answer, now_ms: int) -> None:
         if answer.is_granted and answer.news is not None:
@@ -271,8 +300,19 @@ class ControlMachine:
         else:
             self._refused("the controllers do not name the master", answer, now_ms)
 
+    def _altered(self, answer: Answer, now_ms: int) -> None:
+        assert self._resignation is not None
+        self._resignation.answered(answer)
+        self._advance_resignation(self._resignation, now_ms)
+
+    def _advance_resignation(self, resignation: Resignation, now_ms: int) -> None:
+        self.phase, self._due_ms = Phase.RESIGNING, now_ms
+        if resignation.is_over:
+            self._be_silent(now_ms)
+
     def _learn(self, news: MasterNews, now_ms: int) -> None:
         """The controllers have named the master, or there is none."""
+        self._sets.heard(news)
         self._run(now_ms)
         role = self.role if self.wanted is None else self.wanted.role
         if news.master_id is None:
@@ -292,10 +332,11 @@ class ControlMachine:
                 self.current_set = news
             elif role.master_address != news.master_address:
                 self._want(self._role_of(news), news.members)
-        elif self._is_of_another_life(news):
+        elif self._may_not_lead(news):
             self._be_silent(now_ms)
         else:
-            self._want(self._role_of(news), news.members)
+            heirs = self._sets.heirs(news) if is_own else frozenset()
+            self._want(self._role_of(news), news.members, heirs)
 
     def _run(self, now_ms: int) -> None:
         self.phase = Phase.RUNNING
@@ -303,10 +344,13 @@ class ControlMachine:
         self._last_complaint = ""
         self._due_ms = now_ms + self._ask_interval_ms()
 
-    def _is_of_another_life(self, news: MasterNews) -> bool:
+    def _may_not_lead(self, news: MasterNews) -> bool:
+        """Whether it is named as the master of an epoch that another life of it has begun, or that it has resigned."""
         is_master = self.role is not None and self.role.broker_id == MASTER_ID
         has_begun = is_master and self.role is not None and self.role.master_epoch == news.master_epoch
-        return news.master_id == self._own_id and not has_begun and news.master_epoch <= self._last_epoch()
+        resigned_epoch = 0 if self._resignation is None else self._resignation.master_epoch
+        is_old = news.master_epoch <= max(self._last_epoch(), resigned_epoch)
+        return news.master_id == self._own_id and not has_begun and is_old
 
     def _be_silent(self, now_ms: int) -> None:
         if self._last_complaint != SILENT:
@@ -327,7 +371,8 @@ class ControlMachine:
             master_ha_address="",
         )
 
-    def _waiting_role(self) -> ReplicaRole:
+    def waiting_role(self) -> ReplicaRole:
+        """A slave's without a master."""
         return ReplicaRole(
             broker_id=self._own_id,
             master_epoch=max(self._epoch, self._masterless_epoch),
@@ -337,9 +382,9 @@ class ControlMachine:
             master_ha_address="",
         )
 
-    def _want(self, role: ReplicaRole, members: Members) -> None:
+    def _want(self, role: ReplicaRole, members: Members, heirs: Members = frozenset()) -> None:
         self.current_set = None
-        self.wanted = RoleChange(role=role, members=members)
+        self.wanted = RoleChange(role=role, members=members, heirs=heirs)
 
     def _retry(self, now_ms: int) -> None:
         pause_ms = self._retry_ms
@@ -362,4 +407,5 @@ _METHODS: dict[Ask, Callable[[ControlMachine, Answer, int], None]] = {
     Ask.REGISTER: ControlMachine._registered,
     Ask.ELECT: ControlMachine._elected,
     Ask.REPLICA_INFO: ControlMachine._replica_info_answered,
+    Ask.ALTER: ControlMachine._altered,
 }

@@ -9,6 +9,8 @@ Rules
   - A broker becomes a slave at once, and follows when the master has named its port.
   - A change that fails is tried again by the RoleChanger, until this broker gets another role; heartbeats and questions
     go on meanwhile.
+  - A master that fails to serve for as long as a dead one would stay (controllerHeartBeatTimeoutMills) is as good as
+    dead: it resigns. First its last try has to end: nothing is acknowledged in its epoch from then on.
   - At a stop the connections to the controllers close first: another master is elected while this broker finishes.
 Owner: the hot process's loop. Bound: three tasks and those of the client.
 Source: broker/controller/ReplicasManager.java, Apache RocketMQ 5.5.
@@ -52,6 +54,11 @@ class ReplicaState(Protocol):
     @property
     def last_epoch(self) -> int:
         """Of the log; 0 without one."""
+        ...
+
+    @property
+    def served_epoch(self) -> int:
+        """The newest epoch that this broker has served in as its master, in this life of its process; 0 if none."""
         ...
 
     @property
@@ -104,6 +111,9 @@ class ControlledBroker:
         """Something has come that `_follow_controllers` has to act on."""
         self._has_role = asyncio.Event()
         self._is_changing = False
+        self._failing: RoleChange | None = None
+        """To the master of an epoch: it has failed, and is tried again."""
+        self._failing_since_ms = 0
         self._identity_error = ""
         self._ha_search: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -146,6 +156,8 @@ class ControlledBroker:
         machine, now_ms = self.machine, self._clock()
         if machine.wanted is not None:
             await self._change_role(machine.wanted)
+        elif self._fails_for_too_long(now_ms):
+            await self._resign()
         elif (question := machine.question(now_ms)) is not None:
             answer = await self._ask(question)
             sent_heartbeats = machine.sends_heartbeats
@@ -180,6 +192,7 @@ class ControlledBroker:
 
     async def _change_role(self, change: RoleChange) -> None:
         role, machine = change.role, self.machine
+        self._failing = None
         self._end_ha_search()
         self._changes, self._is_changing = None, True
         try:
@@ -194,10 +207,32 @@ class ControlledBroker:
         except UnavailableError as error:
             logger.error("role not changed yet epoch=%d error=%s", role.master_epoch, error)
             self._took(change)
+            if role.broker_id == MASTER_ID:
+                self._failing, self._failing_since_ms = change, self._clock()
         else:
             self._took(change)
         finally:
             self._is_changing = False
+
+    def _fails_for_too_long(self, now_ms: int) -> bool:
+        if not self._changer.error:
+            self._failing = None
+        return self._failing is not None and now_ms - self._failing_since_ms >= self._settings().controller_silence_ms
+
+    async def _resign(self) -> None:
+        """End the tries to be the master of an epoch, and have another broker elected."""
+        change, machine, self._failing = self._failing, self.machine, None
+        assert change is not None
+        waiting = RoleChange(role=machine.waiting_role(), members=frozenset())
+        try:
+            await self._changer.become_slave(waiting.role)
+        except UnavailableError as error:
+            logger.error("not a slave without a master yet error=%s", error)
+        machine.role_taken(waiting)
+        has_served = self._replica.served_epoch >= change.role.master_epoch
+        machine.resign(change.role, heirs=frozenset() if has_served else change.heirs, now_ms=self._clock())
+        if not machine.sends_heartbeats:
+            self._client.disconnect()
 
     def _took(self, change: RoleChange) -> None:
         role = change.role
@@ -244,7 +279,7 @@ class ControlledBroker:
     async def _send_heartbeats(self) -> None:
         if self.machine.sends_heartbeats:
             self._client.beat(self._heartbeat)
-        await asyncio.sleep(self._settings().controller_heartbeat_ms / 1_000)
+        await asyncio.sleep(self._settings().heartbeat_ms / 1_000)
 
     def _heartbeat(self) -> RemotingCommand:
         settings, replica = self._settings(), self._replica

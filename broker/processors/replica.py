@@ -1,9 +1,10 @@
 """Requests about replicas.
 
     907 GET_BROKER_HA_STATUS    908 RESET_MASTER_FLUSH_OFFSET    1007 GET_BROKER_EPOCH_CACHE
-    90190 TOPIC_INCARNATIONS    90191 REPLICA_SOURCE
+    1008 NOTIFY_BROKER_ROLE_CHANGED    90190 TOPIC_INCARNATIONS    90191 REPLICA_SOURCE
 
-908 concerns replicas only: a master takes it and does nothing, as RocketMQ's. 1007 concerns brokers of a controller.
+908 concerns replicas only: a master takes it and does nothing, as RocketMQ's. 1007 and 1008 concern
+brokers of a controller (controlled/controlled_processor.py); another one takes 1008 and does nothing.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -66,6 +67,7 @@ class ReplicaProcessor:
             RequestCode.GET_BROKER_HA_STATUS: self.get_status,
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_flush_offset,
             RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notify_role_changed,
             PrivateRequestCode.TOPIC_INCARNATIONS: self.get_incarnations,
             PrivateRequestCode.REPLICA_SOURCE: self.get_source,
         }
@@ -81,6 +83,10 @@ class ReplicaProcessor:
     def get_epochs(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """1007: this broker has no controller."""
         raise MQError("this request only for controllerMode ")
+
+    def notify_role_changed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """1008: nothing to do without a controller."""
+        return RemotingCommand.response(command)
 
     def get_incarnations(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90190: where in the log each topic began, which a slave has to know before it dispatches the log."""

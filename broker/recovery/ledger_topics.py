@@ -61,6 +61,7 @@ def follow_topics(
                 local.incarnations.delete(topic)
         elif not entry.deleted and entry.incarnation > here.id:
             life = _life(catalog, entry, is_first=not is_known)
+            local.incarnations.delete(topic)
             local.incarnations.follow(topic, life)
             births.append(TopicBirth(topic=topic, incarnation=life, config=_config(catalog, topic, configs)))
     if births:

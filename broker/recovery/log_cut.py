@@ -34,6 +34,7 @@ def cut_log(
     disk: Disk,
     clock: Callable[[], int],
     timers: TimerConfig,
+    epochs: EpochFile,
     open_local: Callable[[], MessageStore],
 ) -> PhysicalOffset:
     """Cut the log; where it ends, durably. Nothing is open afterwards. `open_local`: opens the store as a slave does.
@@ -64,7 +65,6 @@ def cut_log(
 
         before = log.append_offset
         end_offset = truncate_store(store, disk, alignment.end_offset, cut_derived=cut_derived)
-        epochs = EpochFile(disk, config.root_path)
         epochs.cut(Alignment(end_offset, alignment.epoch))
         logger.warning("log was cut from_offset=%d to_offset=%d epoch=%d", before, end_offset, alignment.epoch)
         return end_offset

@@ -14,7 +14,11 @@ class FollowedTable(Protocol):
     """See the module. On the loop, of which it takes no more than slices.py allows at a time."""
 
     name: str
-    period_ms: int
+
+    @property
+    def period_ms(self) -> int:
+        """How often the master is asked."""
+        ...
 
     async def follow(self, master: MasterMetadata) -> bool:
         """Take over what the master has, durably; False if nothing was new. One call at a time. Cancelling is safe.

@@ -15,6 +15,7 @@ Rules
   - A topic that this broker does not serve, of batches for example, is refused by itself: the others are taken over,
     and the next round tries again.
   - The version is taken over last: after a stop in between, the next start requests the table again.
+  - A master may die, and this broker follow it: messages of a new topic have the topics requested at the next step.
 Source: broker/slave/SlaveSynchronize.java (syncTopicConfig), Apache RocketMQ 5.5.
 """
 
@@ -31,6 +32,7 @@ from thermocline.broker.tables import StaticTopicTable, TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
+from thermocline.store.queues import ConsumeQueueTable
 from thermocline.store.state import Incarnation, TopicIncarnations
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,6 @@ class TopicsFollower:
     """Follows topics and mappings."""
 
     name = "topics"
-    period_ms = PERIOD_MS
 
     def __init__(
         self,
@@ -53,23 +54,33 @@ class TopicsFollower:
         incarnations: TopicIncarnations,
         log_end: Callable[[], PhysicalOffset],
         place_late: Callable[[str, PhysicalOffset], Iterator[None]],
+        queues: ConsumeQueueTable,
     ) -> None:
         """`incarnations`: of `topics`. `log_end`: of this broker's log; the master's is never below. `place_late`:
-        gives queues the units of a topic's records from an offset on (store/late_placement.py)."""
+        gives queues the units of a topic's records from an offset on (store/late_placement.py). `queues`: the store's.
+        """
         self._topics = topics
         self._incarnations = incarnations
         self._static_topics = static_topics
         self._log_end = log_end
         self._place_late = place_late
+        self._queues = queues
+        self._asked_names: int | None = None
+
+    @property
+    def period_ms(self) -> int:
+        """See FollowedTable."""
+        return PERIOD_MS if self._queues.name_count == self._asked_names else 0
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
         topics, static_topics = self._topics, self._static_topics
         log_end = self._log_end()
+        self._asked_names = self._queues.name_count
         news = await master.topics(version=topics.data_version, mapping_version=static_topics.data_version)
         if news is None:
             return False
-        changes = _Changes(topics, news, await master.incarnations())
+        changes = _Changes(topics, self._queues, news, await master.incarnations())
         await run_in_slices(changes.find())
         await self._delete(changes.ended, next_start=log_end if changes.incarnations is None else None)
         refused = await self._put(changes)
@@ -110,21 +121,30 @@ class TopicsFollower:
         present = topics.incarnation(name)
         if incarnation is not None:
             if present.deleted:
+                self._incarnations.begin_anew(name)
                 await run_in_slices(self._place_late(name, incarnation.start_offset))
             self._incarnations.follow(name, incarnation)
         elif name not in topics:
             start_offset = present.start_offset if present.deleted else LOG_START
             if present.deleted:
+                self._incarnations.begin_anew(name)
                 await run_in_slices(self._place_late(name, start_offset))
-            self._incarnations.create(name, start_offset=start_offset)
+            self._incarnations.create(name, start_offset=start_offset, has_queues=True)
         await topics.follow(config)
 
 
 class _Changes:
     """In what a master's topics differ from those here."""
 
-    def __init__(self, topics: TopicTable, news: MasterTopics, incarnations: Mapping[str, Incarnation] | None) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        queues: ConsumeQueueTable,
+        news: MasterTopics,
+        incarnations: Mapping[str, Incarnation] | None,
+    ) -> None:
         self._topics = topics
+        self._queues = queues
         self._news = news
         self.incarnations = incarnations
         self.ended: list[str] = []
@@ -140,6 +160,10 @@ class _Changes:
             if name not in news.topics and not topics.is_system_topic(name):
                 (self.ended if self._has_ended(name) else kept).append(name)
             yield
+        for name in self._queues.topics:
+            if name not in topics and name not in news.topics and self._was_deleted(name):
+                self.ended.append(name)
+            yield
         for name, config in news.topics.items():
             self._compare(name, config)
             yield
@@ -147,6 +171,11 @@ class _Changes:
             logger.error(
                 "topics kept that the master does not have, and has not deleted count=%d first=%s", len(kept), min(kept)
             )
+
+    def _was_deleted(self, name: str) -> bool:
+        """Whether the master has made and deleted a topic of which only messages came here."""
+        there = (self.incarnations or {}).get(name)
+        return there is not None and there.deleted and not self._topics.incarnation(name).deleted
 
     def _has_ended(self, name: str) -> bool:
         """Whether the lack of a topic at the master is no loss of the master's table."""

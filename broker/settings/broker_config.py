@@ -211,6 +211,7 @@ class BrokerConfig(ReplicaSettings):
         for item in fields(self):
             check_range(item.metadata, getattr(self, item.name))
         self.check_role()
+        self.check_controllers()
         for name, value in (("brokerClusterName", self.cluster_name), ("brokerName", self.broker_name)):
             if not _NAME.fullmatch(value):
                 raise InvalidParameterError("a name of letters, digits, _ and - is needed", setting=name, value=value)

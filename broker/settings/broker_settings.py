@@ -199,6 +199,7 @@ _STORE_LIVE = frozenset(
     }
 )
 ROLE = "brokerRole"
+ID = "brokerId"
 COLD_URL = "coldUrl"
 """The one setting that may hold keys."""
 _TIER_LIVE = frozenset(
@@ -375,6 +376,10 @@ class BrokerSettings:
         self._drop_tls(accepted)
         if accepted.get(ROLE, "").strip().upper() == self._shown()[ROLE]:
             del accepted[ROLE]  # sent back as it was shown: that opens no port for slaves
+        if self.broker.controller_mode:  # likewise, and it stays the controllers'
+            for name in (ID, "haMasterAddress"):
+                if accepted.get(name) == self._shown()[name]:
+                    del accepted[name]
         if COLD_URL in accepted and is_masked(accepted[COLD_URL]):
             self._check_unchanged(accepted.pop(COLD_URL))
         changed = {
@@ -390,6 +395,10 @@ class BrokerSettings:
         }
         check_user_quotas(changed["broker"], self.auth)
         check_slave(changed["broker"], changed["tier"])
+        if self.broker.controller_mode:
+            check_unchanged_role(accepted)
+        else:
+            check_controlled(changed["broker"])
         before, version_before = dict(self._changed), self.version.current
         self._changed.update(accepted)
         self.version.bump()
@@ -473,7 +482,7 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
     Raises:
         InvalidParameterError: The settings ask for it.
     """
-    if not broker.is_slave:
+    if not broker.is_slave or broker.controller_mode:
         return
     if tier.is_enabled and not (broker.name_server_addresses or broker.address_server_on):
         raise InvalidParameterError(
@@ -488,6 +497,49 @@ def check_slave(broker: BrokerConfig, tier: TierConfig) -> None:
         )
     if broker.merged_proxy:
         raise InvalidParameterError("a proxy runs beside a master, not beside a slave", setting="mergedProxyEnable")
+
+
+def check_controlled(broker: BrokerConfig) -> None:
+    """Refuse settings of a role that the controllers decide, and what does not go with a change of roles.
+
+    Raises:
+        InvalidParameterError: There is one.
+    """
+    if not broker.controller_mode:
+        return
+    if broker.broker_role not in (BrokerRole.NONE, BrokerRole.SLAVE):
+        raise InvalidParameterError(
+            "the controllers decide which broker is the master: leave it out, or set it to SLAVE", setting=ROLE
+        )
+    if broker.broker_id > 0:
+        raise InvalidParameterError("the controllers number the brokers: leave it out, or set it to -1", setting=ID)
+    if broker.ha_master_address:
+        raise InvalidParameterError("the controllers name the master: leave it out", setting="haMasterAddress")
+    if broker.slave_acting_master or broker.remote_escape:
+        raise InvalidParameterError(
+            "under a controller a slave is elected in place of a lost master, and stands in for none: leave it out",
+            setting="enableSlaveActingMaster",
+        )
+    if broker.merged_proxy:
+        raise InvalidParameterError(
+            "under a controller the proxy is a process of its own (thermocline proxy): a change of the broker's role"
+            " would stop it",
+            setting="mergedProxyEnable",
+        )
+
+
+def check_unchanged_role(changed: Mapping[str, str]) -> None:
+    """Refuse to change the role of a running broker from afar, under controllers.
+
+    Raises:
+        InvalidParameterError: These changes would.
+    """
+    found = sorted({ROLE, ID, "haMasterAddress"} & changed.keys())
+    if found:
+        raise InvalidParameterError(
+            "the controllers decide on the role: thermocline controller elect makes another broker the master",
+            setting=found[0],
+        )
 
 
 def decode_changes(data: bytes) -> _SettingsFile:

@@ -1,8 +1,5 @@
 """Settings of a broker under a controller, of RocketMQ's BrokerConfig and MessageStoreConfig.
 
-No broker has them yet: `enableControllerMode` is refused until a running broker can change its role. Then
-ReplicaSettings derives from this class, and the rows of these names in official_settings/ are honoured.
-
     inSyncReplicas (1), allAckInSyncStateSet (false)    how many brokers have a message before its send is answered
     minInSyncReplicas (1)                               with a smaller SyncStateSet sends are refused
 
@@ -29,7 +26,7 @@ class ControllerSettings(LimitSettings):
     """host:port of every controller, separated by semicolons."""
     election_priority: int = setting((1 << 31) - 1, "brokerElectionPriority", least=0, most=(1 << 31) - 1, live=True)
     """Of brokers with equal logs the one with the smallest is elected."""
-    controller_heartbeat_ms: int = setting(1_000, "brokerHeartbeatInterval", least=100, most=60_000, live=True)
+    heartbeat_ms: int = setting(1_000, "brokerHeartbeatInterval", least=100, most=60_000, live=True)
     controller_silence_ms: int = setting(10_000, "controllerHeartBeatTimeoutMills", least=300, most=600_000, live=True)
     """After so long without a heartbeat the controllers replace this broker."""
     replica_info_interval_ms: int = setting(5_000, "syncBrokerMetadataPeriod", least=100, most=60_000, live=True)
@@ -53,9 +50,18 @@ class ControllerSettings(LimitSettings):
     def check_controllers(self) -> None:
         """
         Raises:
-            InvalidParameterError: Controllers are needed, and not named.
+            InvalidParameterError: Controllers are needed, and not named; or not used, and something needs them.
         """
         if not self.controller_mode:
+            for name, is_set in (
+                ("minInSyncReplicas", self.min_in_sync_replicas > 1),
+                ("allAckInSyncStateSet", self.all_ack),
+                ("asyncLearner", self.is_learner),
+            ):
+                if is_set:
+                    raise InvalidParameterError(
+                        "it would promise what is kept under a controller alone (enableControllerMode)", setting=name
+                    )
             return
         controllers = self.controllers
         if not 0 < len(controllers) <= CONTROLLERS_MAX:
@@ -70,7 +76,7 @@ class ControllerSettings(LimitSettings):
                 raise InvalidParameterError(
                     "a controller's address is host:port", setting="controllerAddr", value=address
                 )
-        if self.controller_silence_ms < 3 * self.controller_heartbeat_ms:
+        if self.controller_silence_ms < 3 * self.heartbeat_ms:
             raise InvalidParameterError(
                 "the controllers have to wait for at least three heartbeats (brokerHeartbeatInterval)",
                 setting="controllerHeartBeatTimeoutMills",

@@ -6,13 +6,15 @@
     SYNC_MASTER    0          likewise                                             when inSyncReplicas brokers have it
     SLAVE          above 0    is the copy of a master's                            never: they are refused
 
-`inSyncReplicas` counts the master. Source: store/config/MessageStoreConfig.java, Apache RocketMQ 5.5.
+Under a controller (enableControllerMode) the controllers give role and number; this class then shows SYNC_MASTER with
+0, or SLAVE with the number, -1 while there is none. `inSyncReplicas` counts the master.
+Source: store/config/MessageStoreConfig.java, Apache RocketMQ 5.5.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from thermocline.broker.settings.limit_settings import LimitSettings
+from thermocline.broker.settings.controller_settings import ControllerSettings
 from thermocline.broker.settings.setting_field import setting
 from thermocline.remoting.errors import InvalidParameterError
 
@@ -28,12 +30,12 @@ class BrokerRole(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaSettings(LimitSettings):
+class ReplicaSettings(ControllerSettings):
     """The part of BrokerConfig about replicas."""
 
     broker_role: BrokerRole = setting(BrokerRole.NONE, "brokerRole")  # noqa: RUF009 - makes a field
-    broker_id: int = setting(0, "brokerId", least=0, most=(1 << 31) - 1)
-    """0 is the master."""
+    broker_id: int = setting(0, "brokerId", least=-1, most=(1 << 31) - 1)
+    """0 is the master; -1: the controllers have given none yet."""
     ha_port: int = setting(0, "haListenPort", least=0, most=65535)
     """Where slaves connect; 0: listen_port + 1."""
     ha_master_address: str = setting("", "haMasterAddress")
@@ -51,7 +53,6 @@ class ReplicaSettings(LimitSettings):
     """Whether a slave stands in for a master that is gone, see docs/replicas.md."""
     remote_escape: bool = setting(False, "enableRemoteEscape")
     """Whether a slave that stands in sends what is due to other masters of the cluster."""
-    heartbeat_ms: int = setting(1_000, "brokerHeartbeatInterval", least=100)
     not_active_ms: int = setting(10_000, "brokerNotActiveTimeoutMillis", least=1_000)
     """Silence after which NameServers drop this broker."""
     member_group_ms: int = setting(1_000, "syncBrokerMemberGroupPeriod", least=100)
@@ -79,7 +80,9 @@ class ReplicaSettings(LimitSettings):
         Raises:
             InvalidParameterError: Role, id and promise contradict each other.
         """
-        if self.is_slave and not self.broker_id:
+        if self.controller_mode:
+            return
+        if self.is_slave and self.broker_id <= 0:
             raise InvalidParameterError("a slave needs a brokerId above 0", setting="brokerId", value=self.broker_id)
         if self.broker_id and not self.is_slave:
             raise InvalidParameterError(

@@ -39,6 +39,7 @@ from thermocline.broker.settings.broker_settings import (
     COLD_URL,
     SECTIONS,
     SETTINGS,
+    check_controlled,
     check_slave,
     check_user_quotas,
     parse_value,
@@ -169,6 +170,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
         )
         check_user_quotas(loaded.broker, loaded.auth)
         check_slave(loaded.broker, loaded.tier)
+        check_controlled(loaded.broker)
         return loaded
     except InvalidRequestError as error:
         raise SettingError(error.message, **error.context) from error

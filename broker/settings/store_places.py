@@ -18,6 +18,7 @@ PLACES_IN_STORE: Mapping[str, str] = {
     "storePathIndex": "index",
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
+    "storePathEpochFile": "epochFileCheckpoint",
 }
 
 

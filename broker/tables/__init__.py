@@ -14,6 +14,7 @@ from thermocline.broker.tables.client_registry import Client, ClientRegistry, Co
 from thermocline.broker.tables.client_usage import check_names
 from thermocline.broker.tables.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets, OffsetReplacement
+from thermocline.broker.tables.copied_topics import make_copied_topics
 from thermocline.broker.tables.group_holds import GroupHolds
 from thermocline.broker.tables.group_table import GroupReplacement, GroupTable
 from thermocline.broker.tables.kept_clock import KeptClock
@@ -74,6 +75,7 @@ __all__ = [
     "group_table",
     "is_tag_type",
     "kept_clock",
+    "make_copied_topics",
     "message_request_modes",
     "parse_change",
     "static_topic_table",

@@ -466,7 +466,9 @@ class TopicTable:
         is_first = not self._incarnations.is_deleted(topic)
         store = self._store
         incarnation = self._incarnations.create(
-            topic, start_offset=store.topic_start_offset(topic) if is_first else store.commit_log.append_offset
+            topic,
+            start_offset=store.topic_start_offset(topic) if is_first else store.commit_log.append_offset,
+            has_queues=bool(store.queues.of_topic(topic)),
         )
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()
@@ -474,7 +476,7 @@ class TopicTable:
             if self._is_single():
                 await self._save()
             else:
-                self._journal.add(TopicBirth(topic=topic, incarnation=incarnation, config=msgspec.Raw(config.encode())))
+                self._journal.add(self._birth(config, incarnation))
                 await self._persister.save(topic_journal.FILE_NAME)
         except Exception:
             self._encoded.pop(topic, None)
@@ -492,6 +494,15 @@ class TopicTable:
         self._tell(topic, config)
         self._fold_later()
         return config
+
+    def _birth(self, config: TopicConfig, incarnation: Incarnation) -> TopicBirth:
+        recorded_id = self._incarnations.recorded_id(config.topic_name)
+        return TopicBirth(
+            topic=config.topic_name,
+            incarnation=incarnation,
+            config=msgspec.Raw(config.encode()),
+            recorded_id=None if recorded_id == incarnation.id else recorded_id,
+        )
 
     def _is_single(self) -> bool:
         """Whether this birth is one of few, so that the tables can be written for it alone."""

@@ -271,8 +271,14 @@ class AsyncPopConsumer(PopConsumerOptions):
         try:
             return await self._pop(place, count_max, invisible_ms, 0)
         except MQError as error:
-            logger.warning("receive failed topic=%s broker_name=%s error=%s", *place, error)
+            self._failed(place, error)
             return []
+
+    def _failed(self, place: Place, error: MQError) -> None:
+        topic, broker_name = place
+        logger.warning("receive failed topic=%s broker_name=%s error=%s", topic, broker_name, error)
+        if self._session is not None:
+            self._session.routes.refresh_soon(topic)  # another broker may be the master since
 
     async def _pop(self, place: Place, count_max: int, invisible_ms: int, await_ms: int) -> list[PoppedMessage]:
         topic, broker_name = place
@@ -318,7 +324,7 @@ class AsyncPopConsumer(PopConsumerOptions):
                     self._arrived.extend(poll.result())
                 except MQError as error:
                     failure = error
-                    logger.warning("receive failed topic=%s broker_name=%s error=%s", *place, error)
+                    self._failed(place, error)
             taken = self._take_arrived(count_max)
             if taken:
                 return taken

@@ -395,6 +395,8 @@ class AsyncPullConsumer(PullConsumerOptions):
                 await self.take_up(queue)
             except MQError as error:
                 logger.warning("queue not taken up queue=%s error=%s", queue, error)
+                if self._parts is not None:
+                    self._parts.session.routes.refresh_soon(queue.topic)
                 is_complete = False
         return is_complete
 
@@ -444,6 +446,7 @@ class AsyncPullConsumer(PullConsumerOptions):
                     await asyncio.sleep(FLOW_CONTROL_PAUSE_S)
                 else:
                     logger.warning("pull failed queue=%s error=%s", queue, error)
+                    parts.session.routes.refresh_soon(queue.topic)  # another broker may be the master since
                     is_busy = isinstance(error, BrokerBusyError)
                     await asyncio.sleep(pauses.next_s() if is_busy else self.pull_time_delay_ms_when_exception / 1000)
                 continue

@@ -217,6 +217,8 @@ class QueueWorkers:
     async def _pause_after(self, error: MQError, queue: MessageQueue, pauses: BusyPauses) -> None:
         if isinstance(error, SubscriptionNotFoundError | SubscriptionNotLatestError):
             self._session.heartbeat_soon()
+        else:
+            self._session.routes.refresh_soon(queue.topic)  # another broker may be the master since
         if error.context.get("code") == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(FLOW_CONTROL_PAUSE_S)
             return
@@ -258,6 +260,8 @@ class QueueWorkers:
             locked = await self._calls.lock(wanted)
         except MQError as error:
             logger.warning("locks not renewed error=%s", error)
+            for topic in {queue.topic for queue in wanted}:
+                self._session.routes.refresh_soon(topic)
             return
         now_ms = wall_clock_ms()
         for queue in wanted & self.table.keys():

@@ -99,6 +99,7 @@ class Rebalancer:
                 continue
             except MQError as error:
                 logger.warning("share unknown topic=%s error=%s", topic, error)
+                self._session.routes.refresh_soon(topic)
                 is_balanced = False
                 continue
             if share is None or not await self._apply(topic, share):
@@ -134,5 +135,6 @@ class Rebalancer:
             await self._owner.take_up(queue)
         except MQError as error:
             logger.warning("queue not taken up queue=%s error=%s", queue, error)
+            self._session.routes.refresh_soon(queue.topic)
             return False
         return True

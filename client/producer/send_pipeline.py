@@ -82,9 +82,10 @@ ROUTE_CODES = frozenset(
         ResponseCode.NO_PERMISSION,
         ResponseCode.GO_AWAY,
         ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.SYSTEM_BUSY,
     }
 )
-"""Codes that hint at an outdated route."""
+"""Codes that hint at an outdated route; a slave is busy that was the master before."""
 
 OPAQUE_FIRST = 1 << 30
 OPAQUE_END = 1 << 31
@@ -117,7 +118,6 @@ class SendPipeline:
         self._waiting_for_route: dict[str, deque[Sending]] = {}
         self._waiting_for_connection: dict[str, deque[Sending]] = {}
         self._paused: set[Sending] = set()
-        self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -187,6 +187,7 @@ class SendPipeline:
         try:
             lane = self._choose(sending, target)
         except MQError as error:
+            self._routes.refresh_soon(sending.topic)  # a master may have come since
             self._fail(sending, error)
             return
         sending.lane = lane
@@ -268,7 +269,7 @@ class SendPipeline:
         if status is None:
             refusal = answer_error(answer.code, answer.remark, address=lane.address)
             if answer.code in ROUTE_CODES:
-                self._refresh_later(sending.topic)
+                self._routes.refresh_soon(sending.topic)
             if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE and sending.attempts_left:
                 self._pause(sending, refusal)  # the same queue has another leader; the route will say which
             else:
@@ -299,7 +300,7 @@ class SendPipeline:
         lost = [opaque for opaque, sending in self._pending.items() if sending.connection is connection]
         for opaque in lost:
             sending = self._pending.pop(opaque)
-            self._refresh_later(sending.topic)
+            self._routes.refresh_soon(sending.topic)
             error = ConnectionLostError(ConnectionLostError.LOST, address=connection.remote_address)
             self._retry_or_fail(sending, error, is_retryable=sending.may_repeat)
 
@@ -362,6 +363,7 @@ class SendPipeline:
 
     def _time_out(self, sending: Sending) -> None:
         context = {} if sending.lane is None else {"address": sending.lane.address}
+        self._routes.refresh_soon(sending.topic)  # another broker may be the master since
         if sending.last_error is not None:
             context["last_error"] = str(sending.last_error)
         self._fail(sending, RequestTimeoutError("no answer to a send in time", topic=sending.topic, **context))
@@ -404,24 +406,11 @@ class SendPipeline:
         for sending in line:
             assert sending.lane is not None
             if connection is None or connection.is_closed:
-                self._refresh_later(sending.topic)
+                self._routes.refresh_soon(sending.topic)
                 lost = error or ConnectionLostError(ConnectionLostError.LOST, address=address)
                 self._retry_or_fail(sending, lost, is_retryable=True)
             else:
                 self._write(sending, sending.lane, connection)
-
-    def _refresh_later(self, topic: str) -> None:
-        if not self._closed and topic not in self._refreshing:
-            self._refreshing.add(topic)
-            self._start_task(self._refresh(topic))
-
-    async def _refresh(self, topic: str) -> None:
-        try:
-            await self._routes.refresh(topic)
-        except MQError as error:
-            logger.info("route refresh failed topic=%s error=%s", topic, error)
-        finally:
-            self._refreshing.discard(topic)
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

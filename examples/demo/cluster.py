@@ -1,11 +1,14 @@
-"""The demo's servers: an object store of the chosen kind, `thermocline dev` over it, and a proxy, each a process."""
+"""The demo's servers: an object store of the chosen kind, `thermocline dev` over it, and a proxy, each a process.
+
+Several brokers of one name: replica_set.py.
+"""
 
 import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,73 +67,61 @@ def cold_store(kind: str, folder: Path) -> Iterator[ColdStore]:
         )
 
 
-def _addresses(ready_line: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in ready_line.split()[1:])
+class Daemon:
+    """A process of `thermocline`; made when its ready line has come. Its log is `NAME.log` in the folder."""
 
-
-class DevBroker:
-    """`thermocline dev` on free loopback ports."""
-
-    def __init__(self, folder: Path, cold_url: str) -> None:
-        self._log = folder / "broker.log"
-        with self._log.open("wb") as log:
+    def __init__(self, folder: Path, name: str, *words: str, settings: Mapping[str, str] | None = None) -> None:
+        self._name = name
+        log_path = folder / f"{name}.log"
+        with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "thermocline.cli",
-                    "dev",
-                    "--data",
-                    str(folder / "store"),
-                    *FREE_PORTS,
-                    "--cold",
-                    cold_url,
-                ],
+                [sys.executable, "-m", "thermocline.cli", *words],
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **SETTINGS},
+                env={**os.environ, **(settings or {})},
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline().decode()
         if not line.startswith("ready "):
-            raise SystemExit(f"the broker did not start: {line}\n{self._log.read_text()[-2_000:]}")
-        addresses = _addresses(line)
-        self.name_server = addresses["namesrv"]
-        self.admin = AdminClient(namesrv=self.name_server)
-        self.admin.start()
+            self.kill()
+            raise SystemExit(f"{name} did not start: {line}\n{log_path.read_text()[-2_000:]}")
+        self.addresses = dict(part.split("=", 1) for part in line.split()[1:])
 
     def stop(self) -> int:
         """Stop it as Ctrl-C would; its exit status."""
-        self.admin.close()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=30)
+        return self._process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """Kill it, as `kill -9` does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait(timeout=60)
+
+
+class DemoCluster:
+    """What the demo asks of its brokers: a NameServer's address, an admin client, figures of the cold tier."""
+
+    def __init__(self, folder: Path, name_server: str) -> None:
+        self._folder = folder
+        self.name_server = name_server
+        self.admin = AdminClient(namesrv=name_server)
+        self.admin.start()
+
+    def stop(self) -> int:
+        """Stop all brokers; their worst exit status."""
+        raise NotImplementedError
 
     @contextmanager
     def proxy(self) -> Iterator[str]:
         """`thermocline proxy` before it, on a free loopback port; its address."""
-        command = [
-            sys.executable,
-            "-m",
-            "thermocline.cli",
-            "proxy",
-            "--namesrv",
-            self.name_server,
-            "--listen",
-            "127.0.0.1:0",
-        ]
-        log_path = self._log.with_name("proxy.log")
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        words = ("proxy", "--namesrv", self.name_server, "--listen", "127.0.0.1:0")
+        process = Daemon(self._folder, "proxy", *words)
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline().decode()
-            if not line.startswith("ready "):
-                raise SystemExit(f"the proxy did not start: {line}\n{log_path.read_text()[-2_000:]}")
-            yield _addresses(line)["proxy"]
+            yield process.addresses["proxy"]
         finally:
-            process.terminate()
-            process.wait(timeout=60)
+            process.stop()
 
     def tier_status(self, topic: str | None = None) -> dict[str, Any]:
         """The state of the broker's cold tier, and of the messages that wait for it."""
@@ -140,3 +131,17 @@ class DevBroker:
     def served_bytes(self) -> int:
         """Message bytes that the broker has handed to consumers so far."""
         return int(self.tier_status()["servedBytes"])
+
+
+class DevBroker(DemoCluster):
+    """`thermocline dev` on free loopback ports."""
+
+    def __init__(self, folder: Path, cold_url: str) -> None:
+        words = ("dev", "--data", str(folder / "store"), *FREE_PORTS, "--cold", cold_url)
+        self._daemon = Daemon(folder, "broker", *words, settings=SETTINGS)
+        super().__init__(folder, self._daemon.addresses["namesrv"])
+
+    def stop(self) -> int:
+        """Stop it; its exit status."""
+        self.admin.close()
+        return self._daemon.stop()

@@ -26,12 +26,18 @@ class SparkAnswer:
     seconds: float
 
 
-def spark_delays(cold: ColdStore, *, flights_topic: str, weather_topic: str) -> SparkAnswer:
-    """Read both topics from the bucket and join them."""
+def spark_delays(cold: ColdStore, *, flights_topic: str, weather_topic: str, has_repeats: bool) -> SparkAnswer:
+    """Read both topics from the bucket and join them.
+
+    `has_repeats`: flights may be stored more than once; the origin's number of a flight tells them apart.
+    """
     spark = local_session(app_name="thermocline demo")
     try:
         started = time.monotonic()
-        flight_messages = _read(spark, cold, flights_topic)
+        flight_messages = _read(spark, cold, flights_topic, has_properties=has_repeats)
+        if has_repeats:
+            stored_as = [f.col("properties").getItem(name) for name in ("origin", "number")]
+            flight_messages = flight_messages.withColumn("id", f.concat_ws("-", *stored_as)).dropDuplicates(["id"])
         weather_messages = _read(spark, cold, weather_topic)
         flights = _json(flight_messages, FLIGHT_SCHEMA)
         weather = _json(weather_messages, WEATHER_SCHEMA)
@@ -71,10 +77,11 @@ def spark_delays(cold: ColdStore, *, flights_topic: str, weather_topic: str) -> 
         spark.stop()
 
 
-def _read(spark: SparkSession, cold: ColdStore, topic: str) -> DataFrame:
+def _read(spark: SparkSession, cold: ColdStore, topic: str, *, has_properties: bool = False) -> DataFrame:
     return (
         spark.read.format("thermocline")
         .option("topic", topic)
+        .option("includeProperties", has_properties)
         .option("maxPartitionBytes", PARTITION_BYTES)
         .options(**cold.spark_options)
         .load(cold.spark_url)

@@ -59,6 +59,8 @@ class ControlledSlave(msgspec.Struct, frozen=True, kw_only=True):
     handshake: SlaveHandshake
     on_parted: Callable[[Alignment], None]
     """Called when the log has to be cut before it can go on: the link is to be closed, and another one made."""
+    confirm_offset: PhysicalOffset = LOG_START
+    """What this broker has last known as confirmed."""
     may_report: Callable[[], bool] = lambda: True
     """Whether this broker may join the SyncStateSet: it has all its master's tables. It reports nothing before."""
 
@@ -82,7 +84,7 @@ class SlaveLink:
         self._clock = clock
         self._reconnect_ms = reconnect_ms if controlled is None else min(reconnect_ms, CONTROLLED_RECONNECT_MS)
         self._controlled = controlled
-        self._confirm_offset = LOG_START
+        self._confirm_offset = LOG_START if controlled is None else controlled.confirm_offset
         self.read_limit = ReadLimit(lambda: self.confirm_offset)
         """Under a controller: what all brokers of the SyncStateSet have, as the master has said."""
         self._copy = LogCopy(store)
@@ -102,8 +104,11 @@ class SlaveLink:
 
     @property
     def is_following(self) -> bool:
-        """Whether a master is connected that has accepted where this log ends."""
-        return self._session is not None and self._session.has_transfer
+        """Whether a master is connected whose log goes on where this one ends."""
+        session = self._session
+        if isinstance(session, AutoSwitchSlaveSession):
+            return session.is_aligned
+        return session is not None and session.has_transfer
 
     @property
     def confirm_offset(self) -> PhysicalOffset:
@@ -192,7 +197,8 @@ class SlaveLink:
         try:
             self._copy.restart()
             self._session = self._make_session(self._writer)
-            logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
+            if not self._last_error:
+                logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
             self._report()
             await self._receive(reader, self._session)
         finally:
@@ -254,10 +260,11 @@ class SlaveLink:
                 continue
             if not data:
                 raise ProtocolError("the master has closed the connection")
-            self._last_error = ""
             for offset, part in session.receive(data, now_ms=self._clock()):
                 self._copy.receive(offset, part)
             self._check_parted(session)
+            if session.has_transfer:
+                self._last_error = ""
             self.read_limit.advanced()
             if self._reports_flushed:
                 self._store.flush.wait(self._copy.end_offset, lambda _: self._report())

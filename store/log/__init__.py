@@ -5,9 +5,10 @@ from thermocline.store.log.flush_service import FlushCallback, FlushGate, run_in
 from thermocline.store.log.log_columns import read_columns
 from thermocline.store.log.log_scan import LogScan, RecordScan, ScannedRecord
 from thermocline.store.log.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
-from thermocline.store.log.stored_gate import StoredGate
+from thermocline.store.log.stored_gate import TOO_FEW_IN_SYNC, StoredGate
 
 __all__ = [
+    "TOO_FEW_IN_SYNC",
     "CommitLog",
     "FlushCallback",
     "FlushGate",

@@ -18,6 +18,9 @@ from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.log.flush_service import FlushCallback, FlushGate
 from thermocline.store.log.message_draft import PutStatus
 
+TOO_FEW_IN_SYNC = "in-sync replicas not enough"
+"""Why the log takes no puts, in RocketMQ's words: fewer brokers are in sync than minInSyncReplicas."""
+
 
 class ReplicaGate(Protocol):
     """The puts that wait for other brokers."""

@@ -44,6 +44,11 @@ class ConsumeQueueTable:
         return sum(map(len, self._topics.values()))
 
     @property
+    def name_count(self) -> int:
+        """How many topics ever had a queue here, or were asked for one: it rises with each new topic."""
+        return len(self._topics)
+
+    @property
     def topics(self) -> list[str]:
         """Topics that have a queue."""
         return [topic for topic, queues in self._topics.items() if queues]

@@ -15,7 +15,8 @@ What it promises, once it is durable
     two may or may not be counted: recovery goes back to the first one that it meets of each queue.
   - Units below the filed end of a queue are in its files; when they are not, the files were removed from outside.
   - It holds every queue, also those whose files and messages are gone: no queue starts again at zero.
-Topics carry their incarnation, so that what is here of a topic that was deleted since is not taken for the new one's.
+Topics carry their incarnation, by its recorded id (state/incarnation.py), so that what is here of a topic that was
+deleted since is not taken for the new one's.
 """
 
 from __future__ import annotations

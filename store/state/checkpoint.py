@@ -6,6 +6,8 @@ File: checkpoint, 4096 bytes, big-endian, the rest zero
     int64 master's flushed offset | int64 confirmed offset
 
 Our own recovery goes by physical offsets (queue_ends.py) and reads this only for a store that Apache RocketMQ wrote.
+The confirmed offset is 0 without a controller; a broker that starts under one serves reads up to there until it has a
+role.
 Source: StoreCheckpoint.java, Apache RocketMQ 5.3.
 """
 

@@ -31,12 +31,14 @@ from thermocline.store.state.incarnation import Incarnation, TopicIncarnations
 _CHECKSUM_DIGITS = 8
 
 
-class TopicBirth(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic that was made. `config`: as it stands in topics.json."""
+class TopicBirth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One topic that was made. `config`: as it stands in topics.json. `recorded_id`: of its queue ends, where it is
+    another one than the incarnation's."""
 
     topic: str
     incarnation: Incarnation
     config: msgspec.Raw
+    recorded_id: int | None = None
 
     def encode(self) -> bytes:
         """Its line."""
@@ -70,7 +72,7 @@ def take_births(births: Iterable[TopicBirth], incarnations: TopicIncarnations) -
     for birth in births:
         topic, present = birth.topic, incarnations.find(birth.topic)
         if birth.incarnation.id > present.id:
-            incarnations.adopt(topic, birth.incarnation)
+            incarnations.adopt(topic, birth.incarnation, recorded_id=birth.recorded_id)
             born[topic] = BornTopic(bytes(birth.config), is_newer=True)
         elif birth.incarnation.id == present.id and not present.deleted:
             earlier = born.get(topic)

@@ -72,6 +72,11 @@ class ReplicaBroker(KillableBroker):
         return [path for path in (self._directory / "cold").rglob("*") if path.suffix in (".pack", ".log")]
 
     @property
+    def ha_port(self) -> int:
+        """Where slaves connect."""
+        return int(self._settings["haListenPort"])
+
+    @property
     def log_folder(self) -> Path:
         return self._directory / "store" / "commitlog"
 

@@ -24,6 +24,7 @@ from thermocline.store.queues.queue_ends import (
     TopicEnds,
     encode_queue_ends,
 )
+from thermocline.store.read_limit import ReadLimit
 from thermocline.store.state.checkpoint import StoreCheckpoint
 
 
@@ -45,6 +46,19 @@ def test_slices_let_the_loop_work_in_between() -> None:
     assert ends is not None
     assert ends.recovery_offset < ends.capture_offset == store.commit_log.flush_offset
     assert len(ends.topics) == 6
+
+
+def test_the_confirm_offset_is_kept() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft())
+    store.sync_derived()
+    assert StoreCheckpoint.load(disk, "/store/checkpoint").confirm_offset == 0, "without a controller"
+    confirm_offset = store.commit_log.append_offset
+    store.put(draft())
+    store.read_limit = ReadLimit(lambda: confirm_offset)
+    store.sync_derived()
+    assert StoreCheckpoint.load(disk, "/store/checkpoint").confirm_offset == confirm_offset > 0
 
 
 def test_a_failed_round_promises_nothing_and_loses_nothing() -> None:

@@ -18,12 +18,15 @@ from tests.store.store_parts import (
     small_config,
 )
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
+from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.store.files.disk import BACKUP_SUFFIX
 from thermocline.store.files.mapped_file import file_name
+from thermocline.store.late_placement import place_late
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues.consume_queue import FILLER, UNIT
 from thermocline.store.queues.queue_ends import QueueEnds
+from thermocline.store.state.incarnation import Incarnation
 
 FIRST_LOG_FILE = "/store/commitlog/" + file_name(0)
 QUEUE_ENDS = "/store/thermocline/queueEnds"
@@ -328,6 +331,98 @@ def test_stale_folders_of_an_older_incarnation_go() -> None:
         store = open_store(disk)
         assert bodies_of(store, "topic0", 0) == [b"1000"]
         assert bodies_of(store, "topic0", 1) == []
+
+
+@pytest.mark.parametrize("stop", ["ends written", "incarnations written", "both written", "clean"])
+def test_a_topic_that_another_broker_counts_by_another_id_stays(stop: str) -> None:
+    """A slave follows its master's id of a topic that both have, and stops between the two files."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    add_topic(store, "other")
+    add_topic(store, "followed")
+    for number in range(40):
+        store.put(draft("followed", number % 2, b"%d" % number))
+    store.incarnations.save(disk, store.config.incarnation_path)
+    store.sync_derived()
+    store.incarnations.follow("followed", Incarnation(id=7, start_offset=LOG_START))
+    if stop in {"ends written", "both written"}:
+        store.sync_derived()
+    if stop in {"incarnations written", "both written"}:
+        store.incarnations.save(disk, store.config.incarnation_path)
+    if stop == "clean":
+        store.close()
+    for _ in range(2):
+        store = open_store(disk if stop == "clean" else killed(disk))
+        for queue_id in range(2):
+            queue = store.queues.find("followed", queue_id)
+            assert queue is not None
+            assert (queue.min_offset, queue.next_offset) == (0, 20)
+        assert len(all_bodies(store)) == 40
+        store.sync_derived()
+        stop = "once more"
+
+
+@pytest.mark.parametrize("stop", ["ends written", "incarnations written", "both written"])
+def test_a_topic_that_is_made_where_its_messages_are_already_stays(stop: str) -> None:
+    """At a new master: the messages were copied, and the topic is made by the first send."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(20):
+        store.put(draft("copied", 0, b"%d" % number))
+    store.sync_derived()
+    store.incarnations.create("copied", start_offset=store.topic_start_offset("copied"), has_queues=True)
+    if stop in {"ends written", "both written"}:
+        store.sync_derived()
+    if stop in {"incarnations written", "both written"}:
+        store.incarnations.save(disk, store.config.incarnation_path)
+    store = open_store(killed(disk))
+    assert len(all_bodies(store)) == 20
+    assert store.put(draft("copied", 0, b"new")).queue_offset == 20
+
+
+def test_a_topic_that_began_anew_at_the_master_has_what_was_placed_late() -> None:
+    """The queue ends that late placement has written are older than the topic's new id."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    add_topic(store, "t")
+    store.put(draft("t", 0, b"old"))
+    delete_topic(store, "t")
+    start_offset = store.commit_log.append_offset
+    incarnations = store.incarnations
+    begun = Incarnation(id=9, start_offset=start_offset)
+    incarnations.follow("t", begun)  # so that records of it can be put here, as they come from a master
+    for number in range(5):
+        store.put(draft("t", 0, b"%d" % number))
+    incarnations.delete("t")
+    store.queues.remove_topic("t")
+    incarnations.save(disk, store.config.incarnation_path)
+    incarnations.begin_anew("t")
+    list(place_late(store, "t", start_offset))
+    incarnations.follow("t", begun)
+    incarnations.save(disk, store.config.incarnation_path)
+    store = open_store(killed(disk))
+    assert all_bodies(store) == list(range(5))
+
+
+def test_an_older_topic_by_another_id_goes() -> None:
+    """Queue ends tell of a topic that was deleted and made again since."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    add_topic(store, "t")
+    for number in range(10):
+        store.put(draft("t", 0, b"%d" % number))
+    store.sync_derived()
+    recorded = disk.read(store.config.queue_ends_path)
+    files = {path: disk.read(path) for path in disk.paths() if "/consumequeue/t/" in path}
+    delete_topic(store, "t")
+    add_topic(store, "t")
+    disk.revive()
+    for path, data in {store.config.queue_ends_path: recorded, **files}.items():
+        disk.make_directory(path.rpartition("/")[0])
+        disk.open(path, create=True).write_at(data, 0)
+    store = open_store(disk)
+    assert all_bodies(store) == []
+    assert store.put(draft("t", 0, b"new")).queue_offset == 0
 
 
 def test_another_broker_deleted_a_topic_and_made_it_again() -> None:

@@ -58,6 +58,7 @@ from thermocline.remoting.records.batch import decode_batch
 from thermocline.remoting.records.message_id import UniqueIdGenerator, encode_message_id
 from thermocline.remoting.records.properties import PropertyName, decode_properties
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.topic_validation import (
     RETRY_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
@@ -65,7 +66,7 @@ from thermocline.remoting.topic_validation import (
     dlq_topic,
     is_retry_topic,
 )
-from thermocline.store.log import MessageDraft, PutResult
+from thermocline.store.log import TOO_FEW_IN_SYNC, MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import NO_ROOM_FOR_UNITS
 from thermocline.store.retention import DISK_NEARLY_FULL
@@ -421,6 +422,8 @@ class SendProcessor:
             isinstance(error, ServiceUnavailableError) and self._store.commit_log.refusal in FULL_DISK_REFUSALS
         ):
             response.remark = disk_full_remark(self._store.retention.used_ratio())
+        elif self._store.commit_log.refusal == TOO_FEW_IN_SYNC and isinstance(error, ServiceUnavailableError):
+            response.code, response.remark = ResponseCode.SYSTEM_ERROR, TOO_FEW_IN_SYNC  # as RocketMQ answers it
         response.ext_fields = dict(self._reply_properties)
         return response
 

@@ -8,7 +8,6 @@ __all__ = ["BROKER_CONFIG"]
 
 _POOL = "thread pool: there is none"
 _POOL_QUEUE = "queue before a thread pool: there is none"
-_CONTROLLER_TUNING = "counts only with enableControllerMode, which is refused"
 _LITE = "lite topics are not built: their requests are refused"
 _ROCKSDB = "tuning of a RocksDB engine; the settings that choose one are refused"
 _METRICS_TUNING = "counts only with metricsExporterType, which is refused"
@@ -61,15 +60,19 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *without_effect("each daemon logs to its own stderr", {"isolateLogEnable": "false"}),
     # -- replicas and controller
-    *refused(
-        "a controller that elects another replica when this broker is lost",
+    *honoured({"enableControllerMode": "false", "controllerAddr": "", "brokerElectionPriority": "2147483647"}),
+    *honoured(
         {
-            "enableControllerMode": "false",
-            "controllerAddr": "",
-            "fetchControllerAddrByDnsLookup": "false",
-            "brokerElectionPriority": "2147483647",
+            "controllerHeartBeatTimeoutMills": "10000",
+            "syncBrokerMetadataPeriod": "5000",
         },
-        advice=_REPLICAS_ADVICE,
+        "counts under a controller",
+    ),
+    *honoured({"brokerHeartbeatInterval": "1000"}, "counts under a controller, or with enableSlaveActingMaster"),
+    *refused(
+        "controllers that a DNS name stands for",
+        {"fetchControllerAddrByDnsLookup": "false"},
+        advice="controllerAddr names each of them",
     ),
     *honoured(
         {"enableSlaveActingMaster": "false"},
@@ -78,18 +81,13 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *honoured({"enableRemoteEscape": "false"}, "needs enableSlaveActingMaster"),
     *honoured({"slaveReadEnable": "false"}, "reads of the cold tier stay at the master: they do not slow it down"),
+    *without_effect("the SyncStateSet is looked at five times a second", {"checkSyncStateSetPeriod": "5000"}),
     *without_effect(
-        _CONTROLLER_TUNING,
-        {
-            "checkSyncStateSetPeriod": "5000",
-            "controllerHeartBeatTimeoutMills": "10000",
-            "syncBrokerMetadataPeriod": "5000",
-            "syncControllerMetadataPeriod": "10000",
-        },
+        "the controller that leads is looked for when the one before does not answer, or does not lead",
+        {"syncControllerMetadataPeriod": "10000"},
     ),
     *honoured(
         {
-            "brokerHeartbeatInterval": "1000",
             "brokerNotActiveTimeoutMillis": "10000",
             "skipPreOnline": "false",
             "syncBrokerMemberGroupPeriod": "1000",

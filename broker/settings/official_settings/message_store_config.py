@@ -6,7 +6,8 @@ from thermocline.remoting.settings import MACHINE, OfficialSetting, honoured, re
 
 __all__ = ["MESSAGE_STORE_CONFIG"]
 
-_REPLICA_TUNING = "counts only with a controller or a DLedger group, which are refused"
+_DLEDGER = "counts only with a DLedger group, which is refused"
+_UNDER_CONTROLLER = "counts under a controller"
 _ROCKSDB = "tuning of a RocksDB engine; the settings that choose one are refused"
 _COMPACTION = "compacted topics are not built: creating one is refused"
 _SWAP = "mapped files are given back to the system by the kernel"
@@ -26,18 +27,12 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
         {"brokerRole": "ASYNC_MASTER"},
         "default: no port is open for slaves; with brokerRole=ASYNC_MASTER it is, as with SYNC_MASTER",
     ),
-    *honoured({"inSyncReplicas": "1"}, "2 or more needs brokerRole=SYNC_MASTER, or it promises what is not kept"),
+    *honoured(
+        {"inSyncReplicas": "1"},
+        "2 or more needs brokerRole=SYNC_MASTER or a controller, or it promises what is not kept",
+    ),
     *without_effect("information about a replica set", {"totalReplicas": "1"}),
-    *refused(
-        "that sends are refused while too few brokers are in sync",
-        {"minInSyncReplicas": "1"},
-        advice="inSyncReplicas says how many brokers have a message before its send is answered",
-    ),
-    *refused(
-        "that a send is answered when all replicas in sync have the message",
-        {"allAckInSyncStateSet": "false"},
-        advice=_DISK_ADVICE,
-    ),
+    *honoured({"minInSyncReplicas": "1", "allAckInSyncStateSet": "false"}, _UNDER_CONTROLLER),
     *refused("a count of replicas that adapts itself", {"enableAutoInSyncReplicas": "false"}, advice=_DISK_ADVICE),
     *refused(
         "a log that a DLedger group of brokers agrees on",
@@ -51,7 +46,13 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
         advice=_DISK_ADVICE,
     ),
     *honoured({"haMasterAddress": ""}),
-    *refused("a replica that learns without being waited for", {"asyncLearner": "false"}, advice=_DISK_ADVICE),
+    *honoured(
+        {"asyncLearner": "false", "haMaxTimeSlaveNotCatchup": "15000", "syncFromLastFile": "false"}, _UNDER_CONTROLLER
+    ),
+    *honoured(
+        {"storePathBrokerIdentity": ""}, "default: brokerIdentity in storePathRootDir; counts under a controller"
+    ),
+    *honoured({"storePathEpochFile": ""}, "only the file epochFileCheckpoint of storePathRootDir is accepted"),
     *refused("a log that is written twice", {"duplicationEnable": "false"}, advice=_DISK_ADVICE),
     *honoured({"haListenPort": "10912"}, "default: listenPort + 1, as a broker of RocketMQ sets it"),
     *honoured(
@@ -65,19 +66,14 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
             "slaveTimeout": "3000",
         }
     ),
+    *without_effect("a slave of RocketMQ chooses its form of replication", {"enableBatchPush": "false"}),
     *without_effect(
-        _REPLICA_TUNING,
-        {
-            "enableBatchPush": "false",
-            "haMaxTimeSlaveNotCatchup": "15000",
-            "maxChecksumRange": "1073741824",
-            "offsetCheckInSlave": "false",
-            "storePathBrokerIdentity": "",
-            "storePathDLedgerCommitLog": "",
-            "storePathEpochFile": "",
-            "syncFromLastFile": "false",
-            "syncMasterFlushOffsetWhenStartup": "false",
-        },
+        "what a slave has is compared with its master by epochs",
+        {"maxChecksumRange": "1073741824", "offsetCheckInSlave": "false"},
+    ),
+    *without_effect(_DLEDGER, {"storePathDLedgerCommitLog": ""}),
+    *without_effect(
+        "a slave makes its log durable before its first report", {"syncMasterFlushOffsetWhenStartup": "false"}
     ),
     # -- folders and formats
     *honoured({"storePathRootDir": MACHINE}),

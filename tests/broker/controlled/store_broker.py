@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -26,6 +27,7 @@ from thermocline.broker.settings.controller_settings import ControllerSettings
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import Dispatcher, LimitCounts, RemotingServer
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.replication import (
     Alignment,
@@ -73,7 +75,7 @@ class StoreBroker:
         self.settings = ControllerSettings(
             controller_mode=True,
             controller_addresses=controllers,
-            controller_heartbeat_ms=200,
+            heartbeat_ms=200,
             controller_silence_ms=1_500,
             replica_info_interval_ms=500,
             is_learner=is_learner,
@@ -81,11 +83,14 @@ class StoreBroker:
         self.settings.check_controllers()
         self.roles: list[ReplicaRole] = []
         self.cuts: list[Alignment] = []
+        self.is_unfit = False
+        """Whether it fails to be a master."""
         self._resources = contextlib.AsyncExitStack()
 
     async def start(self, *, seed: int = 0) -> None:
         """A life begins."""
         self._resources, self.roles = contextlib.AsyncExitStack(), []
+        self.role_error = ""
         self.sync_state_set: SyncStateSet | None = None
         self._role_resources = contextlib.AsyncExitStack()
         self.disk = RealDisk()
@@ -140,6 +145,10 @@ class StoreBroker:
         return 0 if last is None else last.epoch
 
     @property
+    def served_epoch(self) -> int:
+        return self.last_epoch if self.is_master else 0
+
+    @property
     def epochs(self) -> Epochs:
         return self.epoch_file.epochs
 
@@ -177,9 +186,17 @@ class StoreBroker:
 
     # -- RoleChanger ---------------------------------------------------------------------------------------------------
 
+    @property
+    def error(self) -> str:
+        return self.role_error
+
     async def become_master(self, role: ReplicaRole, sync_state_set: frozenset[int]) -> None:
         log, number = self.store.commit_log, self.number
         assert number is not None
+        if self.is_unfit:
+            await self.become_slave(replace(role, broker_id=number, master_ha_address=""))
+            self.role_error = "this broker cannot be a master"
+            raise UnavailableError(self.role_error)
         confirm_offset = min(self.confirm_offset, log.append_offset)
         self.epoch_file.begin_as_master(role.master_epoch, log.append_offset)
         await self._end_role()
@@ -213,6 +230,7 @@ class StoreBroker:
 
     async def become_slave(self, role: ReplicaRole) -> None:
         self.roles.append(role)
+        self.role_error = ""
         if self.link is None:
             await self._end_role()
             await self._start_link()

@@ -1,8 +1,8 @@
 """Brokers with real stores under real controllers, over real sockets: numbers, elections, the SyncStateSet.
 
 Covers `broker/controlled/controlled_broker.py`, `broker/controlled/controller_client.py`,
-`broker/controlled/controlled_processor.py`, `broker/settings/controller_settings.py`, `replication/replica_role.py`,
-`replication/links/slave_books.py`.
+`broker/controlled/controlled_processor.py`,
+`broker/settings/controller_settings.py`, `replication/replica_role.py`, `replication/links/slave_books.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.controller.controller_under_test import config_for, running
 from tests.waiting import until
 from thermocline.broker.controlled.control_machine import RETRY_MS_MAX
 from thermocline.controller import ControllerServer
+from thermocline.controller.state.replica_sets import Sync
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies.replica import EpochEntryCache
 from thermocline.remoting.clients import RemotingClient
@@ -55,10 +56,15 @@ class Controllers:
         return next((name for name, server in self.servers.items() if server.node.is_serving), "")
 
     @property
+    def sync(self) -> Sync:
+        """The controllers' record of the set; an empty one while none leads."""
+        found = self.servers[self.leader].coordinator.sets.syncs.get(NAMES.broker_name) if self.leader else None
+        return Sync(cluster=NAMES.cluster) if found is None else found
+
+    @property
     def members(self) -> set[int]:
         """The SyncStateSet."""
-        sync = self.servers[self.leader].coordinator.sets.syncs.get(NAMES.broker_name) if self.leader else None
-        return set() if sync is None else set(sync.set)
+        return set(self.sync.set)
 
 
 @contextlib.asynccontextmanager
@@ -102,6 +108,22 @@ def same_logs(brokers: list[StoreBroker]) -> bool:
         )
         for other in others
     )
+
+
+async def elect(group: Controllers, broker_id: int) -> None:
+    """An operator has a broker elected."""
+    header = ElectMasterRequestHeader(
+        cluster_name=NAMES.cluster, broker_name=NAMES.broker_name, broker_id=broker_id, designate_elect=True
+    )
+    async with RemotingClient() as client:
+        command = RemotingCommand.request(RequestCode.CONTROLLER_ELECT_MASTER, header)
+        await client.request(group.text, command, timeout_ms=5_000)
+
+
+def known_set_epoch(broker: StoreBroker) -> int:
+    """The epoch of the newest set that a broker has heard of."""
+    newest = broker.driver.machine._sets._newest
+    return 0 if newest is None else newest.set_epoch
 
 
 async def test_brokers_get_numbers_and_keep_them_over_restarts(tmp_path: Path) -> None:
@@ -221,16 +243,48 @@ async def test_without_controllers_a_set_goes_on_as_it_is(tmp_path: Path, caplog
 async def test_an_operators_election_moves_the_master(tmp_path: Path) -> None:
     async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
         await first.put_acknowledged(100)
-        async with RemotingClient() as client:
-            header = ElectMasterRequestHeader(
-                cluster_name=NAMES.cluster, broker_name=NAMES.broker_name, broker_id=2, designate_elect=True
-            )
-            command = RemotingCommand.request(RequestCode.CONTROLLER_ELECT_MASTER, header)
-            await client.request(group.text, command, timeout_ms=5_000)
+        await elect(group, 2)
         await until(lambda: second.is_master and not first.is_master, what="the roles have changed")
         await until(lambda: group.members == {1, 2, 3}, what="all are in sync again")
         await second.put_acknowledged(100)
         assert same_logs([first, second, third])
+
+
+async def test_a_master_that_cannot_serve_resigns_and_another_of_the_set_is_elected(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
+        await first.put_acknowledged(100)
+        confirmed = first.end_offset
+        set_epoch = group.sync.set_epoch
+        await until(
+            lambda: all(known_set_epoch(broker) == set_epoch for broker in (second, third)), what="slaves have heard it"
+        )
+        second.is_unfit = True
+        await elect(group, 2)
+        await until(lambda: second.role_error, what="the elected broker fails")
+        await until(lambda: first.is_master or third.is_master, what="another one is elected")
+        master = first if first.is_master else third
+        assert master.end_offset >= confirmed
+        await until(lambda: group.members == {1, 2, 3}, what="all are in sync, the one that resigned is a slave")
+        await master.put_acknowledged(10)
+        assert not second.is_master
+        assert same_logs([first, second, third])
+
+
+async def test_a_master_that_alone_may_be_elected_tries_again(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (group, (first, second)):
+        await second.close()
+        await until(lambda: group.members == {1}, what="the slave has left the set")
+        await first.close()
+        first.is_unfit = True
+        await first.start()
+        await second.start()
+        await until(lambda: first.role_error, what="the elected broker fails")
+        epoch = group.sync.master_epoch
+        await until(lambda: group.sync.master_epoch > epoch, what="it has resigned")
+        assert not second.is_master, "it lacks messages perhaps, and is not elected"
+        first.is_unfit = False
+        await until(lambda: first.is_master, what="it is elected again")
+        await until(lambda: group.members == {1, 2}, what="the slave is in sync")
 
 
 async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:

@@ -235,6 +235,21 @@ async def test_tables_are_due_by_their_periods_and_at_once_at_another_master(tmp
             assert "two" in slave.slave.parts.tables.topics
 
 
+async def test_topics_are_due_when_messages_of_a_new_one_come(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, slave):
+        await slave.follower.step()
+        await master.create_topic("one")
+        slave.slave.clock.now_ms += 1
+        await slave.follower.step()
+        assert "one" not in slave.slave.parts.tables.topics
+        slave.slave.parts.base.store.queues.find_or_create("one", 0)
+        await slave.follower.step()
+        assert "one" in slave.slave.parts.tables.topics
+        changes = slave.changes["topics"]
+        await slave.follower.step()
+        assert slave.changes["topics"] == changes, "not due again"
+
+
 @pytest.mark.parametrize("knows_of_the_end", [False, True], ids=["told once", "told of the end first"])
 async def test_a_topic_made_again_has_the_messages_that_were_copied_before_the_slave_was_told(
     tmp_path: Path, knows_of_the_end: bool

@@ -27,7 +27,7 @@ def test_controllers_are_named_in_rocketmqs_form() -> None:
         ("controllerAddr", {"controller_addresses": ";".join(f"a:{port}" for port in range(1, CONTROLLERS_MAX + 2))}),
         (
             "controllerHeartBeatTimeoutMills",
-            {"controller_addresses": "a:1", "controller_silence_ms": 2_000, "controller_heartbeat_ms": 1_000},
+            {"controller_addresses": "a:1", "controller_silence_ms": 2_000, "heartbeat_ms": 1_000},
         ),
     ],
 )

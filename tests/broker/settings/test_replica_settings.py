@@ -27,6 +27,16 @@ def test_a_broker_without_a_role_is_a_single_one() -> None:
     assert config.slaves_needed == 0
 
 
+CONTROLLED = {"enableControllerMode": "true", "controllerAddr": "127.0.0.1:9878"}
+
+
+def test_official_settings_of_a_controlled_broker_are_taken() -> None:
+    """As the files of RocketMQ's quick start for controllers have them."""
+    config = load(**CONTROLLED, brokerRole="SLAVE", brokerId="-1", allAckInSyncStateSet="true", inSyncReplicas="2")
+    assert config.controllers == ("127.0.0.1:9878",)
+    assert config.all_ack
+
+
 @pytest.mark.parametrize(
     ("role", "in_sync", "needed"), [("ASYNC_MASTER", "1", 0), ("SYNC_MASTER", "1", 0), ("sync_master", "3", 2)]
 )
@@ -62,7 +72,16 @@ def test_a_slave_may_have_its_masters_settings() -> None:
             "start it without haMasterAddress",
         ),
         ({"brokerRole": "SLAVE", "brokerId": "1", "mergedProxyEnable": "true"}, "not beside a slave"),
-        ({"minInSyncReplicas": "2"}, "is refused: it would promise"),
+        ({"minInSyncReplicas": "2"}, "under a controller alone"),
+        ({"allAckInSyncStateSet": "true"}, "under a controller alone"),
+        ({"asyncLearner": "true"}, "under a controller alone"),
+        ({**CONTROLLED, "brokerRole": "SYNC_MASTER"}, "the controllers decide which broker is the master"),
+        ({**CONTROLLED, "brokerRole": "SLAVE", "brokerId": "2"}, "the controllers number the brokers"),
+        ({**CONTROLLED, "haMasterAddress": "127.0.0.1:10912"}, "the controllers name the master"),
+        ({**CONTROLLED, "mergedProxyEnable": "true"}, "the proxy is a process of its own"),
+        ({**CONTROLLED, "controllerAddr": ""}, "needs host:port of each controller"),
+        ({**CONTROLLED, "fetchControllerAddrByDnsLookup": "true"}, "is refused: it would promise"),
+        ({**CONTROLLED, "storePathEpochFile": "/elsewhere"}, "can only be epochFileCheckpoint"),
         ({"enableSlaveActingMaster": "true"}, "has no slave that could stand in"),
         ({"brokerRole": "ASYNC_MASTER", "enableRemoteEscape": "true"}, "enableSlaveActingMaster=true"),
         ({"lockInStrictMode": "true"}, "is refused: it would promise"),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulated_disk import SimulatedDisk
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START
 from thermocline.store.state.incarnation import Incarnation, TopicIncarnations
 
 PATH = "/config/topicIncarnation.json"
@@ -98,3 +99,47 @@ def test_an_incarnation_begins_behind_the_one_before() -> None:
         incarnations.create("t", start_offset=99)
     with pytest.raises(AssertionError, match="ids rise"):
         incarnations.adopt("t", Incarnation(id=0, start_offset=100))
+
+
+def test_queue_ends_keep_their_id_while_a_life_goes_on() -> None:
+    incarnations = TopicIncarnations()
+    incarnations.follow("copied", Incarnation(id=5, start_offset=LOG_START))
+    assert incarnations.recorded_id("copied") == 0
+    incarnations.follow("copied", Incarnation(id=9, start_offset=LOG_START))
+    assert [incarnations.is_recorded_as("copied", each) for each in (0, 5, 9)] == [True, False, True]
+    incarnations.create("here", start_offset=LOG_START, has_queues=True)
+    assert incarnations.is_recorded_as("here", 0)
+    first = incarnations.create("plain", start_offset=LOG_START)
+    assert not incarnations.is_recorded_as("plain", 0)
+    assert incarnations.is_recorded_as("plain", first.id)
+
+
+def test_queue_ends_of_a_life_that_is_over_count_no_more() -> None:
+    incarnations = TopicIncarnations()
+    incarnations.follow("t", Incarnation(id=5, start_offset=LOG_START))
+    incarnations.delete("t")
+    assert not incarnations.is_recorded_as("t", 0)
+    assert not incarnations.is_recorded_as("t", 5)
+    incarnations.begin_anew("t")
+    anew = incarnations.recorded_id("t")
+    assert not incarnations.is_recorded_as("t", anew)
+    incarnations.follow("t", Incarnation(id=8, start_offset=LOG_START))
+    assert [incarnations.is_recorded_as("t", each) for each in (0, 5, 8, anew)] == [False, False, True, True]
+    incarnations.delete("t")
+    incarnations.create("t", start_offset=LOG_START)
+    assert not incarnations.is_recorded_as("t", anew)
+
+
+def test_a_clean_stop_settles_the_ids_of_queue_ends() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/config")
+    incarnations = TopicIncarnations()
+    incarnations.follow("t", Incarnation(id=5, start_offset=LOG_START))
+    incarnations.settle_recorded(disk, PATH)
+    assert incarnations.recorded_id("t") == 5
+    found = TopicIncarnations.load(disk, PATH)
+    assert found.is_recorded_as("t", 0)
+    found.found_recorded("t", 5)
+    assert found.recorded_id("t") == 5
+    found.follow("t", Incarnation(id=6, start_offset=LOG_START))
+    assert found.is_recorded_as("t", 5)
