@@ -21,6 +21,7 @@ from thermocline.broker.assembly.replica_tables import make_metadata_follower
 from thermocline.broker.assembly.stand_in import StandInParts, member_requests, take_back
 from thermocline.broker.replicas import EnrolmentFollower, MetadataFollower
 from thermocline.broker.settings import BrokerConfig, BrokerRole, BrokerSettings, ReplicaSettings
+from thermocline.broker.stats import ControlledFigures
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import Handler, LimitCounts, Processor
@@ -312,6 +313,18 @@ class Replicas:
 
     def _lacks_all(self) -> PhysicalOffset | None:
         return self._store.commit_log.min_offset if self._settings.tier.is_enabled else None
+
+    def controlled_figures(self, *, has_role_failed: bool) -> ControlledFigures | None:
+        """What monitoring sees under a controller; None without one."""
+        if self._before is None:
+            return None
+        last = self._before.epochs.epochs.last
+        return ControlledFigures(
+            master_epoch=0 if last is None else last.epoch,
+            in_sync_count=None if self.sync_state_set is None else self.sync_state_set.in_sync_count,
+            confirm_offset=self.confirm_offset,
+            has_role_failed=has_role_failed,
+        )
 
     def runtime_info(self) -> HARuntimeInfo:
         """The state of replication, as `mqadmin haStatus` shows it."""
