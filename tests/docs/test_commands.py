@@ -247,6 +247,7 @@ SHOWN = {
     for page in pages()
     if page not in (README, SECURITY)  # test_readme.py and test_security.py run them in a shell
     for block, words in command_lines(page)
+    if "A set on one machine" not in block.headings  # test_controlled_set.py runs it as a whole
 }
 DAEMONS = [pytest.param(list(words), id=name) for words, name in SHOWN.items() if is_daemon(words)]
 SPARK_MARKS = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
