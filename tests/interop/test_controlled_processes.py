@@ -206,6 +206,38 @@ def test_a_master_that_cannot_serve_resigns_and_its_predecessor_is_elected(tmp_p
         found.check_logs(load.acknowledged)
 
 
+def test_planned_switches_and_stops_lose_nothing_where_sends_wait_for_no_slave(
+    tmp_path: Path, case_count: Callable[..., int]
+) -> None:
+    """Without allAckInSyncStateSet: the master alone acknowledges, so it has to hand over."""
+    with controlled_brokers(tmp_path) as found:
+        found.start(2)
+        found.wait_for({1, 2})
+        found.make_topic()
+        load = Load(found.namesrv)
+        with load.running():
+            for _ in range(case_count(quick=1, full=4, soak=50)):
+                for master, other in ((1, 2), (2, 1)):
+                    load.wait_for(50)
+                    with AdminClient(namesrv=found.namesrv) as admin:
+                        admin.elect_master(
+                            found.controller_addresses, cluster="DefaultCluster", broker_name=NAME, broker_id=other
+                        )
+                    assert found.wait_for({1, 2}, not_master=master) == other
+                load.wait_for(50)
+                found.brokers[1].stop()
+                assert found.wait_for({2}) == 2
+                load.wait_for(50)
+                found.brokers[1].start()
+                found.wait_for({1, 2})
+                found.brokers[2].stop()
+                assert found.wait_for({1}) == 1
+                found.brokers[2].start()
+                found.wait_for({1, 2})
+        found.check_logs(load.acknowledged)
+        found.check()
+
+
 def test_a_broker_whose_controllers_are_away_waits_and_can_be_stopped(tmp_path: Path) -> None:
     """A new one has no number, and is in no routes; one with a number serves reads, as far as they were confirmed."""
     with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
