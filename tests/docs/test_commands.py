@@ -122,6 +122,7 @@ def test_an_entry_is_true(name: str) -> None:
 OF_ONE_SERVER = frozenset(
     {
         "thermocline proxy rules",
+        "thermocline replica status",
         *(f"thermocline controller {name}" for name in ("status", "elect", "clean", "config get", "config set")),
     }
 )
@@ -334,7 +335,7 @@ def test_a_command_that_is_shown_works(
         words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
     if "--proxy" in words:
         words[words.index("--proxy") + 1] = request.getfixturevalue("proxy_health_address")
-    if words[0] == "controller":
+    if words[0] in ("controller", "replica"):
         monkeypatch.setenv("THERMOCLINE_CONTROLLERS", request.getfixturevalue("controllers"))
     arguments = [word.replace("$PWD", str(module_folder)) for word in words]
     if words[0] == "spark":
