@@ -18,7 +18,7 @@ __all__ = ["ReplicaAdministration", "ReplicaState"]
 
 
 class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker of a set. What a broker says itself is None where it does not answer."""
+    """One broker of a set. What the broker itself tells is None where it does not answer."""
 
     broker_name: str
     broker_id: int

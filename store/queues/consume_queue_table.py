@@ -45,7 +45,7 @@ class ConsumeQueueTable:
 
     @property
     def name_count(self) -> int:
-        """How many topics ever had a queue here, or were asked for one: it rises with each new topic."""
+        """How many topics ever had a queue here, or were looked up: it rises with each new topic."""
         return len(self._topics)
 
     @property
