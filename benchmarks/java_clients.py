@@ -16,7 +16,8 @@ from pathlib import Path
 from benchmarks.broker_under_test import BrokerUnderTest
 from thermocline import AdminClient
 from thermocline.localstack.child_process import ChildProcess
-from tooling.official_rocketmq import OPEN_MODULES, OfficialSoftware
+from tooling.official_jvm import OPEN_MODULES
+from tooling.official_rocketmq import OfficialSoftware
 
 PRODUCER_SOURCE = Path(__file__).resolve().parent / "java" / "PacedProducer.java"
 CONSUMER_CLASS = "org.apache.rocketmq.example.benchmark.Consumer"

@@ -17,20 +17,11 @@ from pathlib import Path
 
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.localstack.loopback_port import LOOPBACK, free_port, is_listening
+from tooling.official_jvm import OPEN_MODULES, QUICK_BROKER, quick_jvm
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 
-OPEN_MODULES = (
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=java.base/java.lang=ALL-UNNAMED",
-    "--add-opens=java.base/java.util=ALL-UNNAMED",
-    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-)
-# Quick to start and small: for tests of behaviour.
-TEST_JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # What upstream's runbroker.sh sets, with a heap that fits a small machine: for measurements.
 BENCHMARK_JVM_OPTIONS = (
     "-Xms4g",
@@ -68,9 +59,14 @@ class RunningDaemon:
 
 @contextlib.contextmanager
 def official_namesrv(
-    software: OfficialSoftware, directory: Path, *, properties: Mapping[str, str] | None = None
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    properties: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[RunningDaemon]:
-    """Run a NameServer; its files are in `directory`. `properties` are added to its configuration."""
+    """Run a NameServer; its files are in `directory`. `properties` are added to its configuration, `options` to the
+    JVM's."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     configuration = _write_properties(
@@ -87,7 +83,7 @@ def official_namesrv(
         "org.apache.rocketmq.namesrv.NamesrvStartup",
         "-c",
         str(configuration),
-        options=[f"-Duser.home={directory}", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        options=[*quick_jvm(directory, heap_mb=128), *options],
     )
     with _daemon(command, directory, port, ends_cleanly=False) as daemon:
         yield daemon
@@ -113,7 +109,7 @@ def official_controller(software: OfficialSoftware, directory: Path) -> Iterator
         "org.apache.rocketmq.controller.ControllerStartup",
         "-c",
         str(configuration),
-        options=[f"-Duser.home={directory}", *TEST_JVM_OPTIONS, *OPEN_MODULES],
+        options=[*quick_jvm(directory, heap_mb=512), *OPEN_MODULES],
     )
     with _daemon(command, directory, port, ends_cleanly=False) as daemon:
         yield daemon
@@ -127,21 +123,24 @@ def official_broker(
     namesrv_address: str,
     store_directory: Path,
     properties: Mapping[str, str] | None = None,
-    jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+    jvm_options: Sequence[str] | None = None,
+    options: Sequence[str] = (),
     ends_cleanly: bool = False,
 ) -> Iterator[RunningDaemon]:
-    """Run a broker over `store_directory`; `properties` are added to its configuration.
+    """Run a broker over `store_directory`; `properties` are added to its configuration, `options` to the JVM's.
 
+    With `jvm_options` it runs as shipped, in a JVM with these: for figures. Without, see `tooling/official_jvm.py`.
     At the end it is killed, which saves many seconds; `ends_cleanly` stops it, for a store that is opened again.
     """
     directory.mkdir(parents=True, exist_ok=True)
     port = free_broker_port()
-    configuration = _broker_configuration(directory, port, namesrv_address, store_directory, properties or {})
+    more = {**({} if jvm_options else QUICK_BROKER), **(properties or {})}
+    configuration = _broker_configuration(directory, port, namesrv_address, store_directory, more)
     command = software.command(
         "org.apache.rocketmq.broker.BrokerStartup",
         "-c",
         str(configuration),
-        options=[f"-Duser.home={directory}", *jvm_options, *OPEN_MODULES],
+        options=[*_jvm(directory, jvm_options), *options, *OPEN_MODULES],
     )
     with _daemon(command, directory, port, ends_cleanly=ends_cleanly) as daemon:
         yield daemon
@@ -156,11 +155,12 @@ def official_proxy(
     store_directory: Path | None = None,
     properties: Mapping[str, str] | None = None,
     proxy_settings: Mapping[str, object] | None = None,
-    jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+    jvm_options: Sequence[str] | None = None,
 ) -> Iterator[RunningDaemon]:
     """Run a proxy for gRPC: by itself, or with a broker over `store_directory` in its process (local mode).
 
-    `properties` are added to that broker's configuration, `proxy_settings` to the proxy's.
+    `properties` are added to that broker's configuration, `proxy_settings` to the proxy's. `jvm_options`: see
+    `official_broker`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -174,15 +174,14 @@ def official_proxy(
     if store_directory is None:
         settings |= {"proxyMode": "CLUSTER", "namesrvAddr": namesrv_address}
     else:
-        broker = _broker_configuration(
-            directory, free_broker_port(), namesrv_address, store_directory, properties or {}
-        )
+        more = {**({} if jvm_options else QUICK_BROKER), **(properties or {})}
+        broker = _broker_configuration(directory, free_broker_port(), namesrv_address, store_directory, more)
         arguments += ["-pm", "local", "-bc", str(broker)]
     (directory / "rmq-proxy.json").write_text(json.dumps(settings))
     command = software.command(
         "org.apache.rocketmq.proxy.ProxyStartup",
         *arguments,
-        options=[f"-Duser.home={directory}", *jvm_options, *OPEN_MODULES],
+        options=[*_jvm(directory, jvm_options), *OPEN_MODULES],
     )
     with _daemon(command, directory, port, ends_cleanly=False, ready="startup successfully") as daemon:
         yield daemon
@@ -195,6 +194,10 @@ def free_broker_port() -> int:
         port = random.randrange(12_000, first_ephemeral - 1)
         if not any(is_listening(port + offset) for offset in (-2, 0, 1)):
             return port
+
+
+def _jvm(directory: Path, options: Sequence[str] | None) -> list[str]:
+    return [f"-Duser.home={directory}", *options] if options else quick_jvm(directory, heap_mb=512)
 
 
 def _broker_configuration(

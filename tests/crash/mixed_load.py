@@ -10,15 +10,13 @@ was created again shows no message of its earlier incarnations, nor do the offse
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
+from tests.crash.repeated_steps import repeat
 from thermocline.remoting.clients.client import ClientConnection
-from thermocline.remoting.errors import UnavailableError
 
 QUEUES = 4
 SMALL, LARGE, KEYED, BATCHED, DELAYED, REMADE = (
@@ -30,7 +28,6 @@ SMALL, LARGE, KEYED, BATCHED, DELAYED, REMADE = (
     "CrashRemade",
 )
 TOPICS = (SMALL, LARGE, KEYED, BATCHED)
-RECONNECT_S = 0.02
 DELAY = "DELAY\x011\x02"
 DELAYED_DEADLINE_S = wire.PATIENCE_S
 LIFE_MESSAGES = 20
@@ -67,8 +64,8 @@ class MixedLoad:
         await wire.make_group(connection, GROUP)
         connection.close()
         self._tasks = [
-            *(asyncio.create_task(self._repeat(self._send_some)) for _ in range(producers)),
-            asyncio.create_task(self._repeat(self._live_once)),
+            *(asyncio.create_task(repeat(self._broker, self._send_some, pause_s=0.0)) for _ in range(producers)),
+            asyncio.create_task(repeat(self._broker, self._live_once, pause_s=0.0)),
         ]
 
     async def stop(self) -> None:
@@ -87,22 +84,6 @@ class MixedLoad:
             if task.done():
                 task.result()
         return sum(map(len, self.acknowledged.values())) + len(self.delayed)
-
-    async def _repeat(self, step: Callable[[ClientConnection], Awaitable[None]]) -> None:
-        while True:
-            with contextlib.suppress(UnavailableError, OSError):
-                connection = await ClientConnection.open(self._broker.address)
-                try:
-                    while True:
-                        try:
-                            await step(connection)
-                        except wire.Refused as refused:
-                            if refused.code not in wire.TRY_AGAIN:
-                                raise
-                            await asyncio.sleep(RECONNECT_S)  # the machine is busy: nothing was acknowledged
-                finally:
-                    connection.close()
-            await asyncio.sleep(RECONNECT_S)
 
     def _body(self, size: int) -> bytes:
         self._count += 1

@@ -7,11 +7,10 @@ What had no answer may have been done or not: such a message may come again or n
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,10 @@ from tests.broker.popping import GROUP, TOPIC, Popped, batch_ack_body, changed_r
 from tests.clock import now_ms
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
+from tests.crash.repeated_steps import repeat
 from tests.waiting import until
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -103,7 +102,7 @@ class PopLoad:
             await wire.make_topic(connection, topic, queues=QUEUES)
         connection.close()
         steps = (self._send, self._send_filler, self._consume, self._consume, self._consume, self._consume_in_order)
-        self._tasks = [asyncio.create_task(self._repeat(step)) for step in steps]
+        self._tasks = [asyncio.create_task(repeat(self._broker, step, pause_s=0.005)) for step in steps]
 
     async def stop(self) -> None:
         """Stop them all. Raises what a task failed with."""
@@ -128,18 +127,6 @@ class PopLoad:
             return len(self.sent) > sent and self.pops > pops
 
         await until(is_enough, what=f"more than {sent} messages sent and {pops} times some popped")
-
-    async def _repeat(self, step: Callable[[ClientConnection], Awaitable[None]]) -> None:
-        while True:
-            with contextlib.suppress(UnavailableError, OSError):
-                connection = await ClientConnection.open(self._broker.address)
-                try:
-                    while True:
-                        await step(connection)
-                        await asyncio.sleep(0.005)
-                finally:
-                    connection.close()
-            await asyncio.sleep(0.02)
 
     async def _send(self, connection: ClientConnection) -> None:
         self._count += 1

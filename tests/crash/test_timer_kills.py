@@ -8,10 +8,9 @@ the process died.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +20,8 @@ import pytest
 from tests.clock import now_ms
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
+from tests.crash.repeated_steps import repeat
 from thermocline.remoting.clients.client import ClientConnection
-from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.response_code import ResponseCode
@@ -80,7 +79,7 @@ class TimedLoad:
             await wire.make_topic(connection, topic, queues=QUEUES)
         connection.close()
         steps = (self._send_timed, self._send_timed, self._send_filler, self._recall)
-        self._tasks = [asyncio.create_task(self._repeat(step)) for step in steps]
+        self._tasks = [asyncio.create_task(repeat(self._broker, step, pause_s=0.01)) for step in steps]
 
     async def stop(self) -> None:
         """Stop them all. Raises what a task failed with."""
@@ -90,18 +89,6 @@ class TimedLoad:
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                 raise outcome
-
-    async def _repeat(self, step: Callable[[ClientConnection], Awaitable[None]]) -> None:
-        while True:
-            with contextlib.suppress(UnavailableError, OSError):
-                connection = await ClientConnection.open(self._broker.address)
-                try:
-                    while True:
-                        await step(connection)
-                        await asyncio.sleep(0.01)
-                finally:
-                    connection.close()
-            await asyncio.sleep(0.02)
 
     async def _send_timed(self, connection: ClientConnection) -> None:
         self._count += 1

@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from thermocline.broker.port.late_handler import STARTING
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import Header, encode_header
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from thermocline.remoting.headers.read import (
@@ -107,11 +109,13 @@ async def ask(
 
     Raises:
         Refused: The answer is no success.
-        UnavailableError: The connection is lost, or no answer came.
+        UnavailableError: The connection is lost, no answer came, or the broker is not there yet.
     """
     fields = {**(encode_header(header) if header is not None else {}), **(ext_fields or {})}
     command = RemotingCommand.request(code, ext_fields=fields, body=body)
     response = await connection.call(command, timeout_ms=timeout_ms)
+    if STARTING in (response.remark or ""):
+        raise UnavailableError(STARTING)
     if response.code != ResponseCode.SUCCESS:
         raise Refused(response.code, response.remark)
     return response

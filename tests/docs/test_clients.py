@@ -22,6 +22,7 @@ from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
 from thermocline.cli.main import main as thermocline
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_GRPC, find_jars
 from tooling.node_packages import ROCKETMQ_GRPC_NODE
+from tooling.official_jvm import quick_jvm
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 from tooling.rust_client import find_rust_client
 from tooling.system_packages import find_java_home, find_node
@@ -57,8 +58,7 @@ def java(class_name: str, library: str) -> Start:
         program.write_text(text)
         command = have(lambda: find_java_home(with_compiler=True)) / "bin" / "java"
         jars = have(lambda: find_jars(library))
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={folder}"]
-        return [str(command), *options, "-cp", f"{jars}/*", str(program)], {}
+        return [str(command), *quick_jvm(folder, heap_mb=256), "-cp", f"{jars}/*", str(program)], {}
 
     return start
 

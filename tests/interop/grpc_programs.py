@@ -23,6 +23,7 @@ from thermocline.remoting.bodies import (
 )
 from tooling.java_libraries import OFFICIAL_ROCKETMQ_GRPC, find_jars
 from tooling.node_packages import ROCKETMQ_GRPC_NODE
+from tooling.official_jvm import quick_jvm
 from tooling.pinned_wheels import ROCKETMQ_GRPC_PYTHON
 from tooling.rust_client import find_rust_client
 from tooling.system_packages import find_node
@@ -66,7 +67,7 @@ def java_program(jdk_home: Path, target: Path) -> GrpcProgram:
     jars = find_jars(OFFICIAL_ROCKETMQ_GRPC)
     javac = [str(jdk_home / "bin" / "javac"), "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", str(target)]
     subprocess.run([*javac, str(HERE / "java_grpc" / "GrpcClients.java")], check=True, timeout=TIMEOUT_S)
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={target}"]
+    options = quick_jvm(target, heap_mb=256)
     java = str(jdk_home / "bin" / "java")
     return GrpcProgram(language="Java", words=[java, *options, "-cp", f"{target}:{jars}/*", "GrpcClients"])
 

@@ -27,7 +27,8 @@ from tests.interop.agent_process import agent_process
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.made_once import made_once
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4
-from tooling.official_rocketmq import OPEN_MODULES, OfficialSoftware
+from tooling.official_jvm import OPEN_MODULES, quick_jvm
+from tooling.official_rocketmq import OfficialSoftware
 
 SOURCES = Path(__file__).resolve().parent
 MAIN_CLASS = "interop.Agent"
@@ -221,8 +222,7 @@ def java_agent(
     java = str(software.java_home / "bin" / "java")
     class_path = f"{compiled_classes(software, clients)}:{software.jars}/*"
     # The clients read HOME-relative files and write logs below it; both stay in the test's directory.
-    jvm_options = [f"-Duser.home={directory}", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPEN_MODULES]
-    jvm_options += REBALANCE_OPTIONS
+    jvm_options = [*quick_jvm(directory, heap_mb=384), *OPEN_MODULES, *REBALANCE_OPTIONS]
     if clients is JavaClients.V4:
         jvm_options.append(_home_for_mqadmin_4(directory))
     arguments = [java, *jvm_options, *options, "-cp", class_path, MAIN_CLASS]

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.interop.agent_process import agent_process
 from tests.interop.java_agent import JavaClients, compiled_classes
+from tooling.official_jvm import quick_jvm
 from tooling.official_rocketmq import OfficialSoftware
 
 
@@ -51,6 +52,6 @@ def line_program(
     log_path = directory / log_name
     java = str(software.java_home / "bin" / "java")
     class_path = f"{compiled_classes(software, JavaClients.V5)}:{software.jars}/*"
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={directory}"]
+    options = quick_jvm(directory, heap_mb=256)
     with agent_process([java, *options, "-cp", class_path, main_class], directory, log_path=log_path) as process:
         yield LineProgram(process, log_path)

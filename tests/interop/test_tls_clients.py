@@ -26,7 +26,7 @@ from tests.interop.java_agent import JavaAgent, JavaAgentError, JavaClients, jav
 from tests.interop.secured import PASSWORD, Files, certificate_files, java_tls_options, tls_daemons
 from thermocline.localstack.child_process import ChildProcess
 from tooling.java_libraries import find_jars
-from tooling.official_rocketmq import TEST_JVM_OPTIONS, OfficialSoftware, official_broker, official_namesrv
+from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("tls-clients")]
 
@@ -160,7 +160,7 @@ def test_an_official_broker_registers_over_tls(
         namesrv_address=cluster.namesrv,
         store_directory=tmp_path / "store",
         properties={**OFFICIAL_PROPERTIES, "brokerName": "broker-official"},
-        jvm_options=(*TEST_JVM_OPTIONS, *java_tls_options(files.authority, files.client), *own_port),
+        options=(*java_tls_options(files.authority, files.client), *own_port, "-Dtls.server.mode=permissive"),
     ) as broker:
         wait_until_registered(cluster.agent, cluster.namesrv, broker.address)
 
@@ -170,7 +170,8 @@ def test_a_broker_registers_over_tls_at_an_official_name_server(
     official_software: OfficialSoftware, tmp_path: Path
 ) -> None:
     """Whose certificate is the one that it signs itself, so it cannot be checked."""
-    with official_namesrv(official_software, tmp_path / "namesrv") as name_server:
+    speaks_tls = ["-Dtls.server.mode=permissive"]
+    with official_namesrv(official_software, tmp_path / "namesrv", options=speaks_tls) as name_server:
         process = ChildProcess(
             [
                 str(Path(sys.executable).parent / "thermocline"),

@@ -1,4 +1,4 @@
-"""LateHandler: busy until the real handlers are there, then as they are."""
+"""LateHandler: refuses until the real handlers are there, then is as they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.response_code import ResponseCode
 
-REQUEST = RemotingCommand(code=10, opaque=7).encode()
+REQUEST = RemotingCommand(code=11, opaque=7).encode()
 
 
 class Real:
@@ -41,7 +41,7 @@ class Real:
 
 
 @pytest.mark.parametrize(("tells_state", "sentence"), [(True, "the broker is starting"), (False, "system busy")])
-async def test_requests_before_the_parts_are_there_are_busy(*, tells_state: bool, sentence: str) -> None:
+async def test_requests_before_the_parts_are_there_are_refused(*, tells_state: bool, sentence: str) -> None:
     late, real = LateHandler(tells_state=tells_state), Real()
     early = Wire(late)
     assert late.feed(early.connection, memoryview(REQUEST)) == 0
@@ -49,6 +49,11 @@ async def test_requests_before_the_parts_are_there_are_busy(*, tells_state: bool
     (answer,) = early.take_commands()
     assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, 7)
     assert sentence in (answer.remark or "")
+    for code in (10, 310, 320, 324, 325):
+        early.receive(RemotingCommand(code=code, opaque=code).encode())
+        (answer,) = early.take_commands()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, "producers of RocketMQ 4.9 try that again, not busy"
+        assert sentence in (answer.remark or "")
     late.connection_closed(early.connection)
     late.serve(real, real)
     assert real.notes == []
@@ -74,7 +79,7 @@ async def test_while_others_come_sends_are_refused_and_pulls_wait() -> None:
     wire.receive(SEND)
     wire.receive(PULL)
     (answer,) = wire.take_commands()
-    assert (answer.opaque, answer.code) == (9, ResponseCode.SYSTEM_BUSY)
+    assert (answer.opaque, answer.code) == (9, ResponseCode.SERVICE_NOT_AVAILABLE)
     assert SENTENCE in (answer.remark or "")
     await asyncio.sleep(0)
     assert late.waiting_count == 1
@@ -106,7 +111,7 @@ async def test_what_waits_is_bounded_in_time_and_count(monkeypatch: pytest.Monke
     await asyncio.sleep(0)
     wire.receive(SEND)
     (answer,) = wire.take_commands()
-    assert (answer.opaque, answer.code) == (9, ResponseCode.SYSTEM_BUSY), "one more than may wait"
+    assert (answer.opaque, answer.code) == (9, ResponseCode.SERVICE_NOT_AVAILABLE), "one more than may wait"
     (answer,) = await wire.wait_commands()
     assert (answer.opaque, answer.code) == (8, ResponseCode.SYSTEM_BUSY), "it has waited for too long"
     body = bytes(late_handler.WAITING_BYTES_MAX + 1)
