@@ -148,6 +148,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "namesrv",
         "proxy",
         "proxy rules",
+        "replica status",
         "spark catch-up",
         "spark compare",
         "spark counts",
