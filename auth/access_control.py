@@ -94,6 +94,7 @@ CHANGES = frozenset(
         PrivateRequestCode.TTL_SET,
         PrivateRequestCode.TIER_PURGE,
         PrivateRequestCode.HAND_OFF_APPLY,
+        PrivateRequestCode.REPLICA_HAND_OVER,
     }
 )
 """Codes of administration that change something: always in the audit log."""

@@ -271,6 +271,7 @@ BROKERS: Mapping[int, Rule] = {
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _cluster(UPDATE),
     PrivateRequestCode.TOPIC_INCARNATIONS: _cluster(GET),
     PrivateRequestCode.REPLICA_SOURCE: _cluster(GET),
+    PrivateRequestCode.REPLICA_HAND_OVER: _cluster(UPDATE),
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _cluster(UPDATE),
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _cluster(UPDATE),
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _cluster(GET),

@@ -29,7 +29,7 @@ from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.socket_address import format_address, parse_address
 from thermocline.remoting.tls import ClientTls, outgoing_options
-from thermocline.replication import Epochs, ReplicaRole, RoleChanger
+from thermocline.replication import Epochs, HandOver, ReplicaRole, RoleChanger
 from thermocline.store.files import Disk
 
 NO_NUMBER = -1
@@ -127,6 +127,11 @@ class Control:
     def end_offset(self) -> PhysicalOffset:
         """Where the log ends."""
         return self._log.end_offset
+
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Of a master."""
+        return self._log.hand_over
 
     @property
     def ha_address(self) -> str:

@@ -3,12 +3,13 @@
     start   broker's number (control.py) -> descriptor limit -> files of TLS -> parts of the role, the port among them
             -> controllers are asked
     change  the parts of the role before end, those of the new one start (role_switch.py); connections stay
-    stop    connections to controllers -> proxy drained -> no new connections -> NameServers notified
-            -> requests in flight answered -> parts of the role -> threads of TLS
+    stop    a master's slaves have its log -> connections to controllers -> proxy drained -> no new connections
+            -> NameServers notified -> requests in flight answered -> parts of the role -> threads of TLS
 Owner: the one event loop of the process.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -37,7 +38,7 @@ from thermocline.remoting.connections import (
     raise_descriptor_limit,
     warn_if_exposed,
 )
-from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.remoting.socket_address import format_address
 from thermocline.replication import Alignment, RoleChanger
 from thermocline.store.files import Disk, RealDisk
@@ -45,6 +46,8 @@ from thermocline.tiered.stores import is_directory_url
 
 logger = logging.getLogger(__name__)
 
+STOP_HAND_OVER_MS = 2_000
+"""How long a master that stops waits for the others of its SyncStateSet; one that is dead may be in it still."""
 DESCRIPTORS_MIN = 1_024
 DESCRIPTORS_FOR_FILES = 3_000
 """Kept free of connections, if the limit allows it."""
@@ -200,6 +203,7 @@ class HotProcess:
         if control is not None:
             control.start(self.role_changer, address=address)
             resources.push_async_callback(control.close)
+            resources.push_async_callback(self._hand_over)
         queue_count = len(self._role.local.store.queues)
         logger.info("broker serves address=%s port=%d queues=%d", address, listener.port, queue_count)
         return address
@@ -238,6 +242,15 @@ class HotProcess:
                 self._listener.store_host[0],
                 ",".join(elsewhere),
             )
+
+    async def _hand_over(self) -> None:
+        """A master that stops lets the others have all that it has acknowledged, before one of them is elected."""
+        hand_over = self._log.hand_over
+        if hand_over is None:
+            return
+        with contextlib.suppress(MQError):  # another one is under way: it has refused writes, too
+            has_all = await hand_over.begin(None, pause_ms=STOP_HAND_OVER_MS, resumes=False)
+            logger.info("master stops all_have_its_log=%s", has_all)
 
     async def _leave(self) -> None:
         await self._listener.stop_accepting()

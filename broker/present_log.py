@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from thermocline.broker.assembly import LogBefore, Replicas
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
-from thermocline.replication import Epochs, EpochStart, SyncStateSet
+from thermocline.replication import Epochs, EpochStart, HandOver, SyncStateSet
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import Disk
 from thermocline.store.state import StoreCheckpoint
@@ -72,3 +72,8 @@ class PresentLog:
     def sync_state_set(self) -> SyncStateSet | None:
         """While this broker is the master of an epoch."""
         return None if self._replicas is None else self._replicas.sync_state_set
+
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Likewise: lets others have the whole log."""
+        return None if self._replicas is None else self._replicas.hand_over

@@ -21,6 +21,7 @@ from thermocline.cli.brokers.dev import dev
 from thermocline.cli.brokers.namesrv import namesrv
 from thermocline.cli.brokers.proxy import proxy
 from thermocline.cli.brokers.quota import quota
+from thermocline.cli.brokers.replica import replica
 from thermocline.cli.groups.group import group
 from thermocline.cli.messages.message import message
 from thermocline.cli.messages.producer import producer
@@ -56,6 +57,7 @@ for _command in (
     broker,
     proxy,
     controller,
+    replica,
     cluster,
     topic,
     group,

@@ -7,6 +7,7 @@ Source: common/ControllerConfig.java, Apache RocketMQ 5.5.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,6 +19,8 @@ from thermocline.namesrv.port_settings import PortSettings
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.settings import OfficialSetting
 
+LOOPBACK = "127.0.0.1"
+PORT_MAX = 65_535
 ENVIRONMENT_PREFIX = "THERMOCLINE_CONTROLLER_"
 
 
@@ -54,12 +57,23 @@ class ControllerConfig(PortConfig):
     replica_sets_max: int = setting(10_000, "replicaSetsMax", least=1)
     set_replicas_max: int = setting(32, "replicasPerSetMax", least=1)
     live_brokers_max: int = setting(20_000, "liveBrokersMax", least=1)
+    health_port: int = setting(-1, "healthPort", least=-1, is_live=False)
+    """HTTP port with health and figures; 0 takes a free one, -1 opens none."""
+    health_host: str = setting(LOOPBACK, "healthBindAddress", is_live=False)
     waiting_requests_max: int = setting(1_000, "waitingChangesMax", least=1)
     """Changes that wait for the one before them."""
 
     def __post_init__(self) -> None:
         PortConfig.__post_init__(self)
         _ = self.peers
+        try:
+            ipaddress.ip_address(self.health_host)
+        except ValueError:
+            raise InvalidParameterError(
+                "an address of this machine is needed", setting="healthBindAddress", value=self.health_host
+            ) from None
+        if self.health_port > PORT_MAX:
+            raise InvalidParameterError("no port", setting="healthPort", value=self.health_port)
         if not self.group.strip():
             raise InvalidParameterError("controllerDLegerGroup must not be empty")
 

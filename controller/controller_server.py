@@ -17,11 +17,12 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from thermocline.controller.consensus import ConsensusNode
 from thermocline.controller.controller_config import ControllerConfig
 from thermocline.controller.coordinator import Coordinator
+from thermocline.controller.figures import FOLLOWER, RequestCounts, metrics_text, role_of
 from thermocline.controller.processor import ControllerProcessor
 from thermocline.controller.role_notices import RoleNotices
 from thermocline.namesrv.access import PortAccess
@@ -36,6 +37,7 @@ from thermocline.remoting.connections import (
     warn_if_exposed,
 )
 from thermocline.remoting.errors import SettingError
+from thermocline.remoting.health import HealthServer
 from thermocline.remoting.socket_address import format_address, parse_address
 from thermocline.remoting.tls import ClientTls, TlsGate, outgoing_options
 from thermocline.store.files import Disk, RealDisk, close_to_others
@@ -90,8 +92,9 @@ class ControllerServer:
             clock=clock,
         )
         self.coordinator.node = self.node
+        self._requests = RequestCounts()
         self._processor = ControllerProcessor(
-            self.coordinator, self.node, config, changes=self._changes, counts=self.limits
+            self.coordinator, self.node, config, changes=self._changes, counts=self.limits, requests=self._requests
         )
         self._gate = TlsGate(config.tls, self.limits)
         self._access = (
@@ -113,6 +116,11 @@ class ControllerServer:
             server_limits=config.server_limits,
             counts=self.limits,
         )
+        self._health = HealthServer(
+            self._probe, self._metrics, may_read=None if access is None else access.may_read, gate=self._gate
+        )
+        self.health_port = -1
+        """Where the HTTP port is bound; -1: there is none."""
         self._descriptors = descriptors
         self._scans: list[asyncio.Task[None]] = []
 
@@ -140,6 +148,9 @@ class ControllerServer:
         self._gate.open()
         address = format_address(config.listen_host, port)
         warn_if_exposed([address], authentication_enabled=config.authentication_enabled)
+        if config.health_port >= 0:
+            self.health_port = await self._health.start(config.health_host, config.health_port)
+            logger.info("health endpoint host=%s port=%d", config.health_host, self.health_port)
         self._scans = [
             asyncio.create_task(self._scan_brokers(), name="scan for silent brokers"),
             asyncio.create_task(self._scan_masters(), name="scan for dead masters"),
@@ -154,6 +165,7 @@ class ControllerServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await scan
         self._scans = []
+        await self._health.close()
         await self.node.close()
         await self.coordinator.close()
         await self._notices.close()
@@ -161,6 +173,29 @@ class ControllerServer:
         self._gate.close()
         if self._access is not None:
             self._access.close()
+
+    def _probe(self) -> tuple[bool, Mapping[str, object]]:
+        """A node serves that leads, or follows one that does."""
+        role, leader = role_of(self.node), self.node.leader
+        details = {
+            "status": "ok" if role >= FOLLOWER else "unavailable",
+            "node": self.config.node,
+            "leader": leader,
+            "isLeader": self.node.is_serving,
+            "failure": "" if self.node.failure is None else str(self.node.failure),
+        }
+        return role >= FOLLOWER, details
+
+    async def _metrics(self) -> bytes:
+        return metrics_text(
+            self.config,
+            self.node,
+            self.coordinator,
+            requests=self._requests,
+            folder=self._folder,
+            limits=self.limits,
+            denials={} if self._access is None else self._access.denials,
+        )
 
     async def _scan_brokers(self) -> None:
         while True:

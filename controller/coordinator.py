@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from thermocline.controller.consensus import ConsensusNode, NotLeaderError
 from thermocline.controller.controller_config import ControllerConfig
@@ -53,6 +54,10 @@ NUMBERS_CHARACTERS_MAX = 1_024
 """Of a list of replicas' numbers."""
 CHECKS_MAX = 3
 EMPTY_PROPOSAL = b""
+ELECTION_RESULTS: Mapping[int, str] = {
+    ResponseCode.SUCCESS: "new_master_elected",
+    ResponseCode.CONTROLLER_MASTER_STILL_EXIST: "keep_current_master",
+}
 
 
 class Coordinator:
@@ -81,6 +86,8 @@ class Coordinator:
         self._heard: set[BrokerKey] = set()
         """Brokers heard since this node leads, until it may elect anyway."""
         self._elections: dict[str, asyncio.Task[None]] = {}
+        self.elections: dict[str, Counter[str]] = {}
+        """What came of the elections of a broker name since the start, by RocketMQ's names."""
 
     # -- the consensus -------------------------------------------------------------------------------------------------
 
@@ -152,11 +159,20 @@ class Coordinator:
     async def elect(self, header: ElectMasterRequestHeader) -> Decision:
         """1002; sends notices of a new master to the replicas."""
         decision = await self._change(lambda: self._check_election(header))
+        self._count_election(header.broker_name, decision)
         if decision.code == ResponseCode.SUCCESS:
             logger.info("master elected broker_name=%s header=%s", header.broker_name, decision.header)
             if self._config().notify_brokers:
                 self._notify(decision)
         return decision
+
+    def _count_election(self, broker_name: str, decision: Decision) -> None:
+        if broker_name not in self.sets.members:
+            return
+        for gone in self.elections.keys() - self.sets.members.keys():
+            del self.elections[gone]
+        result = ELECTION_RESULTS.get(decision.code, "no_master_elected")
+        self.elections.setdefault(broker_name, Counter())[result] += 1
 
     def heartbeat(self, header: BrokerHeartbeatRequestHeader, connection: Connection) -> None:
         """904.

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from thermocline.controller.consensus import ConsensusNode
 from thermocline.controller.controller_config import ControllerConfig
 from thermocline.controller.coordinator import Coordinator
+from thermocline.controller.figures import RequestCounts
 from thermocline.controller.state import Decision
 from thermocline.namesrv.changed_settings import change_settings
 from thermocline.namesrv.official_settings import CONTROLLER_FIXED
@@ -55,17 +56,19 @@ class ControllerProcessor:
         *,
         changes: StateFile,
         counts: LimitCounts,
+        requests: RequestCounts,
     ) -> None:
-        """`changes`: where settings that change while it runs are kept."""
+        """`changes`: where settings that change while it runs are kept. `requests`: how requests ended."""
         self.config = config
         self._coordinator = coordinator
         self._node = node
         self._changes = changes
         self._counts = counts
+        self._requests = requests
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
-        return {
+        routes: Mapping[int, Handler] = {
             RequestCode.BROKER_HEARTBEAT: self.broker_heartbeat,
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter_sync_state_set,
             RequestCode.CONTROLLER_ELECT_MASTER: self.elect_master,
@@ -81,6 +84,7 @@ class ControllerProcessor:
             PrivateRequestCode.CONTROLLER_CONSENSUS: self.consensus,
             PrivateRequestCode.CONTROLLER_STATUS: self.status,
         }
+        return self._requests.counted(routes)
 
     def broker_heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """904: a broker is alive."""

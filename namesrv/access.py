@@ -10,17 +10,24 @@ Owner: the daemon's event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from thermocline.auth.access_control import AccessControl
+from thermocline.auth.actions import Action
 from thermocline.auth.administration import Administration
 from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
 from thermocline.auth.auth_store import AuthLimits, AuthStore
+from thermocline.auth.readers import is_reader
+from thermocline.auth.resources import cluster_resource
+from thermocline.auth.rights import Right
 from thermocline.namesrv.port_config import PortConfig
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
+
+REQUEST_CHARACTERS_MAX = 64
+"""Of an HTTP request, in the audit log."""
 
 
 class PortAccess:
@@ -36,6 +43,7 @@ class PortAccess:
     ) -> None:
         """`current`: the settings as they are now, of which some can be changed."""
         self._config = auth = config.auth
+        self._cluster_name = config.cluster_name
         self._file = StateFile(config.auth_file_path)
         self.store = AuthStore(self._save, limits=lambda: _limits(current()))
         self._audit_file = (
@@ -71,6 +79,23 @@ class PortAccess:
             PermissionDeniedError: It is not.
         """
         self._control.check(command, connection.remote_host[0])
+
+    @property
+    def denials(self) -> Mapping[str, int]:
+        """Requests that were refused, by stage."""
+        return self._control.audit.denials
+
+    async def may_read(self, username: str, key: str, address: str, request: str) -> bool:
+        """Whether a user may read health and figures: one that may read the cluster's state."""
+        return is_reader(
+            self._control,
+            username=username,
+            key=key,
+            right=Right(cluster_resource(self._cluster_name), (Action.GET,)),
+            address=address,
+            request=request[:REQUEST_CHARACTERS_MAX],
+            authorizes=self._config.authorization_enabled,
+        )
 
     def close(self) -> None:
         """Write the audit log to its end. Idempotent."""

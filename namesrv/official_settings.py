@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _JRAFT = "counts only with controllerType=jRaft, which is refused"
-_METRICS_ADVICE = "brokers serve GET /metrics on their healthPort"
+_METRICS_ADVICE = "brokers and controllers serve GET /metrics on their healthPort"
 
 NAMESRV_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured(

@@ -25,6 +25,7 @@ A number is never given a second meaning.
 | ACL_VERSION | | `version`: a text that is another one after each change of users or policies, and after a restart |
 | TOPIC_INCARNATIONS | | the file of incarnations: where in the log each topic began, what has expired of it |
 | REPLICA_SOURCE | | ReplicaSourceAnswer: for slaves, whose ledger the master writes, and which log files it needs |
+| REPLICA_HAND_OVER | brokerId, pauseMs | ReplicaHandOverAnswer: of a master that takes no writes now |
 | PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
 | CONTROLLER_CONSENSUS | body: Envelope (controller/consensus/peer_messages.py) | none: one-way, between controllers |
@@ -53,6 +54,8 @@ __all__ = [
     "HandOffLookHeader",
     "PrivateRequestCode",
     "ProxiedClientsListHeader",
+    "ReplicaHandOverAnswer",
+    "ReplicaHandOverHeader",
     "ReplicaSourceAnswer",
     "ScrubHeader",
     "TierCostHeader",
@@ -87,6 +90,7 @@ class PrivateRequestCode(enum.IntEnum):
     PROXIED_CLIENTS_LIST = 90181
     TOPIC_INCARNATIONS = 90190
     REPLICA_SOURCE = 90191
+    REPLICA_HAND_OVER = 90192
     CONTROLLER_CONSENSUS = 90200
     CONTROLLER_STATUS = 90201
 
@@ -214,3 +218,18 @@ class ReplicaSourceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     store_uuid: str
     held_offset: PhysicalOffset
     has_ledger: bool = False
+
+
+class ReplicaHandOverHeader(Header, kw_only=True):
+    """REPLICA_HAND_OVER. `broker_id`: the replica to be elected. `pause_ms`: no writes are taken for so long."""
+
+    broker_id: Long
+    pause_ms: Int
+
+
+class ReplicaHandOverAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JSON body of the answer to REPLICA_HAND_OVER. `has_all`: the replica has the whole log, which ends at
+    `end_offset`; if not, writes are taken again."""
+
+    has_all: bool
+    end_offset: PhysicalOffset

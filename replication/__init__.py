@@ -7,6 +7,7 @@ from thermocline.replication.confirmations import Confirmations
 from thermocline.replication.epoch_file import EpochFile, StaleEpochError
 from thermocline.replication.epoch_start import EpochStart
 from thermocline.replication.epochs import Alignment, EpochEntry, Epochs
+from thermocline.replication.hand_over import PAUSE_MS_MAX, HandOver
 from thermocline.replication.log_copy import LogCopy
 from thermocline.replication.master_session import MasterSession
 from thermocline.replication.plain_codec import PlainCodec
@@ -16,6 +17,7 @@ from thermocline.replication.slave_session import SlaveSession
 from thermocline.replication.sync_state_set import Members, SyncStateSet
 
 __all__ = [
+    "PAUSE_MS_MAX",
     "Alignment",
     "AutoSwitchMasterSession",
     "AutoSwitchSlaveSession",
@@ -24,6 +26,7 @@ __all__ = [
     "EpochFile",
     "EpochStart",
     "Epochs",
+    "HandOver",
     "LogCopy",
     "MasterSession",
     "Members",

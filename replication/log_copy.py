@@ -174,10 +174,14 @@ class LogCopy:
         try:
             for record in records:
                 store.clock.restore(record.store_timestamp_ms)
-                if has_unit(record.sys_flag) and store.incarnations.is_live(record.topic, record.physical_offset):
+                if not has_unit(record.sys_flag):
+                    continue
+                if store.incarnations.is_live(record.topic, record.physical_offset):
                     queue = store.queues.find_or_create(record.topic, record.queue_id)
                     if self._placement.place(queue, record):
                         grown[queue] = None
+                        continue
+                store.queues.unplaced_count += 1
         except (OSError, DiskFullError) as error:
             self._log.fail(f"queue units not placed: {error}")
             raise

@@ -144,6 +144,17 @@ class SyncStateSet:
         """How many brokers are in sync, this one among them: of a requested set, if that is larger."""
         return max(map(len, (self.members, *self._attempts)))
 
+    def has_all(self, broker_id: int | None) -> bool:
+        """Whether a slave has reported the log's end; None: whether all others of the set have."""
+        others = self._possible_members() - {self.own_id} if broker_id is None else {broker_id}
+        end_offset = self._log_end()
+        reported = [slave.offset if (slave := self._slaves.get(other)) is not None else None for other in others]
+        return all(offset is not None and offset >= end_offset for offset in reported)
+
+    def tell_enough(self) -> None:
+        """Repeat to `on_enough` whether enough brokers are in sync."""
+        self._on_enough(self._has_enough)
+
     @property
     def timeout_ms(self) -> int:
         """How long a put may wait."""

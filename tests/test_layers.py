@@ -345,7 +345,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "controller": edges(
         CODEC,
         "namesrv remoting.bodies remoting.headers remoting.connections remoting.clients remoting.tls store.files",
-        "controller.consensus controller.state",
+        "remoting.health controller.consensus controller.state",
     ),
     # -- the SDK: `remoting` alone
     "client": edges(

@@ -61,6 +61,7 @@ async def start_health(
         limits=parts.base.limits,
         quotas=parts.tables.quotas,
         ha_runtime_info=replicas.runtime_info,
+        controlled=lambda: replicas.controlled_figures(has_role_failed=bool(role_error())),
         denials=lambda: parts.access.audit.denials if parts.access is not None else {},
     )
     health = HealthServer(

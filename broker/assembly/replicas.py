@@ -21,6 +21,7 @@ from thermocline.broker.assembly.replica_tables import make_metadata_follower
 from thermocline.broker.assembly.stand_in import StandInParts, member_requests, take_back
 from thermocline.broker.replicas import EnrolmentFollower, MetadataFollower
 from thermocline.broker.settings import BrokerConfig, BrokerRole, BrokerSettings, ReplicaSettings
+from thermocline.broker.stats import ControlledFigures
 from thermocline.remoting.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.connections import Handler, LimitCounts, Processor
@@ -30,6 +31,7 @@ from thermocline.replication import (
     Alignment,
     Confirmations,
     EpochFile,
+    HandOver,
     ReplicaRole,
     ReplicationSettings,
     SlaveHandshake,
@@ -100,6 +102,8 @@ class Replicas:
         self._known_confirm_offset = min(LOG_START if before is None else before.confirm_offset, end_offset)
         self.sync_state_set: SyncStateSet | None = None
         """Of a master under a controller."""
+        self.hand_over: HandOver | None = None
+        """Likewise."""
         self._settings = settings
         self._store = store
         self._disk = disk
@@ -118,6 +122,7 @@ class Replicas:
         """Of a slave with a cold tier: whose ledger it follows."""
         if assignment is not None and assignment.sync_state_set is not None:
             self.sync_state_set = self._make_sync_state_set(assignment.role, assignment.sync_state_set)
+            self.hand_over = HandOver(store.commit_log, self.sync_state_set)
         elif config.slaves_needed:
             self._confirmations = Confirmations(
                 slaves_needed=config.slaves_needed, timeout_ms=lambda: settings.broker.slave_timeout_ms
@@ -206,6 +211,8 @@ class Replicas:
             book=self._make_book(config),
         )
         resources.callback(self._port.close)
+        if self.hand_over is not None:
+            resources.callback(self.hand_over.close)
         wanted = 0 if self._takes_free_port else config.ha_port or config.listen_port + 1
         self._settings.broker = replace(config, ha_port=self._port.start(config.bound_host, wanted))
 
@@ -284,6 +291,8 @@ class Replicas:
     def end_puts(self) -> None:
         """Answer the sends that wait for other brokers, and those that are still to wait, FLUSH_SLAVE_TIMEOUT; what may
         be read then is read no more before the next role."""
+        if self.hand_over is not None:
+            self.hand_over.close()
         if self.sync_state_set is not None:
             self.sync_state_set.close()
         if self._confirmations is not None:
@@ -312,6 +321,18 @@ class Replicas:
 
     def _lacks_all(self) -> PhysicalOffset | None:
         return self._store.commit_log.min_offset if self._settings.tier.is_enabled else None
+
+    def controlled_figures(self, *, has_role_failed: bool) -> ControlledFigures | None:
+        """What monitoring sees under a controller; None without one."""
+        if self._before is None:
+            return None
+        last = self._before.epochs.epochs.last
+        return ControlledFigures(
+            master_epoch=0 if last is None else last.epoch,
+            in_sync_count=None if self.sync_state_set is None else self.sync_state_set.in_sync_count,
+            confirm_offset=self.confirm_offset,
+            has_role_failed=has_role_failed,
+        )
 
     def runtime_info(self) -> HARuntimeInfo:
         """The state of replication, as `mqadmin haStatus` shows it."""

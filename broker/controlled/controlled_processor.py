@@ -1,6 +1,7 @@
 """Controlled processor: the requests that a broker under a controller serves.
 
     906 EXCHANGE_BROKER_HA_INFO    1007 GET_BROKER_EPOCH_CACHE    1008 NOTIFY_BROKER_ROLE_CHANGED
+    90192 REPLICA_HAND_OVER
 
 It stands before the processors of brokers without a controller (`Dispatcher`, `before`).
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.5.
@@ -12,16 +13,19 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from thermocline.broker.controlled.identity_files import BrokerNames
 from thermocline.remoting.bodies.replica import EpochEntry, EpochEntryCache
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import UnsupportedRequestError
+from thermocline.remoting.errors import InvalidRequestError, UnsupportedRequestError
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.controller import NotifyBrokerRoleChangedRequestHeader
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaHandOverAnswer, ReplicaHandOverHeader
 from thermocline.remoting.request_code import RequestCode
-from thermocline.replication import Epochs
+from thermocline.replication import PAUSE_MS_MAX, Epochs, HandOver
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +55,11 @@ class ReplicaFigures(Protocol):
         """host:port where slaves connect."""
         ...
 
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Of a master."""
+        ...
+
 
 class ControlledProcessor:
     """See the module's header. Owner: the hot process's loop."""
@@ -70,6 +79,7 @@ class ControlledProcessor:
             RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange_ha_info,
             RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notify_role_changed,
+            PrivateRequestCode.REPLICA_HAND_OVER: self.begin_hand_over,
         }
 
     def exchange_ha_info(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -108,6 +118,28 @@ class ControlledProcessor:
             max_offset=self._figures.end_offset,
         )
         return RemotingCommand.response(command, body=body.encode())
+
+    async def begin_hand_over(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90192: let a slave have the whole log, before it is elected. Writes are refused for so long.
+
+        Raises:
+            InvalidRequestError: This broker is not the master, or the pause is out of its range.
+            BrokerBusyError: Another one is under way.
+        """
+        header, hand_over = command.header(ReplicaHandOverHeader), self._figures.hand_over
+        if hand_over is None:
+            raise InvalidRequestError("this broker is not the master")
+        if not 0 < header.pause_ms <= PAUSE_MS_MAX:
+            raise InvalidRequestError("a pause of 1 to 10000 ms is needed", pause_ms=header.pause_ms)
+        logger.warning(
+            "writes are refused for a switch to=%d pause_ms=%d from=%s",
+            header.broker_id,
+            header.pause_ms,
+            connection.remote_address,
+        )
+        has_all = await hand_over.begin(header.broker_id, pause_ms=header.pause_ms)
+        answer = ReplicaHandOverAnswer(has_all=has_all, end_offset=self._figures.end_offset)
+        return RemotingCommand.response(command, body=msgspec.json.encode(answer))
 
     def notify_role_changed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """1008: there may be another master. The controllers are asked who it is; the notice itself changes nothing."""

@@ -33,7 +33,12 @@ class KnownSets:
 
     def heard(self, news: MasterNews) -> None:
         """A controller has named a set."""
-        if not news.members or (self._newest is not None and news.set_epoch <= self._newest.set_epoch):
+        newest = self._newest
+        if newest is not None and news.master_epoch < newest.master_epoch:
+            # Overtaken; or an operator had the controllers forget the set, and its epochs begin anew.
+            self._before = self._newest = None
+            return
+        if not news.members or (newest is not None and news.set_epoch <= newest.set_epoch):
             return
         self._before, self._newest = self._newest, news
 

@@ -28,6 +28,19 @@ FAMILIES: Families = {
     "thermocline_log_committed_offset_bytes": (MetricType.GAUGE, "Everything in the log before it is in the bucket."),
     "thermocline_replica_connections": (MetricType.GAUGE, "Slaves that are connected, of a master that takes slaves."),
     "thermocline_replica_gap_bytes": (MetricType.GAUGE, "Bytes of the log that a slave has not confirmed, by slave."),
+    "thermocline_replica_master_epoch": (MetricType.GAUGE, "Under a controller: the newest epoch of the log."),
+    "thermocline_replica_in_sync": (
+        MetricType.GAUGE,
+        "Under a controller: brokers of the SyncStateSet, of its master, itself among them.",
+    ),
+    "thermocline_replica_confirm_offset_bytes": (
+        MetricType.GAUGE,
+        "Under a controller: the log before it is on all brokers of the SyncStateSet.",
+    ),
+    "thermocline_replica_role_failed": (
+        MetricType.GAUGE,
+        "Under a controller: 1 while the broker does not have the role that it was given.",
+    ),
     "thermocline_dropped_messages": (MetricType.GAUGE, "Messages of live topics lost to a full disk: see drop-oldest."),
     "thermocline_put_messages_total": (MetricType.COUNTER, "Messages stored, by topic."),
     "thermocline_put_bytes_total": (MetricType.COUNTER, "Record bytes stored, by topic."),

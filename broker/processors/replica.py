@@ -1,9 +1,9 @@
 """Requests about replicas.
 
     907 GET_BROKER_HA_STATUS    908 RESET_MASTER_FLUSH_OFFSET    1007 GET_BROKER_EPOCH_CACHE
-    1008 NOTIFY_BROKER_ROLE_CHANGED    90190 TOPIC_INCARNATIONS    90191 REPLICA_SOURCE
+    1008 NOTIFY_BROKER_ROLE_CHANGED    90190 TOPIC_INCARNATIONS    90191 REPLICA_SOURCE    90192 REPLICA_HAND_OVER
 
-908 concerns replicas only: a master takes it and does nothing, as RocketMQ's. 1007 and 1008 concern
+908 concerns replicas only: a master takes it and does nothing, as RocketMQ's. 1007, 1008 and 90192 concern
 brokers of a controller (controlled/controlled_processor.py); another one takes 1008 and does nothing.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
@@ -17,7 +17,7 @@ import msgspec
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import BrokerBusyError, MQError
+from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, MQError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaSourceAnswer
 from thermocline.remoting.request_code import RequestCode
@@ -70,6 +70,7 @@ class ReplicaProcessor:
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notify_role_changed,
             PrivateRequestCode.TOPIC_INCARNATIONS: self.get_incarnations,
             PrivateRequestCode.REPLICA_SOURCE: self.get_source,
+            PrivateRequestCode.REPLICA_HAND_OVER: self.begin_hand_over,
         }
 
     def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -87,6 +88,10 @@ class ReplicaProcessor:
     def notify_role_changed(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """1008: nothing to do without a controller."""
         return RemotingCommand.response(command)
+
+    def begin_hand_over(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90192: this broker has no controller."""
+        raise InvalidRequestError("this broker has no controller that could elect another one")
 
     def get_incarnations(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90190: where in the log each topic began, which a slave has to know before it dispatches the log."""

@@ -15,7 +15,8 @@ Rules
   - A topic that this broker does not serve, of batches for example, is refused by itself: the others are taken over,
     and the next round tries again.
   - The version is taken over last: after a stop in between, the next start requests the table again.
-  - A master may die, and this broker follow it: messages of a new topic have the topics requested at the next step.
+  - A master may die, and this broker follow it: messages of a topic that is new, or was made again, have the topics
+    requested at the next step.
 Source: broker/slave/SlaveSynchronize.java (syncTopicConfig), Apache RocketMQ 5.5.
 """
 
@@ -65,18 +66,23 @@ class TopicsFollower:
         self._log_end = log_end
         self._place_late = place_late
         self._queues = queues
-        self._asked_names: int | None = None
+        self._asked_news: tuple[int, int] | None = None
 
     @property
     def period_ms(self) -> int:
         """See FollowedTable."""
-        return PERIOD_MS if self._queues.name_count == self._asked_names else 0
+        return PERIOD_MS if self._news == self._asked_news else 0
+
+    @property
+    def _news(self) -> tuple[int, int]:
+        """Changes with messages of a topic that is new at the master, or was made again."""
+        return self._queues.name_count, self._queues.unplaced_count
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
         topics, static_topics = self._topics, self._static_topics
         log_end = self._log_end()
-        self._asked_names = self._queues.name_count
+        self._asked_news = self._news
         news = await master.topics(version=topics.data_version, mapping_version=static_topics.data_version)
         if news is None:
             return False

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.cold import DroppedRange
 from thermocline.broker.helpers import TIER_ROLE, HelperHub, HelperRequestCode, HelperStatus, decode_body
@@ -32,6 +34,15 @@ TIER_TIMEOUT_MS = 3_000
 ENTRIES_PER_SLICE = 200
 GROUPS_PER_TOPIC_MAX = 50
 MINIMUMS_ASKED_MAX = 64
+
+
+class ControlledFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker under a controller. `in_sync_count`: of a master."""
+
+    master_epoch: int
+    in_sync_count: int | None
+    confirm_offset: PhysicalOffset
+    has_role_failed: bool
 
 
 class MetricsPage:
@@ -55,9 +66,10 @@ class MetricsPage:
         quotas: QuotaTable,
         denials: Callable[[], Mapping[str, int]] = dict,
         ha_runtime_info: Callable[[], HARuntimeInfo] = HARuntimeInfo,
+        controlled: Callable[[], ControlledFigures | None] = lambda: None,
     ) -> None:
         """`committed_offset`: None without a cold tier. `dropped`: ranges dropped because of a full disk. `denials`:
-        requests refused by access control, by stage; none when it is off."""
+        requests refused by access control, by stage; none when it is off. `controlled`: None without a controller."""
         self._denials = denials
         self._settings = settings
         self._store = store
@@ -73,6 +85,7 @@ class MetricsPage:
         self._limits = limits
         self._quotas = quotas
         self._ha_runtime_info = ha_runtime_info
+        self._controlled = controlled
         self._labelled = LabelledTopics(topics_max=settings.broker.metrics_topics_max)
         self._minimums_asked = 0
 
@@ -117,6 +130,13 @@ class MetricsPage:
             page.add("thermocline_replica_connections", len(slaves))
             for slave in slaves:
                 page.add("thermocline_replica_gap_bytes", slave.diff, {"slave": slave.addr})
+        controlled = self._controlled()
+        if controlled is not None:
+            page.add("thermocline_replica_master_epoch", controlled.master_epoch)
+            if controlled.in_sync_count is not None:
+                page.add("thermocline_replica_in_sync", controlled.in_sync_count)
+            page.add("thermocline_replica_confirm_offset_bytes", controlled.confirm_offset)
+            page.add("thermocline_replica_role_failed", controlled.has_role_failed)
 
     async def _add_topics(self, page: Exposition) -> None:
         totals = self._stats.topic_put_totals()

@@ -85,18 +85,28 @@ def status(app: Application, controllers: str) -> None:
 @click.argument("broker")
 @click.argument("replica", type=click.IntRange(min=1))
 @click.option("--cluster", default="DefaultCluster", show_default=True, help="The cluster of the brokers.")
+@click.option(
+    "--pause-ms",
+    type=click.IntRange(min=0, max=10_000),
+    default=3_000,
+    show_default=True,
+    help="How long the present master may refuse sends; 0: elect at once.",
+)
 @uses_controllers
-def elect(app: Application, controllers: str, broker: str, replica: int, cluster: str) -> None:
+def elect(app: Application, controllers: str, broker: str, replica: int, cluster: str, pause_ms: int) -> None:
     """Make the replica with the number REPLICA of the broker name BROKER the master.
 
-    It has to be alive and in the SyncStateSet.
+    It has to be alive and in the SyncStateSet. The present master, if it answers, refuses sends until the replica has
+    its whole log: nothing that was acknowledged is lost. If that takes longer than --pause-ms, none is elected.
 
     \b
     Example:
       thermocline controller elect broker-a 2
     """
     with app.open_admin() as admin:
-        elected = admin.elect_master(controllers, cluster=cluster, broker_name=broker, broker_id=replica)
+        elected = admin.elect_master(
+            controllers, cluster=cluster, broker_name=broker, broker_id=replica, pause_ms=pause_ms
+        )
     app.output.text(
         f"{broker}: replica {elected.broker_id} at {elected.address} is the master, epoch {elected.master_epoch}",
         value={

@@ -114,6 +114,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     controller_metadata = blocking(AsyncAdminClient.controller_metadata)
     controller_status = blocking(AsyncAdminClient.controller_status)
     replica_sets = blocking(AsyncAdminClient.replica_sets)
+    replica_states = blocking(AsyncAdminClient.replica_states)
     elect_master = blocking(AsyncAdminClient.elect_master)
     clean_broker_data = blocking(AsyncAdminClient.clean_broker_data)
     controller_config = blocking(AsyncAdminClient.controller_config)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from thermocline.client.admin.broker_administration import BrokerAdministration
 from thermocline.client.admin.cold_read_limits import ColdReadLimits
-from thermocline.client.admin.controller_administration import ControllerAdministration
 from thermocline.client.admin.group_administration import GroupAdministration
 from thermocline.client.admin.hand_off_administration import HandOffAdministration
 from thermocline.client.admin.member_administration import MemberAdministration
 from thermocline.client.admin.message_trace import MessageTraces
+from thermocline.client.admin.replica_administration import ReplicaAdministration
 from thermocline.client.admin.static_topic_administration import StaticTopicAdministration
 from thermocline.client.admin.topic_administration import TopicAdministration
 from thermocline.client.admin.traffic_statistics import TrafficStatistics
@@ -38,6 +38,6 @@ class AsyncAdminClient(
     ColdReadLimits,
     TtlAdministration,
     UserAdministration,
-    ControllerAdministration,
+    ReplicaAdministration,
 ):
     """See the module; each base class is one family of methods."""

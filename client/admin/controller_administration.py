@@ -15,7 +15,14 @@ from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.fan_out import ask_each
 from thermocline.remoting.bodies.replica import BrokerReplicasInfo, ControllerStatus, ReplicasInfo
 from thermocline.remoting.clients import split_addresses
-from thermocline.remoting.errors import InvalidParameterError, MQError, UnavailableError
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    InvalidParameterError,
+    MQError,
+    RequestTimeoutError,
+    UnavailableError,
+    UnsupportedRequestError,
+)
 from thermocline.remoting.headers.controller import (
     CleanControllerBrokerDataRequestHeader,
     ElectMasterRequestHeader,
@@ -23,13 +30,15 @@ from thermocline.remoting.headers.controller import (
     GetMetaDataResponseHeader,
 )
 from thermocline.remoting.json_dialect import dumps
-from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaHandOverAnswer, ReplicaHandOverHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.settings import format_config_text, parse_config_text
 
 __all__ = ["ControllerAdministration", "ControllerMetadata", "ElectedMaster"]
 
 T = TypeVar("T")
+ANSWER_MS = 1_000
+"""For the answer to a request beside what the request itself waits."""
 
 
 class ControllerMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,13 +92,21 @@ class ControllerAdministration(AdminBase):
         answer = await self._running().call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
         return BrokerReplicasInfo.decode(answer.body).replicas_info_table
 
-    async def elect_master(self, controllers: str, *, cluster: str, broker_name: str, broker_id: int) -> ElectedMaster:
+    async def elect_master(
+        self, controllers: str, *, cluster: str, broker_name: str, broker_id: int, pause_ms: int = 3_000
+    ) -> ElectedMaster:
         """Make one replica of the SyncStateSet the master, which the others follow.
 
+        The present master, if it answers, first lets the replica have its whole log, and refuses sends meanwhile, for
+        `pause_ms` (to 10 000) at most: nothing that was acknowledged is lost. 0: elect at once. Brokers of RocketMQ
+        cannot do that: theirs are elected at once.
+
         Raises:
-            UnavailableError: No controller leads.
+            UnavailableError: No controller leads; or the replica has not caught up in `pause_ms`, and none is elected.
             ResponseError: The replica is dead or not in the set (2012), or it is the master already (2011).
         """
+        if pause_ms:
+            await self._hand_over(controllers, broker_name=broker_name, broker_id=broker_id, pause_ms=pause_ms)
         header = ElectMasterRequestHeader(
             cluster_name=cluster, broker_name=broker_name, broker_id=broker_id, designate_elect=True
         )
@@ -103,6 +120,31 @@ class ControllerAdministration(AdminBase):
             master_epoch=elected.master_epoch or 0,
             sync_state_set_epoch=elected.sync_state_set_epoch or 0,
         )
+
+    async def _hand_over(self, controllers: str, *, broker_name: str, broker_id: int, pause_ms: int) -> None:
+        info = (await self.replica_sets(controllers, [broker_name])).get(broker_name)
+        is_in_sync = info is not None and any(
+            replica.broker_id == broker_id and replica.alive for replica in info.in_sync_replicas
+        )
+        if info is None or not info.master_address or info.master_broker_id == broker_id or not is_in_sync:
+            return  # the election answers that
+        header = ReplicaHandOverHeader(broker_id=broker_id, pause_ms=pause_ms)
+        try:
+            answer = await self._running().call(
+                info.master_address, PrivateRequestCode.REPLICA_HAND_OVER, header, timeout_ms=pause_ms + ANSWER_MS
+            )
+        except UnsupportedRequestError:
+            return  # a broker of RocketMQ
+        except BrokerBusyError:
+            raise  # another switch is under way
+        except (UnavailableError, RequestTimeoutError):
+            return  # a master that is dead, or frozen: that is why another one is to be elected
+        if not msgspec.json.decode(answer.body, type=ReplicaHandOverAnswer).has_all:
+            raise UnavailableError(
+                "the replica has not caught up with the master in time, and is not elected",
+                broker_id=broker_id,
+                pause_ms=pause_ms,
+            )
 
     async def clean_broker_data(
         self,

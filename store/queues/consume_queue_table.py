@@ -34,6 +34,9 @@ class ConsumeQueueTable:
         """Called with each queue after `write_dirty` has written its units: other processes find them in its file."""
         self.first_offset: Callable[[str], QueueOffset] = _at_zero
         """Where a queue of a topic begins that has none of this id yet."""
+        self.unplaced_count = 0
+        """Records that a slave has copied without a unit for them: of a topic that its master has deleted, or has made
+        again."""
         self._log = log
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
 
@@ -45,7 +48,7 @@ class ConsumeQueueTable:
 
     @property
     def name_count(self) -> int:
-        """How many topics ever had a queue here, or were asked for one: it rises with each new topic."""
+        """How many topics ever had a queue here, or were looked up: it rises with each new topic."""
         return len(self._topics)
 
     @property

@@ -179,7 +179,7 @@ class TopicIncarnations:
         else:
             self._recorded_ids[topic] = recorded_id
 
-    # -- lives ---------------------------------------------------------------------------------------------------------
+    # -- incarnations --------------------------------------------------------------------------------------------------
 
     def create(self, topic: str, *, start_offset: PhysicalOffset, has_queues: bool = False) -> Incarnation:
         """Begin a new life of this name at the log's append offset. One that is live by an entry goes on.

@@ -51,6 +51,7 @@ STOPS = [
     "InProcessHelpers.stop",
     "RemotingServer.close",  # helpers
     "SharedPage.close",
+    "PresentLog.ended",  # where the log ends, while it is open
     "MessageStore.close",  # last of the role: the log is flushed, the abort mark goes
     "TlsGate.close",  # its thread, which no connection uses any more
 ]

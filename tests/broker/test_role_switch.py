@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import urllib.request
 import weakref
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.broker.role_brokers import role_set
 from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
+from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.errors import DiskFullError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import iterate_records
@@ -355,6 +357,37 @@ async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path)
         assert broker.process._switch._present is follows
         await found.wait_followed(1)
         assert log_of(found, 1) == log_of(found, 2)
+
+
+async def test_monitoring_sees_the_role_and_that_it_failed(tmp_path: Path) -> None:
+    port, disk = free_port(), FailingDisk()
+
+    async def figures() -> dict[str, str]:
+        def read() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        lines = (await asyncio.to_thread(read)).splitlines()
+        return dict(line.split(" ") for line in lines if line.startswith("thermocline_replica_"))
+
+    async with role_set(tmp_path, count=1, disks={1: disk}, health_port=port) as found:
+        assert await figures() == {}, "no controller has given a role"
+        await found.elect(1)
+        await make_topic(found)
+        async with producer_of(found.namesrv) as producer:
+            await send_until_taken(producer, b"x")
+        shown = await figures()
+        assert shown["thermocline_replica_master_epoch"] == "1"
+        assert shown["thermocline_replica_in_sync"] == "1"
+        assert shown["thermocline_replica_role_failed"] == "0"
+        end_offset = found.brokers[1].store.commit_log.append_offset
+        assert int(shown["thermocline_replica_confirm_offset_bytes"]) == end_offset > 0
+        disk.failing = "epochFileCheckpoint"
+        with pytest.raises(UnavailableError):
+            await found.elect(1)
+        assert (await figures())["thermocline_replica_role_failed"] == "1"
+        disk.failing = ""
+        await until(lambda: not found.brokers[1].error, what="the role is taken")
 
 
 async def test_nothing_of_a_role_that_has_ended_is_kept(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
-"""A replica set under our controller, with a cold tier at work, whose masters are killed: the bucket stays sound.
+"""A replica set under our controller, whose masters are killed: with a cold tier at work the bucket stays sound, and
+topics that a master made in its last moment are served.
 
-Covers `broker/control.py`, `broker/recovery/promotion.py`.
+Covers `broker/tables/copied_topics.py`, `broker/control.py`, `broker/recovery/promotion.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +22,9 @@ from tests.crash.test_tier_scrub import scrub
 from tests.interop.controlled_brokers import QUEUES, WAITS_FOR_ALL, ControlledBrokers, controlled_brokers
 from tests.interop.replica_brokers import TOPIC, Load
 from tests.waiting import wait_until
+from thermocline.client import AdminClient, Message, MQError, Producer, SendStatus
 from thermocline.remoting.clients.client import ClientConnection
+from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.bucket.bucket_verify import verify
 
 pytestmark = pytest.mark.crash
@@ -64,6 +68,76 @@ def test_the_bucket_stays_sound_while_masters_are_killed(tmp_path: Path, case_co
         found.check()
 
 
+def test_topics_made_right_before_masters_are_killed_are_served(tmp_path: Path, case_count: Callable[..., int]) -> None:
+    """Slaves have the messages, and perhaps not the topic; all topics are read once more at the end, at each broker."""
+    topics: dict[str, set[bytes]] = {}
+    with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
+        found.start(2)
+        master = found.wait_for({1, 2})
+        for number in range(case_count(quick=2, full=10, soak=100)):
+            topic = f"Late{number}"
+            topics[topic] = send_to_new(found, topic, number)
+            found.brokers[master].kill()
+            next_master = found.wait_for({1, 2} - {master}, not_master=master)
+            wait_until(partial(is_served, found.brokers[next_master].address, topic), what="the new master serves it")
+            assert asyncio.run(read_topic(found.brokers[next_master].address, topic)) == topics[topic]
+            found.brokers[master].start()
+            master = found.wait_for({1, 2})
+        for broker in found.brokers.values():
+            for topic, bodies in topics.items():
+                wait_until(partial(is_served, broker.address, topic), what=f"{topic} is followed")
+                assert asyncio.run(read_topic(broker.address, topic)) == bodies
+        found.check()
+
+
+def send_to_new(found: ControlledBrokers, topic: str, number: int) -> set[bytes]:
+    """Make a topic, and send until some messages are acknowledged, all at once."""
+    with AdminClient(namesrv=found.namesrv) as admin:
+        admin.create_topic(topic, queue_nums=QUEUES)
+    bodies: set[bytes] = set()
+    with Producer(group="late", namesrv=found.namesrv, poll_name_server_interval_ms=100) as producer:
+
+        def is_sent() -> bool:
+            with contextlib.suppress(MQError):
+                body = b"%d of %d" % (len(bodies), number)
+                if producer.send(Message(topic, body)).status is SendStatus.SEND_OK:
+                    bodies.add(body)
+            return len(bodies) >= 3 * QUEUES
+
+        wait_until(is_sent, what="messages are acknowledged", interval_s=0.001)
+    return bodies
+
+
+def is_served(address: str, topic: str) -> bool:
+    """Whether a broker takes pulls of the topic: it has changed its role, or followed the topic."""
+
+    async def find() -> bool:
+        connection = await ClientConnection.open(address)
+        try:
+            return (await wire.pull(connection, topic, 0, 0)).code == ResponseCode.SUCCESS
+        finally:
+            connection.close()
+
+    with contextlib.suppress(MQError):
+        return asyncio.run(find())
+    return False
+
+
+async def read_topic(address: str, topic: str) -> set[bytes]:
+    """The bodies of a topic's messages."""
+    bodies = set[bytes]()
+    connection = await ClientConnection.open(address)
+    try:
+        for queue_id in range(QUEUES):
+            end = await wire.max_offset(connection, topic, queue_id)
+            records = await wire.read_queue(connection, topic, queue_id, start=0, end=end)
+            assert [record.queue_offset for record in records] == list(range(end))
+            bodies |= {record.body for record in records}
+    finally:
+        connection.close()
+    return bodies
+
+
 async def commit(address: str, offset: int) -> None:
     """Commit an offset of the group in every queue."""
     connection = await ClientConnection.open(address)
@@ -86,17 +160,7 @@ async def offsets(address: str) -> list[int | None]:
 
 async def read_all(address: str) -> set[bytes]:
     """The bodies of all messages, from the log and from the bucket."""
-    bodies = set[bytes]()
-    connection = await ClientConnection.open(address)
-    try:
-        for queue_id in range(QUEUES):
-            end = await wire.max_offset(connection, TOPIC, queue_id)
-            records = await wire.read_queue(connection, TOPIC, queue_id, start=0, end=end)
-            assert [record.queue_offset for record in records] == list(range(end))
-            bodies |= {record.body for record in records}
-    finally:
-        connection.close()
-    return bodies
+    return await read_topic(address, TOPIC)
 
 
 def followed(found: ControlledBrokers, offset: int) -> bool:

@@ -122,6 +122,7 @@ def test_an_entry_is_true(name: str) -> None:
 OF_ONE_SERVER = frozenset(
     {
         "thermocline proxy rules",
+        "thermocline replica status",
         *(f"thermocline controller {name}" for name in ("status", "elect", "clean", "config get", "config set")),
     }
 )
@@ -147,6 +148,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "namesrv",
         "proxy",
         "proxy rules",
+        "replica status",
         "spark catch-up",
         "spark compare",
         "spark counts",
@@ -247,6 +249,7 @@ SHOWN = {
     for page in pages()
     if page not in (README, SECURITY)  # test_readme.py and test_security.py run them in a shell
     for block, words in command_lines(page)
+    if "A set on one machine" not in block.headings  # test_controlled_set.py runs it as a whole
 }
 DAEMONS = [pytest.param(list(words), id=name) for words, name in SHOWN.items() if is_daemon(words)]
 SPARK_MARKS = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
@@ -333,7 +336,7 @@ def test_a_command_that_is_shown_works(
         words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
     if "--proxy" in words:
         words[words.index("--proxy") + 1] = request.getfixturevalue("proxy_health_address")
-    if words[0] == "controller":
+    if words[0] in ("controller", "replica"):
         monkeypatch.setenv("THERMOCLINE_CONTROLLERS", request.getfixturevalue("controllers"))
     arguments = [word.replace("$PWD", str(module_folder)) for word in words]
     if words[0] == "spark":

@@ -18,6 +18,7 @@ from tests.interop.controlled_brokers import (
     NAME,
     TIMEOUT_S,
     WAITS_FOR_ALL,
+    ControlledBrokers,
     brokers_of_one_name_server,
     controlled_brokers,
 )
@@ -27,6 +28,7 @@ from tests.interop.java_agent import JavaAgent, JavaAgentError, message_body
 from tests.interop.replica_brokers import TOPIC, Load, log_bodies, wait_copied
 from tests.waiting import wait_until
 from thermocline.client import AdminClient, ConsumeFromWhere, Message, MQError, Producer, PullConsumer, SendStatus
+from thermocline.client.admin.replica_administration import ReplicaState
 from thermocline.localstack.loopback_port import LOOPBACK
 from thermocline.remoting.errors import ResponseError
 from thermocline.remoting.response_code import ResponseCode
@@ -204,6 +206,61 @@ def test_a_master_that_cannot_serve_resigns_and_its_predecessor_is_elected(tmp_p
             assert found.wait_for({1, 2}) == 1
             load.wait_for(50)
         found.check_logs(load.acknowledged)
+
+
+def check_states(found: ControlledBrokers) -> None:
+    """What an operator sees of two brokers that have the same log, and when one of them is frozen."""
+
+    def states(*, timeout_ms: int = 3_000) -> list[ReplicaState]:
+        with AdminClient(namesrv=found.namesrv, request_timeout_ms=timeout_ms) as admin:
+            return admin.replica_states(found.controller_addresses, NAME)
+
+    wait_until(lambda: [state.lag_bytes for state in states()] == [0, 0], what="both have the log")
+    first, second = states()
+    assert (first.broker_id, first.is_master, first.is_in_sync, first.is_alive, first.epoch) == (1, True, True, True, 1)
+    assert (second.broker_id, second.is_master, second.is_in_sync) == (2, False, True)
+    assert second.address == found.brokers[2].address
+    assert first.end_offset == second.end_offset
+    found.brokers[2].freeze()
+    silent = states(timeout_ms=500)[1]
+    found.brokers[2].thaw()
+    assert (silent.epoch, silent.end_offset, silent.lag_bytes) == (None, None, None)
+    found.wait_for({1, 2})
+    with AdminClient(namesrv=found.namesrv) as admin:
+        assert admin.replica_states(found.controller_addresses, "another") == []
+
+
+def test_planned_switches_and_stops_lose_nothing_where_sends_wait_for_no_slave(
+    tmp_path: Path, case_count: Callable[..., int]
+) -> None:
+    """Without allAckInSyncStateSet: the master alone acknowledges, so it has to hand over."""
+    with controlled_brokers(tmp_path) as found:
+        found.start(2)
+        found.wait_for({1, 2})
+        found.make_topic()
+        check_states(found)
+        load = Load(found.namesrv)
+        with load.running():
+            for _ in range(case_count(quick=1, full=4, soak=50)):
+                for master, other in ((1, 2), (2, 1)):
+                    load.wait_for(50)
+                    with AdminClient(namesrv=found.namesrv) as admin:
+                        admin.elect_master(
+                            found.controller_addresses, cluster="DefaultCluster", broker_name=NAME, broker_id=other
+                        )
+                    assert found.wait_for({1, 2}, not_master=master) == other
+                load.wait_for(50)
+                found.brokers[1].stop()
+                assert found.wait_for({2}) == 2
+                load.wait_for(50)
+                found.brokers[1].start()
+                found.wait_for({1, 2})
+                found.brokers[2].stop()
+                assert found.wait_for({1}) == 1
+                found.brokers[2].start()
+                found.wait_for({1, 2})
+        found.check_logs(load.acknowledged)
+        found.check()
 
 
 def test_a_broker_whose_controllers_are_away_waits_and_can_be_stopped(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from thermocline.replication import (
     Alignment,
     EpochFile,
     Epochs,
+    HandOver,
     ReplicaRole,
     ReplicationSettings,
     SlaveHandshake,
@@ -166,6 +167,10 @@ class StoreBroker:
     def broker_id(self) -> int:
         number = self.driver.machine.files.broker_id
         return 0 if self.is_master or number is None else number
+
+    @property
+    def hand_over(self) -> HandOver | None:
+        return None if self.sync_state_set is None else HandOver(self.store.commit_log, self.sync_state_set)
 
     @property
     def ha_address(self) -> str:

@@ -39,6 +39,15 @@ def test_a_set_that_may_have_changed_since_gives_no_heirs() -> None:
     assert KnownSets().heirs(elected) == frozenset()
 
 
+def test_sets_of_before_the_epochs_began_anew_give_no_heirs() -> None:
+    sets = KnownSets()
+    sets.heard(news({1, 2, 3}, set_epoch=4, master_epoch=5))
+    sets.heard(news({1}, set_epoch=1, master_epoch=1))
+    elected = news({2}, set_epoch=5, master_id=2, master_epoch=6)
+    sets.heard(elected)
+    assert sets.heirs(elected) == frozenset()
+
+
 def test_one_heir_after_the_other_and_those_that_are_dead_stay_out() -> None:
     resignation = Resignation(2, master_epoch=7, set_epoch=4, members=frozenset({2}), heirs=frozenset({1, 3, 4}))
     asked = []

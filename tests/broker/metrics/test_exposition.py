@@ -22,6 +22,7 @@ from thermocline.broker.metrics.tier_figures import (
     sum_of_others,
 )
 from thermocline.cli.main import command_line
+from thermocline.controller.figures import FAMILIES as CONTROLLER_FAMILIES
 from thermocline.remoting.health import Exposition, MetricType
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -116,14 +117,15 @@ def test_metrics_of_the_tier_process_are_shown() -> None:
 def test_alert_rules_name_only_metrics_that_there_are() -> None:
     document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     rules = [rule for group in document["groups"] for rule in group["rules"]]
+    families = {**FAMILIES, **CONTROLLER_FAMILIES}
     assert len({rule["alert"] for rule in rules}) == len(rules) > 5
     for rule in rules:
         named = set(re.findall(r"thermocline_\w+", rule["expr"]))
-        assert named, rule["alert"]
-        assert named <= FAMILIES.keys(), rule["alert"]
+        assert named or "role" in rule["expr"], rule["alert"]
+        assert named <= families.keys(), rule["alert"]
         for name in named:
             counted = re.findall(rf"(?:increase|rate)\({name}\[\d+m\]\)", rule["expr"])
-            is_counter = FAMILIES[name][0] is MetricType.COUNTER
+            is_counter = families[name][0] is MetricType.COUNTER
             assert len(counted) == (rule["expr"].count(name) if is_counter else 0), (rule["alert"], name)
         assert {"summary"} <= rule["annotations"].keys()
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}

@@ -1,0 +1,112 @@
+"""A master hands over: it takes no writes until a slave has its whole log, and for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import draft, open_store
+from tests.waiting import until
+from thermocline.remoting.errors import BrokerBusyError, ServiceUnavailableError
+from thermocline.remoting.offsets import LOG_START
+from thermocline.replication.hand_over import HANDS_OVER, HandOver
+from thermocline.replication.sync_state_set import SyncStateSet
+from thermocline.store.message_store import MessageStore
+
+LONG_MS, SHORT_MS = 10_000, 50
+
+
+class Master:
+    """A store whose slaves 2 and 3 report what the test says; one of two is enough for a put."""
+
+    def __init__(self, *, least_in_sync: int = 1) -> None:
+        self.store: MessageStore = open_store(SimulatedDisk())
+        log = self.store.commit_log
+        self.enough: list[bool] = []
+        self.set = SyncStateSet(
+            1,
+            members=frozenset({1, 2, 3}),
+            set_epoch=1,
+            epoch_start=LOG_START,
+            confirm_offset=LOG_START,
+            log_end=lambda: log.append_offset,
+            acks_needed=lambda: 1,
+            timeout_ms=lambda: 1_000,
+            lag_ms_max=lambda: 10_000,
+            least_in_sync=lambda: least_in_sync,
+            on_enough=self.enough.append,
+        )
+        self.hand_over = HandOver(log, self.set)
+        for number in (2, 3):
+            self.set.connected(number, number, is_learner=False, now_ms=0)
+        self.put()
+
+    def put(self) -> None:
+        self.store.put(draft("t", 0, b"x"))
+
+    def reported(self, number: int) -> None:
+        """A slave has the whole log."""
+        self.set.reported(number, number, self.store.commit_log.append_offset, now_ms=0)
+
+    @property
+    def takes_writes(self) -> bool:
+        return self.store.commit_log.refusal is None
+
+
+async def test_it_waits_for_the_broker_that_is_to_be_elected() -> None:
+    master = Master()
+    switch = asyncio.create_task(master.hand_over.begin(2, pause_ms=LONG_MS))
+    await until(lambda: not master.takes_writes, what="writes are refused")
+    with pytest.raises(ServiceUnavailableError, match=HANDS_OVER):
+        master.put()
+    master.reported(3)
+    await asyncio.sleep(0)
+    assert not switch.done()
+    master.reported(2)
+    assert await switch
+    assert not master.takes_writes
+    master.hand_over.close()
+
+
+async def test_without_a_broker_all_of_the_set_have_to_have_it() -> None:
+    master = Master()
+    stop = asyncio.create_task(master.hand_over.begin(None, pause_ms=LONG_MS, resumes=False))
+    await until(lambda: not master.takes_writes, what="writes are refused")
+    master.reported(2)
+    await asyncio.sleep(0)
+    assert not stop.done()
+    master.reported(3)
+    assert await stop
+
+
+async def test_writes_are_taken_again_when_no_election_comes() -> None:
+    master = Master()
+    master.reported(2)
+    assert await master.hand_over.begin(2, pause_ms=SHORT_MS)
+    await until(lambda: master.takes_writes, what="writes are taken again")
+    assert not await master.hand_over.begin(3, pause_ms=SHORT_MS), "it has reported nothing"
+    assert master.takes_writes
+    assert master.enough == [True, True], "what else refuses writes is asked again"
+    assert not await master.hand_over.begin(9, pause_ms=SHORT_MS), "there is no such slave"
+    master.put()
+
+
+async def test_a_pause_does_not_end_the_refusal_of_a_set_that_is_too_small() -> None:
+    master = Master(least_in_sync=4)
+    assert master.enough == [False]
+    assert not await master.hand_over.begin(3, pause_ms=SHORT_MS)
+    assert master.enough == [False, False]
+
+
+async def test_one_at_a_time() -> None:
+    master = Master()
+    first = asyncio.create_task(master.hand_over.begin(2, pause_ms=LONG_MS))
+    await until(lambda: not master.takes_writes, what="writes are refused")
+    with pytest.raises(BrokerBusyError):
+        await master.hand_over.begin(3, pause_ms=LONG_MS)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert master.takes_writes
