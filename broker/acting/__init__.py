@@ -1,5 +1,6 @@
 """Acting: what a slave does for a master that is gone, and what a master does that comes back."""
 
+from thermocline.broker.acting.acting_pop_requests import ActingPopRequests
 from thermocline.broker.acting.acting_services import ActingServices
 from thermocline.broker.acting.escape_bridge import EscapeBridge
 from thermocline.broker.acting.handed_over_requests import HandedOverRequests
@@ -8,6 +9,7 @@ from thermocline.broker.acting.offset_return import OffsetReturn
 from thermocline.broker.acting.pre_online import PreOnline
 
 __all__ = [
+    "ActingPopRequests",
     "ActingServices",
     "EscapeBridge",
     "HandedOverRequests",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from thermocline.broker.acting import (
+    ActingPopRequests,
     ActingServices,
     EscapeBridge,
     HandedOverRequests,
@@ -119,11 +120,16 @@ class StandInParts:
                 base.store, timer_config(settings), disk=base.disk, clock=base.clock, random=base.random.random
             )
 
+        assert parts.pops.escaped is not None
+        self._escaped = parts.pops.escaped
         self.services = ActingServices(
             members,
             EscapeBridge(cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.clock),
             delays=parts.due.delays,
             persister=tables.persister,
+            pops=self._escaped,
+            offsets=tables.offsets,
+            has=self._has,
             followed_timers=self.followed_timers,
             open_timers=open_timers,
             is_following=lambda: link.is_following,
@@ -134,6 +140,11 @@ class StandInParts:
         """Whether this broker has had the messages of a queue from an offset on."""
         queue = self._queues.find(topic, queue_id)
         return self._settings.tier.is_enabled or queue is None or offset >= queue.min_offset
+
+    def _has(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
+        """Whether this broker serves a message, from its log or the bucket."""
+        queue = self._queues.find(topic, queue_id)
+        return self._settings.tier.is_enabled or (queue is not None and offset >= queue.min_offset)
 
     def master_address(self) -> str | None:
         """The master whose tables are followed; None: there is none, or it does not have this broker's offsets yet."""
@@ -162,6 +173,7 @@ class StandInParts:
                 served_by=served_by,
                 timeout_ms=lambda: self._settings.broker.forward_timeout_ms,
             ),
+            ActingPopRequests(self._escaped, served_by=served_by),
         )
 
     def start(self, metadata: MetadataFollower, resources: AsyncExitStack) -> None:

@@ -136,7 +136,9 @@ class PopParts:
         ]
 
     def pending(self, held: Held) -> Pending | None:
-        return self.pops.in_flight.find((held.topic, GROUP, held.queue_id, held.start_offset, held.pop_time_ms))
+        return self.pops.in_flight.find(
+            (held.topic, GROUP, held.queue_id, held.start_offset, held.pop_time_ms, "broker-a")
+        )
 
     def ack(self, *helds: Held) -> int:
         """Acknowledge messages, of one or several POPs; the end offset."""

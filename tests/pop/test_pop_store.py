@@ -296,7 +296,7 @@ def test_records_of_another_writer_are_read(parts: PopParts) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     pending = parts.pending(held)
     assert pending is not None
-    log = parts.pops._log
+    log = parts.pops.log
     parts.store.put(parts.pops._ack_draft(pending, [0]))
     assert parts.pending(held) is not None
     parts.pops.catch_up()
@@ -314,7 +314,7 @@ def test_messages_put_by_a_timer_are_noticed_without_any_request(parts: PopParts
     parts.pops.ack([(pending, [0])])
     in_flight_counts: list[int] = []
     parts.pops.on_due = lambda: in_flight_counts.append(len(parts.pops.in_flight))
-    parts.store.put(parts.pops._log.check_point_draft(pending.check_point, 1))
+    parts.store.put(parts.pops.log.check_point_draft(pending.check_point, 1))
     assert not in_flight_counts
     parts.pops.maintain()
     assert in_flight_counts == [1]
@@ -322,7 +322,7 @@ def test_messages_put_by_a_timer_are_noticed_without_any_request(parts: PopParts
 
 def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, caplog: pytest.LogCaptureFixture) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
-    draft = parts.pops._log.check_point_draft
+    draft = parts.pops.log.check_point_draft
     pending = parts.pending(held)
     assert pending is not None
     parts.store.put(msgspec.structs.replace(draft(pending.check_point, 1), body=b"damaged"))
@@ -372,7 +372,7 @@ def test_order_records_are_read_in_the_order_of_the_log(parts: PopParts) -> None
     assert info is not None
     newer = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=1, info=replace(info, acked_bits=1))
     older = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=0, info=info)
-    log = parts.pops._log
+    log = parts.pops.log
     parts.store.put(msgspec.structs.replace(log.order_draft(older), queue_id=1))
     parts.store.put(msgspec.structs.replace(log.order_draft(newer), queue_id=0))
     parts = parts.killed()

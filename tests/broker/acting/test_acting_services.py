@@ -26,6 +26,7 @@ from thermocline.broker.acting.member_requests import (
     SlaveMemberRequests,
 )
 from thermocline.broker.cluster import StandIn
+from thermocline.broker.pops import EscapedPops
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
@@ -54,6 +55,9 @@ class Slave:
             self.bridge,
             delays=broker.parts.due.delays,
             persister=broker.parts.tables.persister,
+            pops=EscapedPops(broker.parts.pops.store, broker.parts.tables.offsets, clock=broker.parts.base.clock),
+            offsets=broker.parts.tables.offsets,
+            has=lambda topic, queue_id, offset: True,
             followed_timers=self.followed_timers,
             open_timers=self._open_timers,
             is_following=lambda: self.is_following,
