@@ -7,7 +7,7 @@ Covers `broker/pops/escaped_pops.py` and `broker/acting/acting_pop_requests.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
