@@ -2,7 +2,8 @@
 
     begin    the slave is ACTING, nothing comes from the master any more, and `enableRemoteEscape` is on: the timers are
              opened from the master's last checkpoint; delayed and timed messages go out (due_escapes.py); messages are
-             popped, and those that the master had in flight come back (broker/pops/escaped_pops.py)
+             popped, and those that the master had in flight come back (broker/pops/escaped_pops.py); open transactions
+             go to masters that can end them (half_escapes.py)
     end      the master returns, or its log comes again: what was being sent is waited for, timed messages that are due
              still go out, the timers' files are closed, progress is durable
 
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable
 
 from thermocline.broker.acting.due_escapes import DelayEscapes, TimerEscapes
 from thermocline.broker.acting.escape_bridge import EscapeBridge
+from thermocline.broker.acting.half_escapes import HalfEscapes
 from thermocline.broker.cluster import MemberWatch, StandIn
 from thermocline.broker.due import DelayService, delay_service
 from thermocline.broker.pops import EscapedPops
@@ -51,6 +53,7 @@ class ActingServices:
         delays: DelayService,
         persister: ConfigPersister,
         pops: EscapedPops,
+        halves: HalfEscapes,
         offsets: ConsumerOffsets,
         has: Callable[[str, int, QueueOffset], bool],
         followed_timers: FollowedTimers | None,
@@ -66,6 +69,7 @@ class ActingServices:
         self._delays = delays
         self._persister = persister
         self._pops = pops
+        self._halves = halves
         self._offsets = offsets
         self._has = has
         self._followed_timers = followed_timers
@@ -135,7 +139,7 @@ class ActingServices:
                     await self._changed.wait()
 
     async def _begin(self) -> None:
-        logger.info("delayed, timed and popped messages go to other masters from now on")
+        logger.info("what waits at the master goes to other masters from now on")
         self._is_running = True
         self._is_stopping.clear()
         self._settled.clear()
@@ -157,7 +161,8 @@ class ActingServices:
             offsets_log_offset=self._offsets.pop_log_offset if log_offset is None else log_offset,
             has=self._has,
         )
-        steps += [self._pops.forward_due, self._save]
+        self._halves.begin()
+        steps += [self._pops.forward_due, self._halves.deliver_slice, self._save]
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._repeat(step), name="delivery by an acting master") for step in steps]
 
@@ -180,11 +185,12 @@ class ActingServices:
             if self._followed_timers is not None:
                 self._followed_timers.begin_again(timers.checkpoint, timers.metrics.encode())
         await self._pops.end()
+        self._halves.end()
         with contextlib.suppress(UnavailableError):  # at a full disk: what was delivered since may be delivered again
             await self._save_files()
         self._is_running = False
         self._settled.set()
-        logger.info("delayed, timed and popped messages are the master's again is_at_rest=%s", self.is_at_rest)
+        logger.info("what waits is the master's again is_at_rest=%s", self.is_at_rest)
 
     async def _drain(self, timers: TimerMessageStore) -> bool:
         """Send what is due, to the end of a tick if that comes soon; whether all that was due has gone out."""

@@ -2,7 +2,8 @@
 
     which master    one that has a writable queue of the message's topic, each in turn; never this broker's own name
     how             an ordinary send, with the message's keys, tags, birth time, flags and tries
-    left out        the properties by which the message has waited: it would wait once more
+    left out        the properties by which the message has waited: it would wait once more; and TRAN_MSG, which a
+                    committed message keeps, so that only what is open is a half message there
 
 Check points of POP and their acknowledgements all go to one queue of one master, for each topic whose messages were
 popped: one that has this topic, chosen by names. There they find each other.
@@ -85,12 +86,19 @@ class EscapeBridge:
         self._turn = 0
 
     async def send(
-        self, draft: MessageDraft, *, topic: str = "", place: RecordPlace | None = None, due_ms: int | None = None
+        self,
+        draft: MessageDraft,
+        *,
+        topic: str = "",
+        place: RecordPlace | None = None,
+        due_ms: int | None = None,
+        is_half: bool = False,
     ) -> None:
         """Return when another master has the message. Cancelling leaves open whether it has.
 
         `topic`: where it goes, if not to the draft's. `place`: of a record of the revive topic; None: see
-        `record_place`. `due_ms`: when it is to be delivered; None: at once.
+        `record_place`. `due_ms`: when it is to be delivered; None: at once. `is_half`: it is a half message, about
+        which that master is to ask the producers.
 
         Raises:
             MQError: It does not; try again later.
@@ -98,7 +106,10 @@ class EscapeBridge:
         topic = topic or draft.topic
         if place is None:
             place = await self._choose(draft, topic)
-        command = self._command(draft, topic, place.queue_id, due_ms)
+        properties = _without_wait(decode_properties(draft.properties_text), due_ms)
+        if not is_half:
+            properties.pop(PropertyName.TRANSACTION_PREPARED, None)
+        command = self._command(draft, topic, place.queue_id, properties)
         try:
             answer = await self._peers.call(place.broker_name, command, timeout_ms=SEND_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
@@ -167,8 +178,9 @@ class EscapeBridge:
             and data.broker_name != config.broker_name
         )
 
-    def _command(self, draft: MessageDraft, topic: str, queue_id: int, due_ms: int | None) -> RemotingCommand:
-        properties = decode_properties(draft.properties_text)
+    def _command(
+        self, draft: MessageDraft, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> RemotingCommand:
         config = self._config()
         header = SendMessageRequestHeaderV2(
             producer_group=properties.get(PropertyName.PRODUCER_GROUP)
@@ -178,7 +190,7 @@ class EscapeBridge:
             sys_flag=draft.sys_flag & KEPT_FLAGS,
             born_timestamp=draft.born_timestamp_ms,
             flag=draft.flag,
-            properties=encode_properties(_without_wait(properties, due_ms)).decode(),
+            properties=encode_properties(properties).decode(),
             reconsume_times=draft.reconsume_times,
             batch=False,
         )

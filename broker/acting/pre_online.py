@@ -41,6 +41,7 @@ from thermocline.remoting.headers.namesrv import GetBrokerMemberGroupRequestHead
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
 from thermocline.store.files import Disk, replace_file
 from thermocline.timers.taken_back import TakenBackTimers
 
@@ -223,9 +224,13 @@ class PreOnline:
         except CorruptDataError as error:
             raise InvalidRequestError("the slave's consumer offsets cannot be read", reason=str(error)) from error
         had, has_waiting = self._had(history_start), self._had(log_start)
-        waiting_topic = revive_topic(self._config().cluster_name)
+        waiting_topics = {
+            revive_topic(self._config().cluster_name),
+            TRANSACTION_HALF_TOPIC,
+            TRANSACTION_OP_HALF_TOPIC,
+        }
         count = own.take_further(
-            theirs, had=lambda topic, *place: (has_waiting if topic == waiting_topic else had)(topic, *place)
+            theirs, had=lambda topic, *place: (has_waiting if topic in waiting_topics else had)(topic, *place)
         )
         if count:
             replace_file(self._disk, path, own.encode(pop_log_offset=own.pop_log_offset), keep_backup=True)

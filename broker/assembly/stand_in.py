@@ -13,6 +13,7 @@ from thermocline.broker.acting import (
     ActingPopRequests,
     ActingServices,
     EscapeBridge,
+    HalfEscapes,
     HandedOverRequests,
     MasterMemberRequests,
     OffsetReturn,
@@ -20,7 +21,7 @@ from thermocline.broker.acting import (
     SlaveMemberRequests,
 )
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.due import timer_config
+from thermocline.broker.due import recover_open, timer_config
 from thermocline.broker.replicas import MetadataFollower
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.clients import RemotingClient
@@ -122,12 +123,21 @@ class StandInParts:
 
         assert parts.pops.escaped is not None
         self._escaped = parts.pops.escaped
+        bridge = EscapeBridge(cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.clock)
         self.services = ActingServices(
             members,
-            EscapeBridge(cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.clock),
+            bridge,
             delays=parts.due.delays,
             persister=tables.persister,
             pops=self._escaped,
+            halves=HalfEscapes(
+                base.store,
+                tables.offsets,
+                bridge,
+                recover=lambda: recover_open(settings, base.store, tables.offsets, clock=base.clock).table,
+                wait_ms=lambda: settings.broker.transaction_check_interval_ms,
+                clock=base.clock,
+            ),
             offsets=tables.offsets,
             has=self._has,
             followed_timers=self.followed_timers,

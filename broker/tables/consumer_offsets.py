@@ -39,6 +39,7 @@ from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, InvalidRequestError
 from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.topic_validation import TRANSACTION_GROUP
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ PAIRS_MAX = 500_000
 """The setting's default."""
 HAND_OFFS_KEPT = 8
 NOTHING_DONE = QueueOffset(-1)
+PROGRESS_GROUPS = frozenset({REVIVE_GROUP, TRANSACTION_GROUP})
+"""Their offsets are the progress of POP in the revive topic, and of transactions in half and op messages."""
 """Receipts remembered of each group: one that is older has long been superseded."""
 
 
@@ -352,13 +355,13 @@ class ConsumerOffsets:
         """Take over each offset that is further in another table of the same log; how many there are.
 
         `had(topic, queue id, offset)`: whether the other broker had the messages from that offset of this table on;
-        where not, its offset may be behind messages that the group never got. POP's progress in the revive topic begins
-        at the queue's start without an offset.
+        where not, its offset may be behind messages that the group never got. The progress of POP and of transactions
+        begins at the queue's start without an offset.
         """
         count = 0
         for topic, group, queue_id, offset in other.items():
             present = self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
-            if present is None and group == REVIVE_GROUP:
+            if present is None and group in PROGRESS_GROUPS:
                 present = NOTHING_DONE
             if offset >= 0 and (present is None or (present < offset and had(topic, queue_id, present))):
                 self.commit(topic, group, queue_id, offset)

@@ -139,7 +139,7 @@ class ActingSet:
     def _delivers(self) -> bool:
         assert isinstance(self.slave, ReplicaBroker)
         log = self.slave.log_text()
-        return log.count("go to other masters from now on") > log.count("are the master's again")
+        return log.count("goes to other masters from now on") > log.count("is the master's again")
 
     def wait_whole(self) -> None:
         """Return when the NameServer shows master and slave."""

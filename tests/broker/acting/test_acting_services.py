@@ -18,6 +18,7 @@ from tests.broker.due.test_delay_service import send_delayed
 from tests.timers.timer_parts import NOW_MS, World
 from tests.waiting import until
 from thermocline.broker.acting.acting_services import ActingServices
+from thermocline.broker.acting.half_escapes import HalfEscapes
 from thermocline.broker.acting.member_requests import (
     AT_REST_FIELD,
     HISTORY_FIELD,
@@ -26,6 +27,7 @@ from thermocline.broker.acting.member_requests import (
     SlaveMemberRequests,
 )
 from thermocline.broker.cluster import StandIn
+from thermocline.broker.due import recover_open
 from thermocline.broker.pops import EscapedPops
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError
@@ -34,6 +36,7 @@ from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.timers.followed_timers import FollowedTimers
 from thermocline.timers.timer_checkpoint import TimerCheckpoint
+from thermocline.transactions.transaction_table import TransactionTable
 
 MASTER_LOG = "127.0.0.1:2"
 
@@ -56,6 +59,14 @@ class Slave:
             delays=broker.parts.due.delays,
             persister=broker.parts.tables.persister,
             pops=EscapedPops(broker.parts.pops.store, broker.parts.tables.offsets, clock=broker.parts.base.clock),
+            halves=HalfEscapes(
+                broker.parts.base.store,
+                broker.parts.tables.offsets,
+                self.bridge,
+                recover=self._recover,
+                wait_ms=lambda: 0,
+                clock=broker.parts.base.clock,
+            ),
             offsets=broker.parts.tables.offsets,
             has=lambda topic, queue_id, offset: True,
             followed_timers=self.followed_timers,
@@ -71,6 +82,10 @@ class Slave:
             log_start=lambda: PhysicalOffset(7),
             has_history=True,
         )
+
+    def _recover(self) -> TransactionTable:
+        base = self.broker.parts.base
+        return recover_open(base.settings, base.store, self.broker.parts.tables.offsets, clock=base.clock).table
 
     def _open_timers(self) -> Any:
         self.world = self.world.reopen()

@@ -236,3 +236,12 @@ async def test_without_a_master_that_has_the_topic_there_is_no_place(
         topics.has_topic("orders", "broker-a")
     with pytest.raises(ServiceUnavailableError):
         await to_topics.record_place("orders")
+
+
+async def test_only_what_is_open_is_a_half_message_elsewhere(bridge: EscapeBridge, cluster: Cluster) -> None:
+    """A committed message keeps TRAN_MSG, and so does a retry of it that waits."""
+    cluster.has("broker-b", 1)
+    await bridge.send(draft(TRAN_MSG="true", PGROUP="shop"))
+    await bridge.send(draft(TRAN_MSG="true", PGROUP="shop"), is_half=True)
+    found = [decode_properties(header.properties or "") for _, header, _ in cluster.sent]
+    assert found == [{"PGROUP": "shop"}, {"TRAN_MSG": "true", "PGROUP": "shop"}]
