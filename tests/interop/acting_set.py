@@ -164,10 +164,12 @@ def acting_set(
     official: OfficialSoftware | None = None,
     official_role: str = "",
     settings: Mapping[str, str] | None = None,
+    other_settings: Mapping[str, str] | None = None,
 ) -> Iterator[ActingSet]:
     """The brokers, started; every one of them has the topic.
 
     `official_role`: that of the set that is RocketMQ's. `settings`: of brokers of ours in the set, too.
+    `other_settings`: of the other master.
     """
 
     def replica(role: str, broker_id: int = 0) -> Replica:
@@ -179,7 +181,9 @@ def acting_set(
         return OfficialReplica(official, directory / role, namesrv, role, broker_id)
 
     with (
-        KillableBroker(directory / "other", namesrv, name=OTHER, settings=FILE_SIZES) as other,
+        KillableBroker(
+            directory / "other", namesrv, name=OTHER, settings={**FILE_SIZES, **(other_settings or {})}
+        ) as other,
         replica("ASYNC_MASTER") as master,
         AdminClient(namesrv=namesrv) as admin,
     ):
