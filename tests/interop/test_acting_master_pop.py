@@ -1,6 +1,6 @@
 """POP at a slave that stands in for its master: messages in flight at the death of the master and at its return.
 
-Brokers and NameServer of ours as processes.
+Brokers and NameServer of ours as processes; our SDK, and the official push consumer.
 Covers `broker/pops/escaped_pops.py` and `broker/acting/acting_pop_requests.py`.
 """
 
@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.acting_set import TOPIC, ActingSet, acting_set
+from tests.interop.acting_set import OTHER, QUEUES, TOPIC, ActingSet, acting_set, answer_to
+from tests.interop.cluster import BROKER_NAME
+from tests.interop.java_agent import JavaAgent
 from tests.interop.killable_broker import name_server
 from tests.interop.test_acting_master import send
 from tests.waiting import wait_until
-from thermocline.client import ConsumeFromWhere, PopConsumer, PoppedMessage
+from thermocline.client import AdminClient, ConsumeFromWhere, PopConsumer, PoppedMessage
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.handles.pop_topics import normal_topic
+from thermocline.remoting.request_code import RequestCode
 
 GROUP = "PoppingGroup"
 HELD_MS = 10_000
@@ -26,6 +29,7 @@ HELD_MS = 10_000
 HELD_AT_SLAVE_MS = 20_000
 """Likewise for the return of the master."""
 LONG_MS = 600_000
+COUNT = 10
 
 
 @pytest.fixture
@@ -113,3 +117,47 @@ def test_nothing_that_was_popped_is_lost_by_the_death_of_the_master_and_its_retu
         for body in (b"1 acked", b"2 acked", b"3"):
             assert popper.counts[body] == 1, body
     assert acted.committed(acted.master, GROUP).get(0) == 7
+
+
+@pytest.mark.java
+def test_an_official_push_consumer_goes_on_by_pop_at_the_slave_and_at_the_master(
+    acted: ActingSet, java_agent_process: JavaAgent
+) -> None:
+    agent, namesrv = java_agent_process, acted.namesrv
+    with AdminClient(namesrv=namesrv) as admin:
+        admin.create_group(GROUP)
+        admin.set_request_mode(GROUP, TOPIC, "POP")
+    bodies = [b"message %d" % number for number in range(COUNT)]
+    for number, body in enumerate(bodies):
+        send(namesrv, body, queue_id=number % QUEUES)
+    wait_until(
+        lambda: GROUP.encode() in answer_to(acted.slave.address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
+        what="the slave has the mode",
+    )
+    acted.wait_followed()
+    acted.master.kill()
+    acted.wait_acting()
+    agent.call(
+        "start_push_consumer",
+        name=GROUP,
+        namesrv=namesrv,
+        group=GROUP,
+        topics={TOPIC: "*"},
+        client_rebalance=False,
+        pop_invisible_ms=10_000,
+        refuse_first=1,
+        retry_delay_level=0,
+    )
+    wait_until(lambda: agent.assigned(GROUP, TOPIC) == {(BROKER_NAME, -1), (OTHER, -1)}, what="it takes by POP")
+    received = agent.received(GROUP, count=COUNT)
+    assert sorted(message.body for message in received) == bodies
+    assert [message.broker_name for message in received if message.reconsume_times] == [OTHER], "what was refused"
+    acted.master.start()
+    acted.wait_ended()
+    acted.wait_followed()
+    for queue_id in range(QUEUES):
+        send(namesrv, b"later %d" % queue_id, queue_id=queue_id)
+    later = agent.received(GROUP, count=QUEUES)
+    assert sorted(message.body for message in later) == [b"later 0", b"later 1"]
+    assert agent.stop_consumer(GROUP) == []
+    assert acted.committed(acted.master, GROUP) == dict.fromkeys(range(QUEUES), COUNT // QUEUES + 1)
