@@ -4,7 +4,7 @@
     200051 ACK_MESSAGE    200151 BATCH_ACK_MESSAGE    200053 CHANGE_MESSAGE_INVISIBLETIME
                                                        then, and while messages are in flight that were popped here
 
-RocketMQ's slave serves them at any time; without a master that takes check points, it keeps them in memory.
+RocketMQ's slave serves them at any time; a check point that no master takes stays in its memory.
 Owner: the hot process's event loop.
 Source: PopMessageProcessor.java, AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java, Apache RocketMQ 5.5.
 """

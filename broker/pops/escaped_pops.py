@@ -165,16 +165,16 @@ class EscapedPops:
             bridge = self._bridge
             assert bridge is not None
             place = await bridge.record_place(normal_topic(takes[0].topic, group))
-            places = [(take.topic, group, take.queue_id, take.start_offset) for take in takes]
+            places = [(each.topic, group, each.queue_id, each.start_offset) for each in takes]
             pop_time_ms = self._free_time(places, self._clock())
             broker_name = self._pops.log.broker_name
             check_points = [
-                take.check_point(group, pop_time_ms=pop_time_ms, invisible_ms=invisible_ms, broker_name=broker_name)
-                for take in takes
+                each.check_point(group, pop_time_ms=pop_time_ms, invisible_ms=invisible_ms, broker_name=broker_name)
+                for each in takes
             ]
             await _all(self._record(check_point, place) for check_point in check_points)
-            for take in takes:
-                self._offsets.commit(take.topic, group, take.queue_id, take.next_offset)
+            for each in takes:
+                self._offsets.commit(each.topic, group, each.queue_id, each.next_offset)
         return Claim(pop_time_ms=pop_time_ms, revive_queue_id=place.queue_id, end_offset=LOG_START)
 
     async def ack(self, acks: Iterable[tuple[EscapedCheckPoint, Sequence[QueueOffset]]]) -> None:
