@@ -30,7 +30,7 @@ Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.j
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -149,6 +149,11 @@ class PopStore:
         `offsets_log_offset`: the log offset up to which the group offsets' file is complete; None: unknown.
         """
         is_corrected = self._correct_progress()
+        for _ in self._read_all(offsets_log_offset):
+            pass
+        return is_corrected
+
+    def _read_all(self, offsets_log_offset: PhysicalOffset | None) -> Iterator[None]:
         append_offset = self._store.commit_log.append_offset
         # After a power cut the log may end before what the files have seen: new records begin there.
         offsets_from = min(offsets_log_offset, append_offset) if offsets_log_offset is not None else append_offset
@@ -162,6 +167,7 @@ class PopStore:
             for record in self.log.records(queue, start, queue.next_offset):
                 count += 1
                 self._replay(record, offsets_from=offsets_from, orders_from=orders_from)
+                yield
             self._read_offsets[queue.queue_id] = queue.next_offset
         self._order_places.clear()
         if count:
@@ -169,16 +175,16 @@ class PopStore:
             logger.info(
                 "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
             )
-        return is_corrected
 
-    def open_copy(self, *, offsets_log_offset: PhysicalOffset | None) -> None:
-        """At a slave that begins to stand in: read what its master had in flight; see `open`. Until `close_copy`
-        nothing is put, and the orders' file is not changed."""
+    def open_copy(self, *, offsets_log_offset: PhysicalOffset | None) -> Iterator[None]:
+        """At a slave that begins to stand in: read what its master had in flight; see `open`. To be iterated to its
+        end. Until `close_copy` nothing is put, and the orders' file is not changed."""
         assert not self._is_copy
         self._is_copy = True
         self.orders = OrderTable()
         self.orders.load(None)
-        self.open(offsets_log_offset=offsets_log_offset)
+        self._correct_progress()
+        return self._read_all(offsets_log_offset)
 
     def close_copy(self) -> None:
         """The master has its messages again: nothing is in flight here. Idempotent."""

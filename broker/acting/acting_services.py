@@ -25,7 +25,7 @@ from thermocline.broker.acting.half_escapes import HalfEscapes
 from thermocline.broker.cluster import MemberWatch, StandIn
 from thermocline.broker.due import DelayService, delay_service
 from thermocline.broker.pops import EscapedPops
-from thermocline.broker.replicas import MetadataFollower
+from thermocline.broker.replicas import MetadataFollower, run_in_slices
 from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.tables import ConsumerOffsets, consumer_offsets
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, UnavailableError
@@ -156,10 +156,12 @@ class ActingServices:
             escapes = TimerEscapes(timers, self._bridge, precision_ms=timers.config.precision_ms)
             steps.append(escapes.deliver_slice)
         log_offset = self._offsets.followed_log_offset
-        self._pops.begin(
-            self._bridge,
-            offsets_log_offset=self._offsets.pop_log_offset if log_offset is None else log_offset,
-            has=self._has,
+        await run_in_slices(
+            self._pops.begin(
+                self._bridge,
+                offsets_log_offset=self._offsets.pop_log_offset if log_offset is None else log_offset,
+                has=self._has,
+            )
         )
         self._halves.begin()
         steps += [self._pops.forward_due, self._halves.deliver_slice, self._save]

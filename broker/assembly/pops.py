@@ -140,7 +140,7 @@ class PopPath:
         )
         self._is_slave = base.is_slave
         self._limits = ColdPullLimits()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.processors = self._make_processors(base, tables, reads, pops, near_bytes=near_bytes)
         """For the dispatcher; `connection_closed` is to be called for every connection that ends."""
 
@@ -223,18 +223,23 @@ class PopPath:
 
     def start(self, resources: AsyncExitStack) -> None:
         """Let popped messages that are due come back, until `resources` close; returns at once."""
-        assert self._task is None
+        assert not self._tasks
         if self._is_slave:
             resources.push_async_callback(self._pop_processor.close)
             return
-        self._task = asyncio.get_running_loop().create_task(self.reviver.run(), name="POP reviver")
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self.reviver.run(), name="POP reviver"),
+            loop.create_task(self.reviver.run_elsewhere(), name="POP reviver of other brokers' messages"),
+        ]
         resources.push_async_callback(self.close)
 
     async def close(self) -> None:
         """Stop. Idempotent."""
-        if self._task is not None:
-            task, self._task = self._task, None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
+        for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 

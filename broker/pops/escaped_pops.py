@@ -113,25 +113,24 @@ class EscapedPops:
         *,
         offsets_log_offset: PhysicalOffset | None,
         has: Callable[[str, int, QueueOffset], bool],
-    ) -> None:
-        """This broker stands in from now on. `offsets_log_offset`: see PopStore.open. `has(topic, queue id, offset)`:
-        whether this broker serves that message."""
+    ) -> Iterator[None]:
+        """Read what the master had in flight; to be iterated. At its end this broker stands in. `offsets_log_offset`:
+        see PopStore.open. `has(topic, queue id, offset)`: whether this broker serves that message."""
         assert not self.is_open
         self._bridge = bridge
         self._has = has
-        self._pops.open_copy(offsets_log_offset=offsets_log_offset)
+        yield from self._pops.open_copy(offsets_log_offset=offsets_log_offset)
         self.is_open = True
 
     async def end(self) -> None:
         """Nothing is popped here from now on; on return, how far the master's check points were done with is noted.
         Idempotent."""
-        if not self.is_open:
-            return
-        self.is_open = False
+        was_open, self.is_open = self.is_open, False
         while self._claims_count:
             self._claimed.clear()
             await self._claimed.wait()
-        self._pops.note_progress()
+        if was_open:
+            self._pops.note_progress()
         self._pops.close_copy()
 
     def note_progress(self) -> None:

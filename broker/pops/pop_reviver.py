@@ -3,7 +3,8 @@
     due -> topic and group still there? -> each open message read, hot or cold -> retry or dead-letter topic
 
 A check point of another broker name comes from a slave that stood in for its master (escaped_pops.py): its messages are
-read from that broker.
+read from that broker, by a task of its own (`run_elsewhere`), so that a broker that does not answer holds nothing up
+here. Its other check points are put off with the first one.
 
 Rules
   - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -50,6 +52,8 @@ SLICE_MAX = 32
 SLEEP_S_MAX = 60.0
 """The wall clock may be set meanwhile."""
 FAILURE_PAUSE_S = 10.0
+AWAY_MAX = 1_000
+"""Brokers that are remembered not to have answered."""
 QUEUES = 1
 
 
@@ -89,6 +93,9 @@ class PopReviver:
         self._store_host = store_host
         self._reader = reader
         self._read_elsewhere = read_elsewhere
+        self._elsewhere: deque[Pending] = deque()
+        self._elsewhere_wake = asyncio.Event()
+        self._away_until_ms: dict[str, int] = {}
         self._wake = asyncio.Event()
         pops.on_due = self._wake.set
 
@@ -120,13 +127,53 @@ class PopReviver:
             pending = pops.in_flight.take_due(self._clock())
             if pending is None:
                 return False
+            if pops.in_flight.is_own(pending.check_point):
+                await self._try(pending)
+            else:
+                self._elsewhere.append(pending)
+                self._elsewhere_wake.set()
+        return True
+
+    async def run_elsewhere(self) -> None:
+        """Revive messages of other brokers until cancelled."""
+        while True:
+            self._elsewhere_wake.clear()
             try:
-                await self._revive(pending)
-            except MQError as error:
-                self._put_off(pending, error)
-            except BaseException:
-                pops.in_flight.put_off(pending, self._clock() + AGAIN_S[0] * 1_000)
-                raise
+                await self.step_elsewhere()
+            except Exception:
+                logger.exception("reviving popped messages of other brokers failed")
+                await asyncio.sleep(FAILURE_PAUSE_S)
+                continue
+            await self._elsewhere_wake.wait()
+
+    async def step_elsewhere(self) -> None:
+        """Revive those of other brokers that were found due."""
+        while self._elsewhere:
+            pending = self._elsewhere.popleft()
+            name = pending.check_point.broker_name
+            now = self._clock()
+            if pending.is_finished:
+                continue
+            if now < self._away_until_ms.get(name, now):
+                self._pops.in_flight.put_off(pending, self._away_until_ms[name])
+            elif await self._try(pending):
+                self._away_until_ms.pop(name, None)
+            else:
+                if len(self._away_until_ms) >= AWAY_MAX:
+                    self._away_until_ms.clear()
+                self._away_until_ms[name] = self._clock() + AGAIN_S[0] * 1_000
+            self._wake.set()  # it may be due before all others now
+
+    async def _try(self, pending: Pending) -> bool:
+        """Revive a check point, or put it off; whether it is done with."""
+        try:
+            await self._revive(pending)
+        except MQError as error:
+            self._put_off(pending, error)
+            return False
+        except BaseException:
+            self._pops.in_flight.put_off(pending, self._clock() + AGAIN_S[0] * 1_000)
+            raise
         return True
 
     def _sleep_s(self) -> float | None:

@@ -453,10 +453,10 @@ def test_a_copy_of_a_log_is_read_and_left_as_it_is(parts: PopParts) -> None:
     pop_in_order(parts, 3, 4)
     end = parts.store.commit_log.append_offset
     copy = parts.follow()
-    copy.pops.open_copy(offsets_log_offset=None)
+    list(copy.pops.open_copy(offsets_log_offset=None))
     assert copy.offsets.query(TOPIC, GROUP, 0) is None, "nothing says up to where its offsets are complete"
     copy.pops.close_copy()
-    copy.pops.open_copy(offsets_log_offset=LOG_START)
+    list(copy.pops.open_copy(offsets_log_offset=LOG_START))
     assert copy.offsets.query(TOPIC, GROUP, 0) == 3
     (pending,) = copy.pops.in_flight
     assert pending.open_offsets() == [1, 2]

@@ -251,14 +251,24 @@ class AckProcessor:
         pending = self._pops.in_flight.find(key)
         if pending is None and self._escaped is not None:
             pending = self._escaped.find(key)
-            if pending is None and not self._escaped.is_open:
-                raise BrokerBusyError("the master is back, ask it")
+            if pending is None:
+                self._check_open()
         return pending
+
+    def _check_open(self) -> None:
+        """Pass at a master, and at a slave that stands in.
+
+        Raises:
+            BrokerBusyError: The master is back.
+        """
+        if self._escaped is not None and not self._escaped.is_open:
+            raise BrokerBusyError("the master is back, ask it")
 
     def _ack_in_order(
         self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int, connection: Connection
     ) -> PhysicalOffset:
         """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
+        self._check_open()
         pops = self._pops
         committed = self._offsets.query(topic, group, queue_id)
         if committed is not None and offset < committed:
@@ -300,6 +310,7 @@ class AckProcessor:
         header: ChangeInvisibleTimeRequestHeader,
         receipt: ReceiptHandle,
     ) -> RemotingCommand | None:
+        self._check_open()
         pops = self._pops
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         now = self._clock()

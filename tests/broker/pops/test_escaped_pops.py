@@ -76,9 +76,10 @@ class Slave:
         self.lacking: set[int] = set()
 
     def begin(self) -> None:
-        self.escaped.begin(
+        steps = self.escaped.begin(
             self.home, offsets_log_offset=LOG_START, has=lambda topic, queue_id, offset: offset not in self.lacking
         )
+        assert len(list(steps)) > 0
 
     @property
     def offset(self) -> int | None:
@@ -280,6 +281,16 @@ async def test_after_the_end_late_receipts_are_still_good_and_nothing_is_popped(
     assert await slave.ask(ACK, second) == 2, "it has come back: this slave has nothing to say any more"
 
 
+async def test_nothing_is_popped_before_everything_in_flight_was_read(slave: Slave) -> None:
+    steps = slave.escaped.begin(slave.home, offsets_log_offset=LOG_START, has=lambda topic, queue_id, offset: True)
+    next(steps)
+    assert not slave.escaped.is_open
+    await slave.escaped.end()
+    assert slave.in_flight_count == 0
+    slave.begin()
+    assert slave.in_flight_count == 2
+
+
 async def test_the_end_waits_for_a_claim_that_is_under_way(slave: Slave) -> None:
     slave.begin()
     slave.home.may_answer.clear()
@@ -318,6 +329,7 @@ async def test_order_is_kept_in_memory(slave: Slave) -> None:
     assert (slave.offset, log_end(slave)) == (5, end)
     await slave.escaped.end()
     assert len(slave.broker.parts.pops.store.orders) == 0
+    assert await slave.ask(ACK, second) == 2, "order is the master's again"
 
 
 async def test_a_claim_of_another_claims_messages_gets_nothing(slave: Slave) -> None:

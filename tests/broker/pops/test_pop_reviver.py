@@ -262,6 +262,7 @@ async def test_a_message_of_another_broker_is_read_there_and_popped_here(broker:
     reviver._read_elsewhere = other = OtherBroker(0)
     put_foreign(broker, 0, 1)
     await reviver.step()
+    await reviver.step_elsewhere()
     assert other.asked == [("broker-x", TOPIC, 2, offset, GROUP) for offset in (0, 1)]
     assert in_flight_count(broker) == 0, "the second one is not there any more"
     assert sorted(bodies(client.pop())) == [b"of another broker", b"own"]
@@ -273,10 +274,12 @@ async def test_another_broker_that_is_away_is_asked_again(broker: DataBroker) ->
     other.is_away = True
     put_foreign(broker, 0)
     await reviver.step()
+    await reviver.step_elsewhere()
     assert (in_flight_count(broker), len(other.asked)) == (1, 1)
     other.is_away = False
     broker.clock.now_ms += AGAIN_S[0] * 1_000
     await reviver.step()
+    await reviver.step_elsewhere()
     assert bodies(client.pop()) == [b"of another broker"]
 
 
@@ -286,9 +289,52 @@ async def test_a_message_of_a_topic_that_is_not_here_waits(broker: DataBroker) -
     reviver._read_elsewhere = OtherBroker(0)
     put_foreign(broker, 0, topic="Elsewhere")
     await reviver.step()
+    await reviver.step_elsewhere()
     assert in_flight_count(broker) == 1
     await broker.parts.tables.topics.ensure("Elsewhere", queue_count=1)
     broker.clock.now_ms += AGAIN_S[0] * 1_000
     await reviver.step()
+    await reviver.step_elsewhere()
     assert in_flight_count(broker) == 0
     assert broker.store.queues.find(f"%RETRY%{GROUP}_Elsewhere", 0) is not None
+
+
+async def test_a_broker_that_does_not_answer_holds_up_neither_own_messages_nor_is_it_asked_for_each(
+    broker: DataBroker,
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    reviver._read_elsewhere = other = OtherBroker(0, 1)
+    other.is_away = True
+    client.send(b"own")
+    client.pop(invisibleTime=20_000)
+    put_foreign(broker, 0)
+    put_foreign(broker, 1)
+    broker.clock.now_ms += 20_000
+    await reviver.step()
+    assert bodies(client.pop()) == [b"own"]
+    assert other.asked == []
+    await reviver.step_elsewhere()
+    assert (len(other.asked), in_flight_count(broker)) == (1, 3)
+    other.is_away = False
+    broker.clock.now_ms += AGAIN_S[0] * 1_000
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert [bodies(client.pop(maxMsgNums=1)) for _ in range(2)] == [[b"of another broker"]] * 2
+
+
+async def test_messages_of_other_brokers_come_back_by_themselves(broker: DataBroker) -> None:
+    reviver = broker.pop.reviver
+    reviver._read_elsewhere = other = OtherBroker(0)
+    other.is_away = True
+    tasks = [asyncio.create_task(run()) for run in (reviver.run, reviver.run_elsewhere)]
+    try:
+        put_foreign(broker, 0)
+        broker.parts.pops.store.maintain()
+        await until(lambda: other.asked, what="the other broker is asked")
+        other.is_away = False
+        broker.clock.now_ms += AGAIN_S[0] * 1_000
+        broker.parts.pops.store.on_due()
+        await until(lambda: in_flight_count(broker) == 0, what="the message has come back")
+    finally:
+        for task in tasks:
+            task.cancel()
