@@ -245,7 +245,9 @@ class EscapedPops:
         assert bridge is not None
         in_flight = self._pops.in_flight
         try:
-            if not all(self._has(check_point.topic, check_point.queue_id, offset) for offset in pending.open_offsets()):
+            if in_flight.is_own(check_point) and not all(
+                self._has(check_point.topic, check_point.queue_id, offset) for offset in pending.open_offsets()
+            ):
                 raise ServiceUnavailableError("only the master has a popped message", topic=check_point.topic)
             place = await bridge.record_place(normal_topic(check_point.topic, check_point.group))
             await self._send_check_point(pending.as_record(), place)

@@ -251,6 +251,27 @@ async def test_a_message_that_the_slave_lacks_waits_for_the_master(slave: Slave,
     assert slave.in_flight_count == 1
 
 
+async def test_a_check_point_that_a_third_broker_had_put_at_the_master_goes_on(slave: Slave, clock: Clock) -> None:
+    """Its messages are at that broker, whatever is in the queues here."""
+    log = slave.broker.parts.pops.store.log
+    check_point = CheckPoint(
+        topic=TOPIC,
+        group=GROUP,
+        queue_id=3,
+        start_offset=70,
+        offsets=(70,),
+        pop_time_ms=clock.now_ms,
+        invisible_ms=1_000,
+        broker_name="broker-c",
+    )
+    slave.broker.store.put(log.check_point_draft(check_point, 1))
+    slave.lacking = {70}
+    slave.begin()
+    clock.now_ms += 1_000
+    await slave.escaped.forward_due()
+    assert slave.home.check_points == [check_point]
+
+
 async def test_acknowledgements_of_what_the_master_gave_out_are_kept_in_memory(slave: Slave, clock: Clock) -> None:
     slave.begin()
     (pending,) = [each for each in slave.broker.parts.pops.store.in_flight if each.check_point.offsets == (2,)]
