@@ -1,9 +1,9 @@
 """Half escapes: open transactions of a dead master go to other masters, which ask the producers about them.
 
-    begin            the half messages that are open in the copy of the log, from the master's progress on
-    deliver_slice    from `transactionCheckInterval` after that on, as RocketMQ's check rounds begin: each is sent, as a
-                     half message of its topic, to another master of that topic; the progress in the half queue moves
-                     behind it
+    begin            the slave stands in
+    deliver_slice    from `transactionCheckInterval` after that on, as RocketMQ's check rounds begin: each half message
+                     that is open in the copy of the log, from the master's progress on, is sent, as a half message of
+                     its topic, to another master of that topic; the progress in the half queue moves behind it
 
 That master asks the producers as about any half message of its own. Decisions are refused at the slave, as RocketMQ's
 slave refuses them: END_TRANSACTION names a place in one log.
@@ -68,23 +68,24 @@ class HalfEscapes:
         self._failures = Failures("open transactions")
 
     def begin(self) -> None:
-        """Read what is open; takes as long as a master's start takes for it."""
-        self._table = table = self._recover()
-        self._next = table.base
+        """The time until the first slice begins."""
         self._start_ms = self._clock() + self._wait_ms()
-        if table.open_count:
-            logger.info("open transactions go to other masters count=%d", table.open_count)
 
     def end(self) -> None:
         """Forget them. Idempotent."""
         self._table = None
 
     async def deliver_slice(self) -> int | None:
-        """Send the next ones, up to a slice; how long to rest afterwards, in ms; None: one could not be sent."""
-        table = self._table
-        assert table is not None
+        """Send the next ones, up to a slice; how long to rest afterwards, in ms; None: one could not be sent. The first
+        time it reads what is open, as long as a master's start takes for that."""
         if self._clock() < self._start_ms:
             return min(self._start_ms - self._clock(), REST_MS)
+        table = self._table
+        if table is None:
+            self._table = table = self._recover()
+            self._next = table.base
+            if table.open_count:
+                logger.info("open transactions go to other masters count=%d", table.open_count)
         found: list[QueueOffset] = []
         half_offset = table.next_open(self._next, table.end)
         while half_offset is not None and len(found) < SLICE_MAX:
