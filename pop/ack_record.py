@@ -16,12 +16,13 @@ Source: AckMsg.java, BatchAckMsg.java, AckMessageProcessor.java, Apache RocketMQ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from thermocline.pop.check_point import SEPARATOR
+from thermocline.pop.check_point import SEPARATOR, CheckPoint
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
@@ -45,6 +46,19 @@ class AckRecord:
 
     def __post_init__(self) -> None:
         assert self.offsets
+
+    @classmethod
+    def of(cls, check_point: CheckPoint, offsets: Sequence[QueueOffset]) -> AckRecord:
+        """The record that these messages of a check point were consumed."""
+        return cls(
+            topic=check_point.topic,
+            group=check_point.group,
+            queue_id=check_point.queue_id,
+            start_offset=check_point.start_offset,
+            pop_time_ms=check_point.pop_time_ms,
+            broker_name=check_point.broker_name,
+            offsets=tuple(offsets),
+        )
 
     @property
     def tag(self) -> str:

@@ -60,6 +60,20 @@ class CheckPoint:
         """When messages not acknowledged by then go to another consumer."""
         return self.pop_time_ms + self.invisible_ms
 
+    def renewed(self, offset: QueueOffset, *, pop_time_ms: int, invisible_ms: int, is_suspended: bool) -> CheckPoint:
+        """The check point that takes the place of this one for a message with a new due time."""
+        return CheckPoint(
+            topic=self.topic,
+            group=self.group,
+            queue_id=self.queue_id,
+            start_offset=offset,
+            offsets=(offset,),
+            pop_time_ms=pop_time_ms,
+            invisible_ms=invisible_ms,
+            broker_name=self.broker_name,
+            is_suspended=is_suspended,
+        )
+
     def unique_key(self) -> str:
         """The record's key."""
         parts = (self.topic, self.queue_id, self.start_offset, self.group, self.pop_time_ms, self.broker_name, TAG)
@@ -97,8 +111,8 @@ class CheckPoint:
         )
 
     @classmethod
-    def parse(cls, body: bytes) -> CheckPoint:
-        """Read a record's body.
+    def parse(cls, body: bytes, *, broker_name: str) -> CheckPoint:
+        """Read a record's body; `broker_name`: this broker's, which an empty one in the record means.
 
         Raises:
             CorruptDataError: It is none.
@@ -119,7 +133,7 @@ class CheckPoint:
             offsets=tuple(json.so + distance for distance in distances),
             pop_time_ms=json.pt,
             invisible_ms=json.it,
-            broker_name=json.bn or "",
+            broker_name=(json.bn or "").strip() or broker_name,
             acked_bits=json.bm & _MASK,
             rewritten_times=int(json.rp) if isinstance(json.rp, str) and json.rp.isdecimal() else 0,
             is_suspended=json.sp,

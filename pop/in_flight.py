@@ -5,7 +5,10 @@
                                           -> cannot be read now -> due again later
 
 Rules
-  - A check point is found by (topic, group, queue id, start offset, pop time); who adds one sees that this is free.
+  - A check point is found by (topic, group, queue id, start offset, pop time, broker name); who adds one sees that this
+    is free.
+  - The broker name is another one for messages of a queue of that broker: a slave that stands in for its master has put
+    their check points here. They are not counted as messages of this broker's queue.
   - Each is at a revive offset of a revive queue. A restart reads that queue from its first unfinished check point on
     (`first`).
   - Finished ones are dropped from the order of due times when they are the greater part of it.
@@ -18,11 +21,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
+from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 
-Key = tuple[str, str, int, QueueOffset, int]
+Key = tuple[str, str, int, QueueOffset, int, str]
 
 HEAP_SLACK = 1_024
 
@@ -75,27 +80,27 @@ class Pending:
             return None
         return bool(self.acked_bits >> offsets.index(offset) & 1)
 
+    def as_record(self) -> CheckPoint:
+        """The check point with what has been acknowledged, to be put anew."""
+        return replace(self.check_point, acked_bits=self.acked_bits, rewritten_times=self.tries)
+
     def open_offsets(self) -> list[QueueOffset]:
         """The messages that are not acknowledged."""
         bits = self.acked_bits
         return [offset for index, offset in enumerate(self.check_point.offsets) if not bits >> index & 1]
 
 
-def key_of(check_point: CheckPoint) -> Key:
-    """The key of a check point in receipts."""
-    return (
-        check_point.topic,
-        check_point.group,
-        check_point.queue_id,
-        check_point.start_offset,
-        check_point.pop_time_ms,
-    )
+def key_of(entry: CheckPoint | AckRecord) -> Key:
+    """The key of a check point in receipts, or of the one that an acknowledgement belongs to."""
+    return (entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms, entry.broker_name)
 
 
 class InFlight:
     """All check points in flight of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_name: str) -> None:
+        """`broker_name`: this broker's."""
+        self._broker_name = broker_name
         self._by_key: dict[Key, Pending] = {}
         self._heap: list[Pending] = []
         self._queues: dict[int, deque[Pending]] = {}
@@ -114,6 +119,10 @@ class InFlight:
     def find(self, key: Key) -> Pending | None:
         """The check point that a receipt names; None when it is finished, or never was."""
         return self._by_key.get(key)
+
+    def is_own(self, check_point: CheckPoint) -> bool:
+        """Whether its messages are in a queue of this broker."""
+        return check_point.broker_name == self._broker_name
 
     def message_count(self, topic: str, group: str, queue_id: int) -> int:
         """How many messages of a queue a group has in flight."""
@@ -159,6 +168,16 @@ class InFlight:
         if not pending.is_finished:
             self._count(pending, -len(pending.open_offsets()))
             self._finish(pending)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for pending in list(self):
+            pending.is_finished = True
+        self._by_key.clear()
+        self._heap.clear()
+        self._queues.clear()
+        self._queue_counts.clear()
+        self._message_counts.clear()
 
     def moved(
         self, pending: Pending, *, revive_queue_id: int, revive_offset: QueueOffset, physical_offset: PhysicalOffset
@@ -233,6 +252,8 @@ class InFlight:
 
     def _count(self, pending: Pending, change: int) -> None:
         check_point = pending.check_point
+        if not self.is_own(check_point):
+            return
         key = check_point.topic, check_point.group, check_point.queue_id
         count = self._message_counts.get(key, 0) + change
         if count:

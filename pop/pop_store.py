@@ -14,6 +14,10 @@ not written since are raised from the check points behind the log offset that st
 message nor an acknowledgement is forgotten. A state file must not be written before the log is durable up to
 `last_offset`, or an offset could outlive the check point that it skips.
 
+A slave that stands in for its master has the master's records in its copy of the log, and may put none (`open_copy` to
+`close_copy`): acknowledgements and changes of ordered queues are kept in memory alone. What it pops itself is recorded
+at another master (broker/pops/escaped_pops.py), which has check points of two brokers then.
+
 Bounds
   - Check points in flight: `pending_max`, then BrokerBusyError. The same number of queues popped in order.
   - Records that a restart has to read: when many more follow a queue's first check point than are in flight
@@ -26,14 +30,14 @@ Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.j
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
 from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
-from thermocline.pop.in_flight import InFlight, Key, Pending
+from thermocline.pop.in_flight import InFlight, Pending, key_of
 from thermocline.pop.order_info import OrderInfo
 from thermocline.pop.order_record import OrderRecord
 from thermocline.pop.order_saves import OrderSaves
@@ -84,6 +88,19 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
         """The key of the check point in receipts."""
         return self.offsets[0]
 
+    def check_point(self, group: str, *, pop_time_ms: int, invisible_ms: int, broker_name: str) -> CheckPoint:
+        """The check point of these messages for a group."""
+        return CheckPoint(
+            topic=self.topic,
+            group=group,
+            queue_id=self.queue_id,
+            start_offset=self.start_offset,
+            offsets=tuple(self.offsets),
+            pop_time_ms=pop_time_ms,
+            invisible_ms=invisible_ms,
+            broker_name=broker_name,
+        )
+
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that a group has in flight now. `end_offset` is 0 when nothing was put."""
@@ -106,14 +123,15 @@ class PopStore:
         clock: Callable[[], int],
         pending_max: int = PENDING_MAX,
     ) -> None:
-        self.in_flight = InFlight()
-        self.orders = orders
+        self.in_flight = InFlight(log.broker_name)
+        self.orders = self._own_orders = orders
+        self._is_copy = False
         self.on_due: Callable[[], None] = _nobody_waits
         """Called when a check point came in that is due before all others."""
         self.last_offset = LOG_START
         """The physical offset behind the last record that was put."""
         self._store = store
-        self._log = log
+        self.log = log
         self._offsets = offsets
         self._clock = clock
         self.pending_max = pending_max
@@ -131,19 +149,25 @@ class PopStore:
         `offsets_log_offset`: the log offset up to which the group offsets' file is complete; None: unknown.
         """
         is_corrected = self._correct_progress()
+        for _ in self._read_all(offsets_log_offset):
+            pass
+        return is_corrected
+
+    def _read_all(self, offsets_log_offset: PhysicalOffset | None) -> Iterator[None]:
         append_offset = self._store.commit_log.append_offset
         # After a power cut the log may end before what the files have seen: new records begin there.
         offsets_from = min(offsets_log_offset, append_offset) if offsets_log_offset is not None else append_offset
         orders_from = self.orders.log_offset
         orders_from = min(orders_from, append_offset) if orders_from is not None else append_offset
         count = 0
-        for queue in self._log.queues():
-            committed = self._offsets.query(self._log.topic, REVIVE_GROUP, queue.queue_id)
+        for queue in self.log.queues():
+            committed = self._offsets.query(self.log.topic, REVIVE_GROUP, queue.queue_id)
             start = QUEUE_START if committed is None else committed + 1
             start = max(min(start, queue.next_offset), queue.min_offset)
-            for record in self._log.records(queue, start, queue.next_offset):
+            for record in self.log.records(queue, start, queue.next_offset):
                 count += 1
                 self._replay(record, offsets_from=offsets_from, orders_from=orders_from)
+                yield
             self._read_offsets[queue.queue_id] = queue.next_offset
         self._order_places.clear()
         if count:
@@ -151,13 +175,30 @@ class PopStore:
             logger.info(
                 "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
             )
-        return is_corrected
+
+    def open_copy(self, *, offsets_log_offset: PhysicalOffset | None) -> Iterator[None]:
+        """At a slave that begins to stand in: read what its master had in flight; see `open`. To be iterated to its
+        end. Until `close_copy` nothing is put, and the orders' file is not changed."""
+        assert not self._is_copy
+        self._is_copy = True
+        self.orders = OrderTable()
+        self.orders.load(None)
+        self._correct_progress()
+        return self._read_all(offsets_log_offset)
+
+    def close_copy(self) -> None:
+        """The master has its messages again: nothing is in flight here. Idempotent."""
+        if self._is_copy:
+            self._is_copy = False
+            self.orders = self._own_orders
+            self.in_flight.clear()
+            self._read_offsets.clear()
 
     def _correct_progress(self) -> bool:
         """Bring the progress in the revive topic within its queues, as on the store of a slave that had no record of
         them; whether it was not."""
-        topic, is_corrected = self._log.topic, False
-        for revive_queue_id in range(self._log.queue_count):
+        topic, is_corrected = self.log.topic, False
+        for revive_queue_id in range(self.log.queue_count):
             queue = self._store.queues.find(topic, revive_queue_id)
             end = QUEUE_START if queue is None else queue.next_offset
             done = self._offsets.query(topic, REVIVE_GROUP, revive_queue_id)
@@ -179,7 +220,7 @@ class PopStore:
             MQError: The store refuses the check points; nothing has changed.
         """
         taken = [each for each in takes if each.offsets]
-        revive_queue_id = self._log.next_queue_id()
+        revive_queue_id = self.log.next_queue_id()
         claim = Claim(pop_time_ms=self._clock(), revive_queue_id=revive_queue_id, end_offset=LOG_START)
         if taken:
             if len(self.in_flight) + len(taken) > self.pending_max:
@@ -188,19 +229,12 @@ class PopStore:
                 [(each.topic, group, each.queue_id, each.start_offset) for each in taken], claim.pop_time_ms
             )
             check_points = [
-                CheckPoint(
-                    topic=each.topic,
-                    group=group,
-                    queue_id=each.queue_id,
-                    start_offset=each.start_offset,
-                    offsets=tuple(each.offsets),
-                    pop_time_ms=pop_time_ms,
-                    invisible_ms=invisible_ms,
-                    broker_name=self._log.broker_name,
+                each.check_point(
+                    group, pop_time_ms=pop_time_ms, invisible_ms=invisible_ms, broker_name=self.log.broker_name
                 )
                 for each in taken
             ]
-            results = self._put([self._log.check_point_draft(each, revive_queue_id) for each in check_points])
+            results = self._put([self.log.check_point_draft(each, revive_queue_id) for each in check_points])
             for check_point, result in zip(check_points, results, strict=True):
                 self._add(check_point, revive_queue_id, result)
             claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset)
@@ -219,7 +253,9 @@ class PopStore:
             opened = [offset for offset in dict.fromkeys(offsets) if pending.is_acked(offset) is False]
             if opened and not pending.is_finished:
                 wanted.append((pending, opened))
-        if not wanted:
+        if not wanted or self._is_copy:
+            for pending, offsets in wanted:
+                self._done(pending, offsets)
             return LOG_START
         results = self._put([self._ack_draft(pending, offsets) for pending, offsets in wanted])
         for pending, offsets in wanted:
@@ -238,21 +274,16 @@ class PopStore:
         if len(self.in_flight) >= self.pending_max and len(old.offsets) > 1:
             raise BrokerBusyError("too many popped messages are not acknowledged", count_max=self.pending_max)
         place = old.topic, old.group, old.queue_id, offset
-        check_point = CheckPoint(
-            topic=old.topic,
-            group=old.group,
-            queue_id=old.queue_id,
-            start_offset=offset,
-            offsets=(offset,),
+        check_point = old.renewed(
+            offset,
             # Later than the old one also within a millisecond: old receipts are worth nothing any more.
             pop_time_ms=self._free_time([place], max(self._clock(), old.pop_time_ms + 1)),
             invisible_ms=invisible_ms,
-            broker_name=old.broker_name,
             is_suspended=is_suspended,
         )
         revive_queue_id = pending.revive_queue_id
         results = self._put(
-            [self._log.check_point_draft(check_point, revive_queue_id), self._ack_draft(pending, [offset])]
+            [self.log.check_point_draft(check_point, revive_queue_id), self._ack_draft(pending, [offset])]
         )
         self._add(check_point, revive_queue_id, results[0])
         self._done(pending, [offset])
@@ -296,9 +327,12 @@ class PopStore:
             MQError: The store refuses the record; nothing has changed.
         """
         record = OrderRecord(topic=topic, group=group, queue_id=queue_id, next_offset=next_offset, info=info)
-        (result,) = self._put([self._log.order_draft(record)])
+        if self._is_copy:
+            self._apply_order(record)
+            return LOG_START
+        (result,) = self._put([self.log.order_draft(record)])
         self._apply_order(record)
-        self.order_saves.add_record(self._log.order_queue_id(queue_id), result.queue_offset, result.physical_offset)
+        self.order_saves.add_record(self.log.order_queue_id(queue_id), result.queue_offset, result.physical_offset)
         return result.end_offset
 
     def encode_orders(self) -> bytes:
@@ -308,9 +342,10 @@ class PopStore:
     # -- topics and groups that go -------------------------------------------------------------------------------------
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: nothing of it comes back."""
-        for pending in [pending for pending in self.in_flight if pending.check_point.topic == topic]:
-            self.in_flight.drop(pending)
+        """The topic was deleted: nothing of it comes back, except what is in queues of other brokers."""
+        for pending in list(self.in_flight):
+            if pending.check_point.topic == topic and self.in_flight.is_own(pending.check_point):
+                self.in_flight.drop(pending)
         self.orders.remove_if(lambda name, _group, _queue_id, _info: name == topic)
 
     # -- rounds --------------------------------------------------------------------------------------------------------
@@ -334,15 +369,16 @@ class PopStore:
                 needed.append(first.revive_offset)
             needed += [revive_offset for revive_offset, _ in self.order_saves.floors(revive_queue_id)]
             done = min(needed) - 1
-            if done >= 0 and done != self._offsets.query(self._log.topic, REVIVE_GROUP, revive_queue_id):
-                self._offsets.commit(self._log.topic, REVIVE_GROUP, revive_queue_id, done)
+            if done >= 0 and done != self._offsets.query(self.log.topic, REVIVE_GROUP, revive_queue_id):
+                self._offsets.commit(self.log.topic, REVIVE_GROUP, revive_queue_id, done)
 
     def catch_up(self) -> None:
-        """Read records that another part has put: timers that RocketMQ started. Mostly there are none."""
-        for queue in self._log.queues():
+        """Read records that another part has put: timers that RocketMQ started, and slaves of other brokers that stand
+        in. Mostly there are none."""
+        for queue in self.log.queues():
             start = self._read_offsets.get(queue.queue_id, QUEUE_START)
             if start < queue.next_offset:
-                for record in self._log.records(queue, start, queue.next_offset):
+                for record in self.log.records(queue, start, queue.next_offset):
                     self._replay(record, offsets_from=_BEHIND_ALL, orders_from=_BEHIND_ALL)
                 self._read_offsets[queue.queue_id] = queue.next_offset
 
@@ -355,7 +391,7 @@ class PopStore:
         """
         self.catch_up()
         remaining = MAINTAIN_MAX
-        for queue in self._log.queues():
+        for queue in self.log.queues():
             remaining -= self._maintain_queue(queue.queue_id, queue.next_offset, remaining)
         return not remaining
 
@@ -379,21 +415,7 @@ class PopStore:
         return self._store.commit_log.store_timestamp_ms(pending.physical_offset)
 
     def _put_anew(self, pending: Pending) -> None:
-        old = pending.check_point
-        record = CheckPoint(
-            topic=old.topic,
-            group=old.group,
-            queue_id=old.queue_id,
-            start_offset=old.start_offset,
-            offsets=old.offsets,
-            pop_time_ms=old.pop_time_ms,
-            invisible_ms=old.invisible_ms,
-            broker_name=old.broker_name,
-            acked_bits=pending.acked_bits,
-            rewritten_times=pending.tries,
-            is_suspended=old.is_suspended,
-        )
-        (result,) = self._put([self._log.check_point_draft(record, pending.revive_queue_id)])
+        (result,) = self._put([self.log.check_point_draft(pending.as_record(), pending.revive_queue_id)])
         self.in_flight.moved(
             pending,
             revive_queue_id=pending.revive_queue_id,
@@ -405,10 +427,11 @@ class PopStore:
 
     def _put(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
         """Put records, and others that belong to them, in one write."""
+        assert not self._is_copy
         self.catch_up()
         results = self._store.put_batch(drafts)
         for draft, result in zip(drafts, results, strict=True):
-            if draft.topic == self._log.topic:
+            if draft.topic == self.log.topic:
                 self._read_offsets[draft.queue_id] = result.queue_offset + 1
         self.last_offset = results[-1].end_offset
         return results
@@ -426,16 +449,8 @@ class PopStore:
 
     def _ack_draft(self, pending: Pending, offsets: Sequence[QueueOffset]) -> MessageDraft:
         check_point = pending.check_point
-        record = AckRecord(
-            topic=check_point.topic,
-            group=check_point.group,
-            queue_id=check_point.queue_id,
-            start_offset=check_point.start_offset,
-            pop_time_ms=check_point.pop_time_ms,
-            broker_name=check_point.broker_name,
-            offsets=tuple(offsets),
-        )
-        return self._log.ack_draft(record, pending.revive_queue_id, revive_time_ms=check_point.revive_time_ms)
+        record = AckRecord.of(check_point, offsets)
+        return self.log.ack_draft(record, pending.revive_queue_id, revive_time_ms=check_point.revive_time_ms)
 
     def _done(self, pending: Pending, offsets: Sequence[QueueOffset]) -> None:
         for offset in offsets:
@@ -444,7 +459,7 @@ class PopStore:
 
     def _free_time(self, places: Sequence[tuple[str, str, int, QueueOffset]], time_ms: int) -> int:
         """The first pop time from `time_ms` on at which no check point begins at these places."""
-        while any((*place, time_ms) in self.in_flight for place in places):
+        while any((*place, time_ms, self.log.broker_name) in self.in_flight for place in places):
             time_ms += 1
         return time_ms
 
@@ -458,11 +473,11 @@ class PopStore:
     def _replay(self, record: ReviveRecord, *, offsets_from: PhysicalOffset, orders_from: PhysicalOffset) -> None:
         entry = record.entry
         if isinstance(entry, CheckPoint):
-            if self._store.incarnations.is_live(entry.topic, record.physical_offset):
+            is_own = self.in_flight.is_own(entry)
+            if not is_own or self._store.incarnations.is_live(entry.topic, record.physical_offset):
                 self._replay_check_point(entry, record, offsets_from=offsets_from)
         elif isinstance(entry, AckRecord):
-            key: Key = (entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms)
-            pending = self.in_flight.find(key)
+            pending = self.in_flight.find(key_of(entry))
             if pending is not None:
                 self._done(pending, [offset for offset in entry.offsets if pending.is_acked(offset) is False])
         elif isinstance(entry, OrderRecord):
@@ -483,12 +498,13 @@ class PopStore:
                 self.orders.remove(*place)
             else:
                 self.orders.put(*place, entry.info)
-            self.order_saves.add_record(record.revive_queue_id, record.revive_offset, record.physical_offset)
+            if not self._is_copy:
+                self.order_saves.add_record(record.revive_queue_id, record.revive_offset, record.physical_offset)
         if record.physical_offset >= offsets_from:
             self._offsets.commit(*place, entry.next_offset)
 
     def _replay_check_point(self, entry: CheckPoint, record: ReviveRecord, *, offsets_from: PhysicalOffset) -> None:
-        pending = self.in_flight.find((entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms))
+        pending = self.in_flight.find(key_of(entry))
         if pending is not None:
             self.in_flight.moved(
                 pending,
@@ -506,7 +522,7 @@ class PopStore:
                 due_ms=entry.revive_time_ms + grace_ms,
             )
             self.on_due()
-        if record.physical_offset >= offsets_from:
+        if record.physical_offset >= offsets_from and self.in_flight.is_own(entry):
             committed = self._offsets.query(entry.topic, entry.group, entry.queue_id)
             behind = entry.offsets[-1] + 1
             if committed is None or committed < behind:

@@ -20,6 +20,7 @@ from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.handles import normal_topic
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName
@@ -49,6 +50,25 @@ class ReviveRecord(msgspec.Struct, frozen=True, kw_only=True):
     entry: ReviveEntry | None
     is_timed: bool
     """Whether a timer has put it here when it was due, as RocketMQ's are: its acknowledgements may still be there."""
+
+
+class _Subject(msgspec.Struct):
+    """Of which topic and group a record is."""
+
+    t: str = ""
+    c: str = ""
+
+
+def topic_of_record(body: bytes | memoryview) -> str:
+    """The topic whose messages a check point or an acknowledgement is about, without its retry topics; "": none."""
+    try:
+        subject = _decode_subject(body)
+    except msgspec.MsgspecError:
+        return ""
+    return normal_topic(subject.t, subject.c)
+
+
+_decode_subject = msgspec.json.Decoder(_Subject).decode
 
 
 class ReviveLog:
@@ -142,7 +162,7 @@ class ReviveLog:
 
     def _entry(self, record: MessageRecord, code: int) -> ReviveEntry | None:
         if code == CHECK_POINT_CODE:
-            return CheckPoint.parse(record.body)
+            return CheckPoint.parse(record.body, broker_name=self.broker_name)
         if code in (ACK_CODE, BATCH_ACK_CODE):
             return AckRecord.parse(record.body, broker_name=self.broker_name)
         if code == ORDER_CODE:

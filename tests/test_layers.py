@@ -257,6 +257,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.acting": edges(
         CODEC,
         "remoting.bodies remoting.headers remoting.connections remoting.clients store.files store.log store timers",
+        "pop transactions broker.pops",
         "broker.cluster broker.due broker.replicas broker.settings broker.state_files broker.tables",
     ),
     "broker.tier": edges(

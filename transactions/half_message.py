@@ -185,6 +185,18 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
             properties[PropertyName.TRANSACTION_CHECK_TIMES] = str(check_times)
         return self._draft(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID, properties, sys_flag=self.record.sys_flag)
 
+    def as_sent(self) -> MessageDraft:
+        """The half message as its producer sent it, for another broker, which begins to count its checks anew."""
+        left_out = (
+            PropertyName.REAL_TOPIC,
+            PropertyName.REAL_QUEUE_ID,
+            PropertyName.TRANSACTION_PREPARED_QUEUE_OFFSET,
+            PropertyName.TRANSACTION_CHECK_TIMES,
+        )
+        properties = {name: value for name, value in self.properties.items() if name not in left_out}
+        properties[PropertyName.TRANSACTION_PREPARED] = "true"
+        return self._draft(self.real_topic, self.real_queue_id, properties, sys_flag=self.record.sys_flag)
+
     def parked(self) -> MessageDraft:
         """The message for the topic of those that were checked too often."""
         return self._draft(TRANSACTION_CHECK_MAX_TIME_TOPIC, 0, self._with_origin(), sys_flag=self.record.sys_flag)

@@ -1,15 +1,19 @@
 """Acting: what a slave does for a master that is gone, and what a master does that comes back."""
 
+from thermocline.broker.acting.acting_pop_requests import ActingPopRequests
 from thermocline.broker.acting.acting_services import ActingServices
 from thermocline.broker.acting.escape_bridge import EscapeBridge
+from thermocline.broker.acting.half_escapes import HalfEscapes
 from thermocline.broker.acting.handed_over_requests import HandedOverRequests
 from thermocline.broker.acting.member_requests import MasterMemberRequests, SlaveMemberRequests
 from thermocline.broker.acting.offset_return import OffsetReturn
 from thermocline.broker.acting.pre_online import PreOnline
 
 __all__ = [
+    "ActingPopRequests",
     "ActingServices",
     "EscapeBridge",
+    "HalfEscapes",
     "HandedOverRequests",
     "MasterMemberRequests",
     "OffsetReturn",

@@ -1,12 +1,13 @@
 """Acting services: what a slave delivers while it stands in for its master, and how it ends when the master is back.
 
     begin    the slave is ACTING, nothing comes from the master any more, and `enableRemoteEscape` is on: the timers are
-             opened from the master's last checkpoint; delayed and timed messages go out (due_escapes.py)
+             opened from the master's last checkpoint; delayed and timed messages go out (due_escapes.py); messages are
+             popped, and those that the master had in flight come back (broker/pops/escaped_pops.py); open transactions
+             go to masters that can end them (half_escapes.py)
     end      the master returns, or its log comes again: what was being sent is waited for, timed messages that are due
              still go out, the timers' files are closed, progress is durable
 
 `settled` returns when the end is over: from then on the positions that the master takes back stand still.
-Nothing is popped and no transaction ends meanwhile: these write to the log. They go on with the master.
 Owner: the hot process's event loop.
 Source: broker/BrokerController.java (changeSpecialServiceStatus), Apache RocketMQ 5.5.
 """
@@ -20,11 +21,15 @@ from collections.abc import Awaitable, Callable
 
 from thermocline.broker.acting.due_escapes import DelayEscapes, TimerEscapes
 from thermocline.broker.acting.escape_bridge import EscapeBridge
+from thermocline.broker.acting.half_escapes import HalfEscapes
 from thermocline.broker.cluster import MemberWatch, StandIn
 from thermocline.broker.due import DelayService, delay_service
-from thermocline.broker.replicas import MetadataFollower
+from thermocline.broker.pops import EscapedPops
+from thermocline.broker.replicas import MetadataFollower, run_in_slices
 from thermocline.broker.state_files import ConfigPersister
+from thermocline.broker.tables import ConsumerOffsets, consumer_offsets
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, UnavailableError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.timers.followed_timers import FollowedTimers
 from thermocline.timers.timer_message_store import TimerMessageStore
 
@@ -47,17 +52,26 @@ class ActingServices:
         *,
         delays: DelayService,
         persister: ConfigPersister,
+        pops: EscapedPops,
+        halves: HalfEscapes,
+        offsets: ConsumerOffsets,
+        has: Callable[[str, int, QueueOffset], bool],
         followed_timers: FollowedTimers | None,
         open_timers: Callable[[], TimerMessageStore | None],
         is_following: Callable[[], bool],
         escapes: bool,
     ) -> None:
-        """`followed_timers`: None while timers are switched off. `is_following`: whether the master's log comes.
-        `escapes`: enableRemoteEscape; without it nothing is delivered."""
+        """`has(topic, queue id, offset)`: whether this broker serves that message. `followed_timers`: None while timers
+        are switched off. `is_following`: whether the master's log comes. `escapes`: enableRemoteEscape; without it
+        nothing is delivered."""
         self._members = members
         self._bridge = bridge
         self._delays = delays
         self._persister = persister
+        self._pops = pops
+        self._halves = halves
+        self._offsets = offsets
+        self._has = has
         self._followed_timers = followed_timers
         self._open_timers = open_timers
         self._is_following = is_following
@@ -125,7 +139,7 @@ class ActingServices:
                     await self._changed.wait()
 
     async def _begin(self) -> None:
-        logger.info("delayed and timed messages go to other masters from now on")
+        logger.info("what waits at the master goes to other masters from now on")
         self._is_running = True
         self._is_stopping.clear()
         self._settled.clear()
@@ -141,7 +155,16 @@ class ActingServices:
         if timers is not None:
             escapes = TimerEscapes(timers, self._bridge, precision_ms=timers.config.precision_ms)
             steps.append(escapes.deliver_slice)
-        steps.append(self._save)
+        log_offset = self._offsets.followed_log_offset
+        await run_in_slices(
+            self._pops.begin(
+                self._bridge,
+                offsets_log_offset=self._offsets.pop_log_offset if log_offset is None else log_offset,
+                has=self._has,
+            )
+        )
+        self._halves.begin()
+        steps += [self._pops.forward_due, self._halves.deliver_slice, self._save]
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._repeat(step), name="delivery by an acting master") for step in steps]
 
@@ -163,11 +186,13 @@ class ActingServices:
                 self.timers = None
             if self._followed_timers is not None:
                 self._followed_timers.begin_again(timers.checkpoint, timers.metrics.encode())
+        await self._pops.end()
+        self._halves.end()
         with contextlib.suppress(UnavailableError):  # at a full disk: what was delivered since may be delivered again
-            await self._persister.save_changed(delay_service.FILE_NAME)
+            await self._save_files()
         self._is_running = False
         self._settled.set()
-        logger.info("delayed and timed messages are the master's again is_at_rest=%s", self.is_at_rest)
+        logger.info("what waits is the master's again is_at_rest=%s", self.is_at_rest)
 
     async def _drain(self, timers: TimerMessageStore) -> bool:
         """Send what is due, to the end of a tick if that comes soon; whether all that was due has gone out."""
@@ -215,5 +240,10 @@ class ActingServices:
                     is_committed = True
                 finally:
                     timers.end_round(timer_round, committed=is_committed)
-        await self._persister.save_changed(delay_service.FILE_NAME)
+        self._pops.note_progress()
+        await self._save_files()
         return REST_MS
+
+    async def _save_files(self) -> None:
+        await self._persister.save_changed(delay_service.FILE_NAME)
+        await self._persister.save_changed(consumer_offsets.FILE_NAME)

@@ -31,7 +31,7 @@ REST_MS_MAX = 1_000
 _OUT, _REAL_TOPIC = PropertyName.TIMER_OUT_MS.encode(), PropertyName.REAL_TOPIC.encode()
 
 
-class _Failures:
+class Failures:
     """One line in the log when trouble begins, changes, and ends."""
 
     def __init__(self, what: str) -> None:
@@ -61,7 +61,7 @@ class DelayEscapes:
     def __init__(self, delays: DelayService, bridge: EscapeBridge) -> None:
         self._delays = delays
         self._bridge = bridge
-        self._failures = _Failures("delayed messages")
+        self._failures = Failures("delayed messages")
 
     async def deliver_slice(self) -> int | None:
         """Deliver what is due, up to a slice of each level; how long to rest afterwards, in ms;
@@ -91,7 +91,7 @@ class TimerEscapes:
         self._timers = timers
         self._bridge = bridge
         self._precision_ms = precision_ms
-        self._failures = _Failures("timed messages")
+        self._failures = Failures("timed messages")
 
     async def deliver_slice(self) -> int | None:
         """Send what is due, up to a slice; how long to rest afterwards, in ms; None: a message could not be sent.

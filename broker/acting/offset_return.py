@@ -5,6 +5,7 @@ NameServers, is simply there again, with the offsets that it had. The slave then
 meanwhile, where they are further; only after that it follows the master's offsets again.
 
     ACTING       the offsets as they are now are remembered
+                 (not the progress of POP and of transactions: that master has what is in flight, and open, itself)
     FOLLOWING    those that differ from them are compared with the master's, and sent; until that is done, every second
 
 Bound: a copy of all offsets while the slave stands in.
@@ -20,7 +21,7 @@ from collections.abc import Callable
 
 from thermocline.broker.cluster import MemberWatch, StandIn
 from thermocline.broker.replicas import MasterMetadata
-from thermocline.broker.tables import ConsumerOffsets
+from thermocline.broker.tables import PROGRESS_GROUPS, ConsumerOffsets
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError, ResponseError
@@ -106,7 +107,7 @@ class OffsetReturn:
         changed = [
             (topic, group, queue_id, offset)
             for topic, group, queue_id, offset in self._offsets.items()
-            if before.get(f"{topic}@{group}", {}).get(queue_id) != offset
+            if group not in PROGRESS_GROUPS and before.get(f"{topic}@{group}", {}).get(queue_id) != offset
         ]
         if not changed:
             return 0

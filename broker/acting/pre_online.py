@@ -35,11 +35,13 @@ from thermocline.remoting.bodies import GetBrokerMemberGroupResponseBody, KVTabl
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, ResponseError, UnavailableError
+from thermocline.remoting.handles import revive_topic
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.namesrv import GetBrokerMemberGroupRequestHeader
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
 from thermocline.store.files import Disk, replace_file
 from thermocline.timers.taken_back import TakenBackTimers
 
@@ -174,7 +176,10 @@ class PreOnline:
         offsets, delays = await metadata.consumer_offsets(), await metadata.delay_offsets()
         timers = await _timers_of(metadata, is_at_rest=fields.get(AT_REST_FIELD) == "true", log_start=log_start)
         history_start = LOG_START if fields.get(HISTORY_FIELD) == "true" else log_start
-        self._taken.offsets_count += self._merge_offsets(offsets, history_start)
+        is_ours = LOG_START_FIELD in fields
+        self._taken.offsets_count += self._merge_offsets(
+            offsets, history_start=history_start, log_start=log_start if is_ours else None
+        )
         self._taken.levels_count += self._merge_delays(delays, log_start)
         present = self._taken.timers
         if timers is not None and (present is None or timers.read_time_ms > present.read_time_ms):
@@ -211,8 +216,10 @@ class PreOnline:
 
         return had
 
-    def _merge_offsets(self, data: bytes, log_start: PhysicalOffset) -> int:
-        """Write consumer offsets that are further at the slave; how many there are."""
+    def _merge_offsets(self, data: bytes, *, history_start: PhysicalOffset, log_start: PhysicalOffset | None) -> int:
+        """Write consumer offsets that are further at the slave; how many there are. What has waited at the master is in
+        no bucket: progress in it counts from `log_start`, others from `history_start`. `log_start` None: RocketMQ's
+        slave has passed over what it could not send, so that its progress does not count."""
         path = f"{self._folder}/{consumer_offsets.FILE_NAME}"
         own, theirs = ConsumerOffsets(clock=self._clock), ConsumerOffsets(clock=self._clock)
         own.load(load_file(self._disk, path))
@@ -220,7 +227,16 @@ class PreOnline:
             theirs.load(data)
         except CorruptDataError as error:
             raise InvalidRequestError("the slave's consumer offsets cannot be read", reason=str(error)) from error
-        count = own.take_further(theirs, had=self._had(log_start))
+        had = self._had(history_start)
+        has_waiting = _had_nothing if log_start is None else self._had(log_start)
+        waiting_topics = {
+            revive_topic(self._config().cluster_name),
+            TRANSACTION_HALF_TOPIC,
+            TRANSACTION_OP_HALF_TOPIC,
+        }
+        count = own.take_further(
+            theirs, had=lambda topic, *place: (has_waiting if topic in waiting_topics else had)(topic, *place)
+        )
         if count:
             replace_file(self._disk, path, own.encode(pop_log_offset=own.pop_log_offset), keep_backup=True)
         return count
@@ -233,6 +249,10 @@ class PreOnline:
             return 0
         replace_file(self._disk, path, merged.text, keep_backup=True)
         return merged.levels_count
+
+
+def _had_nothing(topic: str, queue_id: int, offset: QueueOffset) -> bool:
+    return False
 
 
 async def _timers_of(

@@ -75,7 +75,15 @@ class BrokerParts(msgspec.Struct, frozen=True, kw_only=True):
 
     def make_pop_path(self, *, long_polling: LongPolling, near_bytes: int | None = None) -> PopPath:
         """See pops.py."""
-        return PopPath(self.base, self.tables, self.reads, self.pops, long_polling=long_polling, near_bytes=near_bytes)
+        return PopPath(
+            self.base,
+            self.tables,
+            self.reads,
+            self.cluster,
+            self.pops,
+            long_polling=long_polling,
+            near_bytes=near_bytes,
+        )
 
 
 async def make_parts(

@@ -10,11 +10,22 @@ close    no more messages come back; those in flight are in the log
 import asyncio
 import contextlib
 from contextlib import AsyncExitStack
+from functools import partial
 
 from thermocline.broker.assembly.base import Base
+from thermocline.broker.assembly.cluster import Cluster
 from thermocline.broker.assembly.reads import Reads
 from thermocline.broker.assembly.tables import Tables
-from thermocline.broker.pops import PopAdmission, PopFinder, PopPolling, PopReviver, make_pop_store, popped_is_durable
+from thermocline.broker.cluster import read_peer_message
+from thermocline.broker.pops import (
+    EscapedPops,
+    PopAdmission,
+    PopFinder,
+    PopPolling,
+    PopReviver,
+    make_pop_store,
+    popped_is_durable,
+)
 from thermocline.broker.processors.pops import AckProcessor, PopLookProcessor, PopProcessor
 from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullFinder
 from thermocline.broker.queues import MessageReader
@@ -38,6 +49,10 @@ class Pops:
         self._tables = tables
         self._orders = OrderTable()
         self.store = make_pop_store(base.settings.broker, store, offsets, self._orders, clock=base.clock)
+        self.escaped: EscapedPops | None = None
+        """Of a slave."""
+        if base.is_slave:
+            self.escaped = EscapedPops(self.store, offsets, clock=base.clock)
         tables.persister.register(
             consumer_offsets.FILE_NAME,
             f"{store.config.config_path}/{consumer_offsets.FILE_NAME}",
@@ -90,6 +105,7 @@ class PopPath:
         base: Base,
         tables: Tables,
         reads: Reads,
+        cluster: Cluster,
         pops: Pops,
         *,
         long_polling: LongPolling,
@@ -120,10 +136,11 @@ class PopPath:
             clock=base.clock,
             store_host=base.store_host,
             reader=MessageReader(base.store, reads.visible, base.cold),
+            read_elsewhere=partial(read_peer_message, cluster.peers),
         )
         self._is_slave = base.is_slave
         self._limits = ColdPullLimits()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.processors = self._make_processors(base, tables, reads, pops, near_bytes=near_bytes)
         """For the dispatcher; `connection_closed` is to be called for every connection that ends."""
 
@@ -146,6 +163,7 @@ class PopPath:
             offsets=tables.offsets,
             turns=tables.turns,
             pops=pops.store,
+            escaped=pops.escaped,
             visible=reads.visible,
             lookup=reads.lookup,
             first_messages=reads.first_messages,
@@ -154,27 +172,30 @@ class PopPath:
             finder=pulls,
             on_free=self._queue_is_free,
         )
+        self._pop_processor = PopProcessor(
+            settings=settings,
+            offsets=tables.offsets,
+            filters=tables.filters,
+            pops=pops.store,
+            escaped=pops.escaped,
+            stats=base.stats,
+            clock=base.clock,
+            store_host=base.store_host,
+            admission=admission,
+            finder=finder,
+            polling=self.polling,
+            answers=answers,
+            limits=self._limits,
+            quotas=tables.quotas,
+        )
         return (
-            PopProcessor(
-                settings=settings,
-                offsets=tables.offsets,
-                filters=tables.filters,
-                pops=pops.store,
-                stats=base.stats,
-                clock=base.clock,
-                store_host=base.store_host,
-                admission=admission,
-                finder=finder,
-                polling=self.polling,
-                answers=answers,
-                limits=self._limits,
-                quotas=tables.quotas,
-            ),
+            self._pop_processor,
             AckProcessor(
                 store=base.store,
                 topics=tables.topics,
                 offsets=tables.offsets,
                 pops=pops.store,
+                escaped=pops.escaped,
                 stats=base.stats,
                 visible=reads.visible,
                 clock=base.clock,
@@ -202,17 +223,23 @@ class PopPath:
 
     def start(self, resources: AsyncExitStack) -> None:
         """Let popped messages that are due come back, until `resources` close; returns at once."""
-        assert self._task is None
+        assert not self._tasks
         if self._is_slave:
+            resources.push_async_callback(self._pop_processor.close)
             return
-        self._task = asyncio.get_running_loop().create_task(self.reviver.run(), name="POP reviver")
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self.reviver.run(), name="POP reviver"),
+            loop.create_task(self.reviver.run_elsewhere(), name="POP reviver of other brokers' messages"),
+        ]
         resources.push_async_callback(self.close)
 
     async def close(self) -> None:
         """Stop. Idempotent."""
-        if self._task is not None:
-            task, self._task = self._task, None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
+        for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 

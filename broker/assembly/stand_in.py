@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from thermocline.broker.acting import (
+    ActingPopRequests,
     ActingServices,
     EscapeBridge,
+    HalfEscapes,
     HandedOverRequests,
     MasterMemberRequests,
     OffsetReturn,
@@ -19,7 +21,7 @@ from thermocline.broker.acting import (
     SlaveMemberRequests,
 )
 from thermocline.broker.assembly.parts import BrokerParts
-from thermocline.broker.due import timer_config
+from thermocline.broker.due import recover_open, timer_config
 from thermocline.broker.replicas import MetadataFollower
 from thermocline.broker.settings import BrokerSettings
 from thermocline.remoting.clients import RemotingClient
@@ -119,11 +121,25 @@ class StandInParts:
                 base.store, timer_config(settings), disk=base.disk, clock=base.clock, random=base.random.random
             )
 
+        assert parts.pops.escaped is not None
+        self._escaped = parts.pops.escaped
+        bridge = EscapeBridge(cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.clock)
         self.services = ActingServices(
             members,
-            EscapeBridge(cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.clock),
+            bridge,
             delays=parts.due.delays,
             persister=tables.persister,
+            pops=self._escaped,
+            halves=HalfEscapes(
+                base.store,
+                tables.offsets,
+                bridge,
+                recover=lambda: recover_open(settings, base.store, tables.offsets, clock=base.clock).table,
+                wait_ms=lambda: settings.broker.transaction_check_interval_ms,
+                clock=base.clock,
+            ),
+            offsets=tables.offsets,
+            has=self._has,
             followed_timers=self.followed_timers,
             open_timers=open_timers,
             is_following=lambda: link.is_following,
@@ -134,6 +150,11 @@ class StandInParts:
         """Whether this broker has had the messages of a queue from an offset on."""
         queue = self._queues.find(topic, queue_id)
         return self._settings.tier.is_enabled or queue is None or offset >= queue.min_offset
+
+    def _has(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
+        """Whether this broker serves a message, from its log or the bucket."""
+        queue = self._queues.find(topic, queue_id)
+        return self._settings.tier.is_enabled or (queue is not None and offset >= queue.min_offset)
 
     def master_address(self) -> str | None:
         """The master whose tables are followed; None: there is none, or it does not have this broker's offsets yet."""
@@ -162,6 +183,7 @@ class StandInParts:
                 served_by=served_by,
                 timeout_ms=lambda: self._settings.broker.forward_timeout_ms,
             ),
+            ActingPopRequests(self._escaped, served_by=served_by),
         )
 
     def start(self, metadata: MetadataFollower, resources: AsyncExitStack) -> None:

@@ -39,14 +39,17 @@ class PeerBrokers:
         self._clock = clock
         self._client: RemotingClient | None = None
         self._addresses: dict[str, str] = {}
+        self._slaves: dict[str, str] = {}
+        """Those with the least id, of brokers without a master."""
         self._asked_ms: int | None = None
         self._asking: asyncio.Task[None] | None = None
         self._calls_count = 0
 
     async def call(
-        self, broker_name: str, command: RemotingCommand, *, timeout_ms: int | None = None
+        self, broker_name: str, command: RemotingCommand, *, timeout_ms: int | None = None, or_slave: bool = False
     ) -> RemotingCommand:
-        """Ask the master of a broker and return its answer, whatever the code. Cancelling is safe.
+        """Ask the master of a broker and return its answer, whatever the code. Cancelling is safe. `or_slave`:
+        without a master, the slave with the least id is asked, which may stand in for it.
 
         Raises:
             MQError: No NameServer has the broker's address, or it did not answer; RocketMQ answers SYSTEM_ERROR then.
@@ -56,13 +59,14 @@ class PeerBrokers:
             raise BrokerBusyError("too many requests to other brokers are on the way", calls_max=CALLS_MAX)
         self._calls_count += 1
         try:
-            address = await self._address_of(broker_name)
+            address = await self._address_of(broker_name, or_slave=or_slave)
             if self._client is None:
                 registration = self._registration
                 self._client = RemotingClient(tls=registration.tls, credentials=registration.credentials)
             return await self._client.call(address, command, timeout_ms=timeout_ms or self._timeout_ms())
         except UnavailableError as error:
             self._addresses.pop(broker_name, None)
+            self._slaves.pop(broker_name, None)
             raise MQError(f"no answer from broker {broker_name}", reason=str(error)) from error
         finally:
             self._calls_count -= 1
@@ -73,13 +77,15 @@ class PeerBrokers:
         if client is not None:
             await client.close()
 
-    async def _address_of(self, broker_name: str) -> str:
+    async def _address_of(self, broker_name: str, *, or_slave: bool) -> str:
         if broker_name not in self._addresses and self._may_ask():
             if self._asking is None:
                 self._asking = asyncio.get_running_loop().create_task(self._ask())
                 self._asking.add_done_callback(self._asked)
             await asyncio.shield(self._asking)
         address = self._addresses.get(broker_name)
+        if address is None and or_slave:
+            address = self._slaves.get(broker_name)
         if address is None:
             raise MQError(f"cannot find addr for broker {broker_name}")
         return address
@@ -104,4 +110,9 @@ class PeerBrokers:
             return
         self._addresses = {
             name: broker.broker_addrs[MASTER_ID] for name, broker in table.items() if MASTER_ID in broker.broker_addrs
+        }
+        self._slaves = {
+            name: broker.broker_addrs[min(broker.broker_addrs)]
+            for name, broker in table.items()
+            if broker.broker_addrs and MASTER_ID not in broker.broker_addrs
         }

@@ -6,7 +6,7 @@ from thermocline.broker.due.timer_opening import open_timers
 from thermocline.broker.due.timer_service import TimerService
 from thermocline.broker.due.timer_settings import timer_config
 from thermocline.broker.due.transaction_counts import TransactionCounts
-from thermocline.broker.due.transaction_opening import open_transactions
+from thermocline.broker.due.transaction_opening import open_transactions, recover_open
 from thermocline.broker.due.transaction_service import TransactionService
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "delay_service",
     "open_timers",
     "open_transactions",
+    "recover_open",
     "schedule",
     "timer_config",
     "transaction_counts",

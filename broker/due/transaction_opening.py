@@ -8,7 +8,7 @@ from thermocline.broker.sends import MessageAppender
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.tables import ConsumerOffsets, consumer_offsets
-from thermocline.remoting.offsets import QUEUE_START
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.topic_validation import (
     TRANSACTION_GROUP,
     TRANSACTION_HALF_TOPIC,
@@ -17,7 +17,7 @@ from thermocline.remoting.topic_validation import (
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.half_message import HALF_QUEUE_ID
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator
-from thermocline.transactions.transaction_recovery import recover_transactions
+from thermocline.transactions.transaction_recovery import RecoveredTransactions, recover_transactions
 from thermocline.transactions.transaction_table import TransactionTable
 
 NOTE_MARGIN_MS = 2_000
@@ -39,17 +39,8 @@ async def open_transactions(
     """
     if settings.broker.is_slave:
         return _without_any(store, appender, counts, clock=clock, settings=settings)
-    stored = [
-        offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
-        for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
-    ]
-    recovered = recover_transactions(
-        store,
-        half_offset=stored[0],
-        op_offset=stored[1],
-        now_ms=clock(),
-        note_late_ms_max=2 * settings.broker.transaction_op_interval_ms + NOTE_MARGIN_MS,
-    )
+    stored = _progress(offsets)
+    recovered = recover_open(settings, store, offsets, clock=clock)
     counts.start_with(recovered.open_counts)
     transactions = TransactionCoordinator(
         store,
@@ -72,6 +63,28 @@ async def open_transactions(
 
     settings.add_listener(follow)
     return transactions
+
+
+def recover_open(
+    settings: BrokerSettings, store: MessageStore, offsets: ConsumerOffsets, *, clock: Callable[[], int]
+) -> RecoveredTransactions:
+    """Read from the log which transactions are open."""
+    half_offset, op_offset = _progress(offsets)
+    return recover_transactions(
+        store,
+        half_offset=half_offset,
+        op_offset=op_offset,
+        now_ms=clock(),
+        note_late_ms_max=2 * settings.broker.transaction_op_interval_ms + NOTE_MARGIN_MS,
+    )
+
+
+def _progress(offsets: ConsumerOffsets) -> tuple[QueueOffset | None, QueueOffset | None]:
+    """In the half queue and in the op queue."""
+    return (
+        offsets.query(TRANSACTION_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
+        offsets.query(TRANSACTION_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),
+    )
 
 
 def _without_any(

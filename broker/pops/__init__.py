@@ -1,5 +1,7 @@
-"""POP: admission of POPs, reading of queues for them, long polling, and the return of unacknowledged messages."""
+"""POP: admission of POPs, reading of queues for them, long polling, the return of unacknowledged messages,
+and what of it goes to another master."""
 
+from thermocline.broker.pops.escaped_pops import EscapedCheckPoint, EscapedPops, RecordPlace
 from thermocline.broker.pops.pop_admission import PopAdmission
 from thermocline.broker.pops.pop_finder import FoundQueue, LaterNeeded, PopFinder, PopHarvest
 from thermocline.broker.pops.pop_polling import ANY_QUEUE, Parking, Place, PopPolling
@@ -9,6 +11,8 @@ from thermocline.broker.pops.pop_setup import make_pop_store, popped_is_durable
 
 __all__ = [
     "ANY_QUEUE",
+    "EscapedCheckPoint",
+    "EscapedPops",
     "FoundQueue",
     "LaterNeeded",
     "Parking",
@@ -19,6 +23,7 @@ __all__ = [
     "PopPolling",
     "PopRequest",
     "PopReviver",
+    "RecordPlace",
     "make_pop_store",
     "popped_is_durable",
 ]

@@ -24,13 +24,15 @@ Source: PopMessageProcessor.java (popMsgFromTopic, popMsgFromQueue, getPopOffset
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from random import Random
 
 import msgspec
 
+from thermocline.broker.pops.escaped_pops import EscapedPops
 from thermocline.broker.pops.pop_request import PopRequest
 from thermocline.broker.process import LoopTurns
 from thermocline.broker.pulls import ColdNeeded, PullAnswer, PullFinder, PullRequest, SearchNeeded, Wanted
@@ -106,6 +108,12 @@ class PopHarvest:
         self.search_end_s: float | None = None
         """Until when searches may go on at once, on `time.perf_counter`; None before the first."""
 
+    def keep_bytes(self) -> None:
+        """Copy what is found: it stays as it is while the POP waits for another broker."""
+        self.found = [
+            msgspec.structs.replace(queue, buffers=[bytes(piece) for piece in queue.buffers]) for queue in self.found
+        ]
+
 
 class PopFinder:
     """Reads queues for POPs."""
@@ -119,6 +127,7 @@ class PopFinder:
         offsets: ConsumerOffsets,
         turns: LoopTurns,
         pops: PopStore,
+        escaped: EscapedPops | None,
         visible: VisibleQueues,
         lookup: QueueLookup,
         first_messages: FirstMessages,
@@ -127,13 +136,15 @@ class PopFinder:
         finder: PullFinder,
         on_free: Callable[[str, str], None],
     ) -> None:
-        """`on_free(topic, group)`: called when a queue is no longer busy; the topic may be a retry topic."""
+        """`escaped`: of a slave. `on_free(topic, group)`: called when a queue is no longer busy; the topic may be a
+        retry topic."""
         self._settings = settings
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._turns = turns
         self._pops = pops
+        self._escaped = escaped
         self._visible = visible
         self._lookup = lookup
         self._first_messages = first_messages
@@ -204,6 +215,23 @@ class PopFinder:
                 self.collect(request, wanted, harvest)
             except LaterNeeded:
                 continue
+
+    @contextlib.contextmanager
+    def holding(self, group: str, queues: Sequence[FoundQueue]) -> Iterator[bool]:
+        """Keep other POPs of the group from these queues; False: one of them was faster, and nothing is kept."""
+        keys = {(queue.topic, group, queue.queue_id) for queue in queues}
+        if keys & self._busy or any(
+            self._offsets.query(queue.topic, group, queue.queue_id) != queue.start_offset for queue in queues
+        ):
+            yield False
+            return
+        self._busy |= keys
+        try:
+            yield True
+        finally:
+            self._busy -= keys
+            for topic in {queue.topic for queue in queues}:
+                self._on_free(topic, group)
 
     def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> QueueOffset:
         """The group's offset in a queue; without one, the start offset, which is committed.
@@ -338,10 +366,12 @@ class PopFinder:
 
     def _is_too_much(self, topic: str, group: str, queue_id: int) -> bool:
         config = self._settings.broker
-        return (
-            config.pop_threshold_on
-            and self._pops.in_flight.message_count(topic, group, queue_id) > config.pop_threshold
-        )
+        if not config.pop_threshold_on:
+            return False
+        count = self._pops.in_flight.message_count(topic, group, queue_id)
+        if self._escaped is not None:
+            count += self._escaped.message_count(topic, group, queue_id)
+        return count > config.pop_threshold
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> QueueOffset:
         queue = self._store.queues.find(topic, queue_id)

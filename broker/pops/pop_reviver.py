@@ -2,6 +2,10 @@
 
     due -> topic and group still there? -> each open message read, hot or cold -> retry or dead-letter topic
 
+A check point of another broker name comes from a slave that stood in for its master (escaped_pops.py): its messages are
+read from that broker, by a task of its own (`run_elsewhere`), so that a broker that does not answer holds nothing up
+here. Its other check points are put off with the first one.
+
 Rules
   - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
   - A message that is acknowledged while its record is being fetched is not put. One that is gone (expired, its topic
@@ -18,17 +22,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from thermocline.broker.queues import MessageReader
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import ConsumerOffsets, GroupTable, TopicTable
+from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.in_flight import Pending
 from thermocline.pop.pop_store import PopStore
 from thermocline.pop.revival import dead_letter_draft, is_dead, retry_draft, retry_topic_of
 from thermocline.remoting.bodies import SubscriptionGroupConfig
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, ServiceUnavailableError
 from thermocline.remoting.handles import normal_topic
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
@@ -45,7 +52,18 @@ SLICE_MAX = 32
 SLEEP_S_MAX = 60.0
 """The wall clock may be set meanwhile."""
 FAILURE_PAUSE_S = 10.0
+AWAY_MAX = 1_000
+"""Brokers that are remembered not to have answered."""
 QUEUES = 1
+
+
+class ReadElsewhere(Protocol):
+    """Reads one message of another broker."""
+
+    async def __call__(
+        self, broker_name: str, topic: str, queue_id: int, offset: QueueOffset, *, group: str
+    ) -> MessageRecord | None:
+        """The message; None when it is not there any more. Raises MQError: that broker cannot tell now."""
 
 
 class PopReviver:
@@ -63,6 +81,7 @@ class PopReviver:
         clock: Callable[[], int],
         store_host: tuple[str, int],
         reader: MessageReader,
+        read_elsewhere: ReadElsewhere,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -73,6 +92,10 @@ class PopReviver:
         self._clock = clock
         self._store_host = store_host
         self._reader = reader
+        self._read_elsewhere = read_elsewhere
+        self._elsewhere: deque[Pending] = deque()
+        self._elsewhere_wake = asyncio.Event()
+        self._away_until_ms: dict[str, int] = {}
         self._wake = asyncio.Event()
         pops.on_due = self._wake.set
 
@@ -104,13 +127,53 @@ class PopReviver:
             pending = pops.in_flight.take_due(self._clock())
             if pending is None:
                 return False
+            if pops.in_flight.is_own(pending.check_point):
+                await self._try(pending)
+            else:
+                self._elsewhere.append(pending)
+                self._elsewhere_wake.set()
+        return True
+
+    async def run_elsewhere(self) -> None:
+        """Revive messages of other brokers until cancelled."""
+        while True:
+            self._elsewhere_wake.clear()
             try:
-                await self._revive(pending)
-            except MQError as error:
-                self._put_off(pending, error)
-            except BaseException:
-                pops.in_flight.put_off(pending, self._clock() + AGAIN_S[0] * 1_000)
-                raise
+                await self.step_elsewhere()
+            except Exception:
+                logger.exception("reviving popped messages of other brokers failed")
+                await asyncio.sleep(FAILURE_PAUSE_S)
+                continue
+            await self._elsewhere_wake.wait()
+
+    async def step_elsewhere(self) -> None:
+        """Revive those of other brokers that were found due."""
+        while self._elsewhere:
+            pending = self._elsewhere.popleft()
+            name = pending.check_point.broker_name
+            now = self._clock()
+            if pending.is_finished:
+                continue
+            if now < self._away_until_ms.get(name, now):
+                self._pops.in_flight.put_off(pending, self._away_until_ms[name])
+            elif await self._try(pending):
+                self._away_until_ms.pop(name, None)
+            else:
+                if len(self._away_until_ms) >= AWAY_MAX:
+                    self._away_until_ms.clear()
+                self._away_until_ms[name] = self._clock() + AGAIN_S[0] * 1_000
+            self._wake.set()  # it may be due before all others now
+
+    async def _try(self, pending: Pending) -> bool:
+        """Revive a check point, or put it off; whether it is done with."""
+        try:
+            await self._revive(pending)
+        except MQError as error:
+            self._put_off(pending, error)
+            return False
+        except BaseException:
+            self._pops.in_flight.put_off(pending, self._clock() + AGAIN_S[0] * 1_000)
+            raise
         return True
 
     def _sleep_s(self) -> float | None:
@@ -139,7 +202,9 @@ class PopReviver:
         check_point = pending.check_point
         # One that was made by its first use may not have been on disk yet when the broker was killed.
         group = self._groups.find_or_create(check_point.group)
-        if group is None or normal_topic(check_point.topic, check_point.group) not in self._topics:
+        is_own = self._pops.in_flight.is_own(check_point)
+        has_topic = normal_topic(check_point.topic, check_point.group) in self._topics
+        if group is None or (is_own and not has_topic):
             logger.info(
                 "popped messages dropped, topic or group is gone topic=%s group=%s",
                 check_point.topic,
@@ -151,10 +216,12 @@ class PopReviver:
         records: list[tuple[QueueOffset, MessageRecord]] = []
         size_bytes = 0
         for offset in pending.open_offsets():
-            record = await self._reader.read(check_point.topic, check_point.queue_id, offset, group=check_point.group)
+            record = await self._read(check_point, offset)
             if record is None:
                 gone.append(offset)
                 continue
+            if not has_topic:
+                raise ServiceUnavailableError("nothing is popped here of that topic", topic=check_point.topic)
             records.append((offset, record))
             size_bytes += record.size_bytes
             if size_bytes > PUT_BYTES_MAX:
@@ -163,6 +230,12 @@ class PopReviver:
         if records:
             await self._put(pending, records, group)
         self._end(pending, gone)
+
+    async def _read(self, check_point: CheckPoint, offset: QueueOffset) -> MessageRecord | None:
+        topic, group, queue_id = check_point.topic, check_point.group, check_point.queue_id
+        if self._pops.in_flight.is_own(check_point):
+            return await self._reader.read(topic, queue_id, offset, group=group)
+        return await self._read_elsewhere(check_point.broker_name, topic, queue_id, offset, group=group)
 
     async def _put(
         self, pending: Pending, records: list[tuple[QueueOffset, MessageRecord]], group: SubscriptionGroupConfig

@@ -111,7 +111,8 @@ class ReplicaProcessor:
 class SlaveProcessor:
     """What a slave refuses: it stands before all others. Its log is the copy of its master's.
 
-    Sends are answered as RocketMQ's slave answers them; so are requests of POP, which puts messages of its own.
+    Sends are answered as RocketMQ's slave answers them; so are requests of POP, which puts messages of its own, but
+    while it stands in for its master (broker/acting/acting_pop_requests.py).
     broker/pulls/replica_reads.py decides on pulls.
     Source: rejectRequest of SendMessageProcessor.java, EndTransactionProcessor.java, RecallMessageProcessor.java,
     Apache RocketMQ 5.5.

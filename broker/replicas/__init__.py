@@ -4,6 +4,7 @@ from thermocline.broker.replicas.enrolment_follower import EnrolmentFollower
 from thermocline.broker.replicas.followed_table import FollowedTable
 from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.broker.replicas.metadata_follower import MetadataFollower
+from thermocline.broker.replicas.slices import run_in_slices
 from thermocline.broker.replicas.table_followers import (
     DelayFollower,
     GroupsFollower,
@@ -28,4 +29,5 @@ __all__ = [
     "TimerMetricsFollower",
     "TopicsFollower",
     "UsersFollower",
+    "run_in_slices",
 ]

@@ -52,7 +52,7 @@ class ReplicaSettings(ControllerSettings):
     slave_acting_master: bool = setting(False, "enableSlaveActingMaster")
     """Whether a slave stands in for a master that is gone, see docs/replicas.md."""
     remote_escape: bool = setting(False, "enableRemoteEscape")
-    """Whether a slave that stands in sends what is due to other masters of the cluster."""
+    """Whether a slave that stands in sends what is due, popped or open to other masters of the cluster."""
     not_active_ms: int = setting(10_000, "brokerNotActiveTimeoutMillis", least=1_000)
     """Silence after which NameServers drop this broker."""
     member_group_ms: int = setting(1_000, "syncBrokerMemberGroupPeriod", least=100)

@@ -21,7 +21,7 @@ async def popped_offsets(in_flight: InFlight) -> list[tuple[str, str, int, Queue
     for start in range(0, len(pending), CHECK_POINTS_PER_SLICE):
         for each in pending[start : start + CHECK_POINTS_PER_SLICE]:
             offsets = each.open_offsets()
-            if offsets:
+            if offsets and in_flight.is_own(each.check_point):
                 check_point = each.check_point
                 key = check_point.topic, check_point.group, check_point.queue_id
                 first[key] = min(min(offsets), first.get(key, offsets[0]))

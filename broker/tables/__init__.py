@@ -13,7 +13,7 @@ from thermocline.broker.tables import (
 from thermocline.broker.tables.client_registry import Client, ClientRegistry, ConsumerGroup
 from thermocline.broker.tables.client_usage import check_names
 from thermocline.broker.tables.consumer_filter_table import ConsumerFilterData, ConsumerFilterTable
-from thermocline.broker.tables.consumer_offsets import ConsumerOffsets, OffsetReplacement
+from thermocline.broker.tables.consumer_offsets import PROGRESS_GROUPS, ConsumerOffsets, OffsetReplacement
 from thermocline.broker.tables.copied_topics import make_copied_topics
 from thermocline.broker.tables.group_holds import GroupHolds
 from thermocline.broker.tables.group_table import GroupReplacement, GroupTable
@@ -42,6 +42,7 @@ from thermocline.broker.tables.topic_table import TopicTable
 __all__ = [
     "MESSAGE_TYPE",
     "MESSAGE_TYPE_MIXED",
+    "PROGRESS_GROUPS",
     "STRATEGIES",
     "TTL_DEFAULT_FILE_NAME",
     "Client",

@@ -37,7 +37,9 @@ from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, InvalidRequestError
+from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.topic_validation import TRANSACTION_GROUP
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,9 @@ FILE_NAME = "consumerOffset.json"
 PAIRS_MAX = 500_000
 """The setting's default."""
 HAND_OFFS_KEPT = 8
+NOTHING_DONE = QueueOffset(-1)
+PROGRESS_GROUPS = frozenset({REVIVE_GROUP, TRANSACTION_GROUP})
+"""Their offsets are the progress of POP in the revive topic, and of transactions in half and op messages."""
 """Receipts remembered of each group: one that is older has long been superseded."""
 
 
@@ -350,11 +355,14 @@ class ConsumerOffsets:
         """Take over each offset that is further in another table of the same log; how many there are.
 
         `had(topic, queue id, offset)`: whether the other broker had the messages from that offset of this table on;
-        where not, its offset may be behind messages that the group never got.
+        where not, its offset may be behind messages that the group never got. The progress of POP and of transactions
+        begins at the queue's start without an offset.
         """
         count = 0
         for topic, group, queue_id, offset in other.items():
             present = self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
+            if present is None and group in PROGRESS_GROUPS:
+                present = NOTHING_DONE
             if offset >= 0 and (present is None or (present < offset and had(topic, queue_id, present))):
                 self.commit(topic, group, queue_id, offset)
                 count += 1

@@ -43,7 +43,14 @@ class OfficialReplica:
     """A broker of RocketMQ in the place of one of ours; each start has another address, and the same store."""
 
     def __init__(
-        self, software: OfficialSoftware, directory: Path, namesrv: str, role: str, broker_id: int = 0
+        self,
+        software: OfficialSoftware,
+        directory: Path,
+        namesrv: str,
+        role: str,
+        broker_id: int = 0,
+        *,
+        name: str = BROKER_NAME,
     ) -> None:
         self.address = ""
         self._software = software
@@ -53,7 +60,7 @@ class OfficialReplica:
             **ACTING,
             "brokerRole": role,
             "brokerId": str(broker_id),
-            "brokerName": BROKER_NAME,
+            "brokerName": name,
             "slaveReadEnable": "true",  # a slave of RocketMQ serves no pull without it
             "totalReplicas": "2",  # nor does a master of RocketMQ take anything back
             "brokerIP2": LOOPBACK,  # it waits for a slave by the address that it knows
@@ -98,7 +105,7 @@ Replica: TypeAlias = ReplicaBroker | OfficialReplica
 class ActingSet:
     """`master` and `slave` are one replica set, `other` is a master by itself; the topic has QUEUES queues at both."""
 
-    def __init__(self, namesrv: str, master: Replica, slave: Replica, other: KillableBroker) -> None:
+    def __init__(self, namesrv: str, master: Replica, slave: Replica, other: KillableBroker | OfficialReplica) -> None:
         self.namesrv = namesrv
         self.master = master
         self.slave = slave
@@ -139,7 +146,7 @@ class ActingSet:
     def _delivers(self) -> bool:
         assert isinstance(self.slave, ReplicaBroker)
         log = self.slave.log_text()
-        return log.count("go to other masters from now on") > log.count("are the master's again")
+        return log.count("goes to other masters from now on") > log.count("is the master's again")
 
     def wait_whole(self) -> None:
         """Return when the NameServer shows master and slave."""
@@ -164,10 +171,12 @@ def acting_set(
     official: OfficialSoftware | None = None,
     official_role: str = "",
     settings: Mapping[str, str] | None = None,
+    other_settings: Mapping[str, str] | None = None,
 ) -> Iterator[ActingSet]:
     """The brokers, started; every one of them has the topic.
 
-    `official_role`: that of the set that is RocketMQ's. `settings`: of brokers of ours in the set, too.
+    `official_role`: that of the set that is RocketMQ's, or OTHER. `settings`: of brokers of ours in the set, too.
+    `other_settings`: of the other master.
     """
 
     def replica(role: str, broker_id: int = 0) -> Replica:
@@ -178,8 +187,15 @@ def acting_set(
         assert official is not None
         return OfficialReplica(official, directory / role, namesrv, role, broker_id)
 
+    def other_master() -> KillableBroker | OfficialReplica:
+        if official_role == OTHER:
+            assert official is not None
+            return OfficialReplica(official, directory / "other", namesrv, "ASYNC_MASTER", name=OTHER)
+        settings = {**FILE_SIZES, **(other_settings or {})}
+        return KillableBroker(directory / "other", namesrv, name=OTHER, settings=settings)
+
     with (
-        KillableBroker(directory / "other", namesrv, name=OTHER, settings=FILE_SIZES) as other,
+        other_master() as other,
         replica("ASYNC_MASTER") as master,
         AdminClient(namesrv=namesrv) as admin,
     ):

@@ -45,7 +45,7 @@ class Held:
 class PopParts:
     """One life of a store, from `open` to `crash` or `close`."""
 
-    def __init__(self, disk: SimulatedDisk, clock: Clock) -> None:
+    def __init__(self, disk: SimulatedDisk, clock: Clock, *, is_slave: bool = False) -> None:
         self.disk = disk
         self.clock = clock
         self.store: MessageStore = open_store(disk, small_config(log_file_bytes=LOG_FILE_BYTES), clock=clock)
@@ -60,7 +60,7 @@ class PopParts:
             self.orders,
             clock=clock,
         )
-        if self.pops.open(offsets_log_offset=self.offsets.pop_log_offset):
+        if not is_slave and self.pops.open(offsets_log_offset=self.offsets.pop_log_offset):
             self.save()
 
     @property
@@ -89,6 +89,11 @@ class PopParts:
         """The next life after the process was killed: everything written is there."""
         self.disk.revive()
         return PopParts(self.disk, self.clock)
+
+    def follow(self) -> PopParts:
+        """A slave that has the log and nothing else: its offsets' file is empty."""
+        self.disk.revive()
+        return PopParts(self.disk, self.clock, is_slave=True)
 
     def cut(self, disk: SimulatedDisk) -> PopParts:
         """The next life on the disk that a power cut has left."""
@@ -136,7 +141,9 @@ class PopParts:
         ]
 
     def pending(self, held: Held) -> Pending | None:
-        return self.pops.in_flight.find((held.topic, GROUP, held.queue_id, held.start_offset, held.pop_time_ms))
+        return self.pops.in_flight.find(
+            (held.topic, GROUP, held.queue_id, held.start_offset, held.pop_time_ms, "broker-a")
+        )
 
     def ack(self, *helds: Held) -> int:
         """Acknowledge messages, of one or several POPs; the end offset."""

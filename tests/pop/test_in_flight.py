@@ -26,7 +26,7 @@ def add(in_flight: InFlight, place: CheckPoint, revive_offset: int = 0, *, reviv
 
 
 def test_found_until_the_last_acknowledgement() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     pending = add(in_flight, check_point())
     assert in_flight.find(key_of(pending.check_point)) is pending
     assert pending.is_acked(7) is None
@@ -44,7 +44,7 @@ def test_found_until_the_last_acknowledgement() -> None:
 
 
 def test_due_in_the_order_of_their_times() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     late = add(in_flight, check_point(0, invisible_ms=9_000), 0)
     soon = add(in_flight, check_point(10, invisible_ms=2_000), 1)
     acked = add(in_flight, check_point(20, invisible_ms=1_000, count=1), 2)
@@ -59,7 +59,7 @@ def test_due_in_the_order_of_their_times() -> None:
 
 
 def test_a_restart_reads_from_the_first_open_check_point() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     first, second = add(in_flight, check_point(0), 3), add(in_flight, check_point(10), 5)
     other = add(in_flight, check_point(20), 0, revive_queue_id=1)
     assert in_flight.first(0) is first
@@ -74,7 +74,7 @@ def test_a_restart_reads_from_the_first_open_check_point() -> None:
 
 
 def test_one_that_is_put_anew_keeps_its_acknowledgements() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     old = add(in_flight, check_point(0), 0)
     behind = add(in_flight, check_point(10), 1)
     in_flight.ack(old, 1)
@@ -91,7 +91,7 @@ def test_one_that_is_put_anew_keeps_its_acknowledgements() -> None:
 
 
 def test_finished_ones_do_not_pile_up_behind_a_far_due_time() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     for number in range(5 * HEAP_SLACK):
         pending = add(in_flight, check_point(number, count=1, invisible_ms=HOUR_MS), number)
         in_flight.ack(pending, number)

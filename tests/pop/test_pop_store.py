@@ -12,14 +12,27 @@ import msgspec
 import pytest
 
 from tests.clock import Clock
-from tests.pop.pop_parts import DLQ_TOPIC, GROUP, RETRY_TOPIC, REVIVE_QUEUES, REVIVE_TOPIC, TOPIC, TRIES_MAX, PopParts
+from tests.pop.pop_parts import (
+    DLQ_TOPIC,
+    GROUP,
+    RETRY_TOPIC,
+    REVIVE_QUEUES,
+    REVIVE_TOPIC,
+    TOPIC,
+    TRIES_MAX,
+    Held,
+    PopParts,
+)
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import add_topic, bodies_of, delete_topic
 from thermocline.pop import pop_store
+from thermocline.pop.ack_record import AckRecord
+from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
 from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
+from thermocline.remoting.offsets import LOG_START
 
 MINUTE_MS = 60_000
 
@@ -296,7 +309,7 @@ def test_records_of_another_writer_are_read(parts: PopParts) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     pending = parts.pending(held)
     assert pending is not None
-    log = parts.pops._log
+    log = parts.pops.log
     parts.store.put(parts.pops._ack_draft(pending, [0]))
     assert parts.pending(held) is not None
     parts.pops.catch_up()
@@ -314,7 +327,7 @@ def test_messages_put_by_a_timer_are_noticed_without_any_request(parts: PopParts
     parts.pops.ack([(pending, [0])])
     in_flight_counts: list[int] = []
     parts.pops.on_due = lambda: in_flight_counts.append(len(parts.pops.in_flight))
-    parts.store.put(parts.pops._log.check_point_draft(pending.check_point, 1))
+    parts.store.put(parts.pops.log.check_point_draft(pending.check_point, 1))
     assert not in_flight_counts
     parts.pops.maintain()
     assert in_flight_counts == [1]
@@ -322,7 +335,7 @@ def test_messages_put_by_a_timer_are_noticed_without_any_request(parts: PopParts
 
 def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, caplog: pytest.LogCaptureFixture) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
-    draft = parts.pops._log.check_point_draft
+    draft = parts.pops.log.check_point_draft
     pending = parts.pending(held)
     assert pending is not None
     parts.store.put(msgspec.structs.replace(draft(pending.check_point, 1), body=b"damaged"))
@@ -372,7 +385,7 @@ def test_order_records_are_read_in_the_order_of_the_log(parts: PopParts) -> None
     assert info is not None
     newer = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=1, info=replace(info, acked_bits=1))
     older = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=0, info=info)
-    log = parts.pops._log
+    log = parts.pops.log
     parts.store.put(msgspec.structs.replace(log.order_draft(older), queue_id=1))
     parts.store.put(msgspec.structs.replace(log.order_draft(newer), queue_id=0))
     parts = parts.killed()
@@ -397,3 +410,73 @@ def test_order_records_are_held_until_the_file_has_them(parts: PopParts) -> None
     parts.pops.note_progress()
     parts = parts.killed()
     assert parts.orders.find(TOPIC, GROUP, 0) is not None
+
+
+# -- replica sets ------------------------------------------------------------------------------------------------------
+
+
+def foreign(parts: PopParts, held: Held) -> CheckPoint:
+    """The check point of another broker's queue, equal to that of this message in all but the broker name."""
+    pending = parts.pending(held)
+    assert pending is not None
+    return replace(pending.check_point, broker_name="broker-b")
+
+
+def test_a_check_point_of_another_brokers_queue_is_kept_apart(parts: PopParts) -> None:
+    """A slave that stands in for its master has put it here; the key is the same but for the broker name."""
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    other = replace(foreign(parts, held), offsets=(0, 90))
+    parts.store.put(parts.pops.log.check_point_draft(other, 1))
+    parts = parts.killed()
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1, "it says nothing about this broker's queue"
+    assert (len(parts.pops.in_flight), parts.pops.in_flight.message_count(TOPIC, GROUP, 0)) == (2, 1)
+    parts.ack(held)
+    assert [each.check_point for each in parts.pops.in_flight] == [other]
+    parts.store.put(parts.pops.log.ack_draft(AckRecord.of(other, [0]), 1, revive_time_ms=other.revive_time_ms))
+    parts.pops.catch_up()
+    (pending,) = parts.pops.in_flight
+    assert pending.open_offsets() == [90]
+
+
+def test_a_deleted_topic_leaves_other_brokers_messages(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    other = foreign(parts, held)
+    parts.store.put(parts.pops.log.check_point_draft(other, 1))
+    parts.pops.catch_up()
+    parts.pops.forget_topic(TOPIC)
+    assert [each.check_point for each in parts.pops.in_flight] == [other]
+
+
+def test_a_copy_of_a_log_is_read_and_left_as_it_is(parts: PopParts) -> None:
+    first, second, third = parts.pop(3, invisible_ms=MINUTE_MS)
+    parts.ack(first)
+    pop_in_order(parts, 3, 4)
+    end = parts.store.commit_log.append_offset
+    copy = parts.follow()
+    list(copy.pops.open_copy(offsets_log_offset=None))
+    assert copy.offsets.query(TOPIC, GROUP, 0) is None, "nothing says up to where its offsets are complete"
+    copy.pops.close_copy()
+    list(copy.pops.open_copy(offsets_log_offset=LOG_START))
+    assert copy.offsets.query(TOPIC, GROUP, 0) == 3
+    (pending,) = copy.pops.in_flight
+    assert pending.open_offsets() == [1, 2]
+    assert copy.ack(second) == LOG_START
+    assert pending.open_offsets() == [2]
+    info = copy.pops.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    assert info.offsets == (3, 4)
+    copy.pops.order_changed(TOPIC, GROUP, 0, None, next_offset=5)
+    assert copy.pops.orders.find(TOPIC, GROUP, 0) is None
+    copy.pops.note_progress()
+    progress = [copy.offsets.query(REVIVE_TOPIC, REVIVE_GROUP, number) for number in range(REVIVE_QUEUES)]
+    assert pending.revive_offset - 1 in [-1 if done is None else done for done in progress]
+    copy.ack(third)
+    copy.pops.note_progress()
+    for number in range(REVIVE_QUEUES):
+        queue = copy.store.queues.find(REVIVE_TOPIC, number)
+        done = copy.offsets.query(REVIVE_TOPIC, REVIVE_GROUP, number)
+        assert done == (None if queue is None else queue.next_offset - 1), "order records hold nothing up"
+    assert copy.store.commit_log.append_offset == end
+    copy.pops.close_copy()
+    assert (len(copy.pops.in_flight), copy.pops.held_offset) == (0, None)
+    assert len(copy.orders) == 0, "what the file of order infos has"

@@ -3,7 +3,8 @@
     200051 ACK_MESSAGE          200151 BATCH_ACK_MESSAGE          200053 CHANGE_MESSAGE_INVISIBLETIME
 
 Rules
-  - An acknowledgement is in the log before it is answered, and durable where sends wait for the flush.
+  - An acknowledgement is in the log before it is answered, and durable where sends wait for the flush. At a slave that
+    stands in, one of a message that was popped there is at another master (escaped_pops.py).
   - One that comes too late, or a second time, is answered with success: another consumer may have the message by then.
   - A message of an ordered POP (revive queue 999): the group goes on behind what is acknowledged without a gap, and the
     queue is free with the last one. A receipt of an earlier POP is passed over.
@@ -13,10 +14,10 @@ Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java, Apache Rock
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from thermocline.broker.pops import PopPolling
+from thermocline.broker.pops import EscapedCheckPoint, EscapedPops, PopPolling
 from thermocline.broker.processors import DEFAULT_REMARK
 from thermocline.broker.processors.pops.pop import place_of
 from thermocline.broker.queues import VisibleQueues
@@ -28,8 +29,14 @@ from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, TopicConfig
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import InvalidRequestError, MessageIllegalError, ResponseError, TopicNotFoundError
+from thermocline.remoting.connections import Answer, Connection, Handler
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    InvalidRequestError,
+    MessageIllegalError,
+    ResponseError,
+    TopicNotFoundError,
+)
 from thermocline.remoting.handles import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, RetryFlag, flagged_topic
 from thermocline.remoting.headers.read import (
     AckMessageRequestHeader,
@@ -56,6 +63,7 @@ class AckProcessor:
         topics: TopicTable,
         offsets: ConsumerOffsets,
         pops: PopStore,
+        escaped: EscapedPops | None,
         stats: BrokerStats,
         visible: VisibleQueues,
         clock: Callable[[], int],
@@ -63,11 +71,13 @@ class AckProcessor:
         polling: PopPolling,
         notifications: PopPolling,
     ) -> None:
-        """`polling`, `notifications`: what waits for a queue that an acknowledgement may free."""
+        """`escaped`: of a slave. `polling`, `notifications`: what waits for a queue that an acknowledgement may
+        free."""
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._pops = pops
+        self._escaped = escaped
         self._stats = stats
         self._visible = visible
         self._clock = clock
@@ -82,7 +92,7 @@ class AckProcessor:
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible_time,
         }
 
-    def ack(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def ack(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200051: one message was consumed."""
         self._answers.check_room(connection)
         header = command.header(AckMessageRequestHeader)
@@ -101,11 +111,14 @@ class AckProcessor:
             )
         else:
             self._stats.add_ack(header.topic, header.consumer_group, 1)
-            pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
-            end_offset = LOG_START if pending is None else self._pops.ack([(pending, [header.offset])])
+            pending = self._find_named(header.topic, header.consumer_group, header.queue_id, receipt)
+            wanted = [] if pending is None else [(pending, [header.offset])]
+            if any(isinstance(each, EscapedCheckPoint) for each, _ in wanted):
+                return self._ack_elsewhere(connection, command, wanted, end_offset=LOG_START)
+            end_offset = self._pops.ack(wanted)
         return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
 
-    def ack_batch(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def ack_batch(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200151: several messages were consumed, also of several check points."""
         self._answers.check_room(connection)
         acks = BatchAckMessageRequestBody.decode(command.body).acks if command.body else []
@@ -126,14 +139,15 @@ class AckProcessor:
                     end_offset = max(end_offset, order_end_offset)
             elif offsets:
                 self._stats.add_ack(topic, ack.consumer_group, len(offsets))
-                key = topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms
-                pending = self._pops.in_flight.find(key)
+                pending = self._find(topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms)
                 if pending is not None:
                     wanted.append((pending, offsets))
+        if any(isinstance(each, EscapedCheckPoint) for each, _ in wanted):
+            return self._ack_elsewhere(connection, command, wanted, end_offset=end_offset)
         end_offset = max(end_offset, self._pops.ack(wanted))
         return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
 
-    def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200053: a message is to come back at another time; the answer says what makes the new receipt."""
         self._answers.check_room(connection)
         header = command.header(ChangeInvisibleTimeRequestHeader)
@@ -151,8 +165,10 @@ class AckProcessor:
             revive_qid=receipt.revive_queue_id,
         )
         end_offset = LOG_START
-        pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
+        pending = self._find_named(header.topic, header.consumer_group, header.queue_id, receipt)
         if pending is not None and pending.is_acked(header.offset) is False:
+            if self._escaped is not None:
+                return self._renew_elsewhere(self._escaped, command, header, pending)
             claim = pops.renew(
                 pending,
                 header.offset,
@@ -164,6 +180,40 @@ class AckProcessor:
             self._stats.add_ack(header.topic, header.consumer_group, 1)
         response = RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
         return self._answers.answer(connection, response, end_offset=end_offset)
+
+    # -- at a slave that stands in -------------------------------------------------------------------------------------
+
+    async def _ack_elsewhere(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        wanted: Sequence[tuple[Pending, Sequence[QueueOffset]]],
+        *,
+        end_offset: PhysicalOffset,
+    ) -> RemotingCommand | None:
+        assert self._escaped is not None
+        end_offset = max(
+            end_offset,
+            self._pops.ack([(each, offsets) for each, offsets in wanted if not isinstance(each, EscapedCheckPoint)]),
+        )
+        await self._escaped.ack([(each, offsets) for each, offsets in wanted if isinstance(each, EscapedCheckPoint)])
+        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+
+    async def _renew_elsewhere(
+        self,
+        escaped: EscapedPops,
+        command: RemotingCommand,
+        header: ChangeInvisibleTimeRequestHeader,
+        pending: Pending,
+    ) -> RemotingCommand | None:
+        claim = await escaped.renew(
+            pending, header.offset, invisible_ms=max(0, header.invisible_time), is_suspended=header.suspend
+        )
+        self._stats.add_ack(header.topic, header.consumer_group, 1)
+        answer = ChangeInvisibleTimeResponseHeader(
+            pop_time=claim.pop_time_ms, invisible_time=header.invisible_time, revive_qid=claim.revive_queue_id
+        )
+        return RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -186,14 +236,39 @@ class AckProcessor:
         is_known = self._visible.cold_start(queue) is not None
         return self._visible.near_minimum(queue) if is_known else QUEUE_START, self._visible.end(queue)
 
-    def _find(self, topic: str, group: str, queue_id: int, receipt: ReceiptHandle) -> Pending | None:
-        key = topic, group, queue_id, receipt.start_offset, receipt.pop_time_ms
-        return self._pops.in_flight.find(key)
+    def _find_named(self, topic: str, group: str, queue_id: int, receipt: ReceiptHandle) -> Pending | None:
+        return self._find(topic, group, queue_id, receipt.start_offset, receipt.pop_time_ms)
+
+    def _find(
+        self, topic: str, group: str, queue_id: int, start_offset: QueueOffset, pop_time_ms: int
+    ) -> Pending | None:
+        """The check point that a receipt names; None when it is not in flight any more.
+
+        Raises:
+            BrokerBusyError: It is the master's, which is back.
+        """
+        key = topic, group, queue_id, start_offset, pop_time_ms, self._pops.log.broker_name
+        pending = self._pops.in_flight.find(key)
+        if pending is None and self._escaped is not None:
+            pending = self._escaped.find(key)
+            if pending is None:
+                self._check_open()
+        return pending
+
+    def _check_open(self) -> None:
+        """Pass at a master, and at a slave that stands in.
+
+        Raises:
+            BrokerBusyError: The master is back.
+        """
+        if self._escaped is not None and not self._escaped.is_open:
+            raise BrokerBusyError("the master is back, ask it")
 
     def _ack_in_order(
         self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int, connection: Connection
     ) -> PhysicalOffset:
         """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
+        self._check_open()
         pops = self._pops
         committed = self._offsets.query(topic, group, queue_id)
         if committed is not None and offset < committed:
@@ -235,6 +310,7 @@ class AckProcessor:
         header: ChangeInvisibleTimeRequestHeader,
         receipt: ReceiptHandle,
     ) -> RemotingCommand | None:
+        self._check_open()
         pops = self._pops
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         now = self._clock()

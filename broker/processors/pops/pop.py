@@ -6,8 +6,9 @@
                                                             -> a long search by properties: in turns, answer later
 
 Rules
-  - Messages are claimed before the answer: the claim is in the log, and durable where sends wait for the flush. If the
-    answer is lost, they come back when their time is up.
+  - Messages are claimed before the answer: the claim is in the log, and durable where sends wait for the flush, or at a
+    slave that stands in at another master (escaped_pops.py). If the answer is lost, they come back when their time is
+    up.
   - An answer that leaves matching messages in the queue wakes the next POP that waits at the same place.
   - Messages of a retry topic are answered under the requested topic, with their receipt in POP_CK
     (`popResponseReturnActualRetryTopic` leaves them as they are).
@@ -19,11 +20,13 @@ Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.pops import (
+    EscapedPops,
     FoundQueue,
     LaterNeeded,
     Parking,
@@ -42,7 +45,7 @@ from thermocline.broker.tables import CompileNeeded, ConsumerOffsets, MessageFil
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.pop_store import Claim, PopStore, Take
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection, Handler
+from thermocline.remoting.connections import Answer, Connection, Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import BrokerBusyError, MQError, PropertiesTooLargeError, ResponseError
 from thermocline.remoting.handles import (
@@ -79,6 +82,7 @@ class PopProcessor:
         offsets: ConsumerOffsets,
         filters: MessageFilters,
         pops: PopStore,
+        escaped: EscapedPops | None,
         stats: BrokerStats,
         clock: Callable[[], int],
         store_host: tuple[str, int],
@@ -89,6 +93,9 @@ class PopProcessor:
         limits: ColdPullLimits,
         quotas: QuotaTable,
     ) -> None:
+        """`escaped`: of a slave."""
+        self._escaped = escaped
+        self._tasks: set[asyncio.Task[None]] = set()
         self._settings = settings
         self._offsets = offsets
         self._filters = filters
@@ -136,9 +143,19 @@ class PopProcessor:
             return self._pop_later(request, wanted, harvest)
         return self._answer_or_park(request, harvest)
 
+    async def close(self) -> None:
+        """Stop claiming for POPs that waited. Idempotent."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def look_again(self, request: PopRequest, *, is_last: bool) -> bool:
-        """Look for what a POP waits for; True when it is answered. `is_last`: it does not wait any longer."""
+        """Look for what a POP waits for; True when it is answered, or will be. `is_last`: it does not wait any
+        longer."""
         try:
+            if self._escaped is not None and not self._escaped.is_open:
+                raise BrokerBusyError("the master is back, ask it")
             wanted = self._admission.admit(request.header, remote_address=request.connection.remote_address)
             harvest = self._finder.start(request)
             try:
@@ -161,9 +178,23 @@ class PopProcessor:
             if not isinstance(error, MQError):
                 logger.error("POP failed, a bug of ours", exc_info=error)
             response = error_response(request.command, error)
-        if response is not None:
+        if isinstance(response, Awaitable):
+            task = asyncio.get_running_loop().create_task(self._answer_later(request, response), name="POP that waited")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif response is not None:
             request.connection.send(response)
         return True
+
+    async def _answer_later(self, request: PopRequest, answer: Awaitable[RemotingCommand | None]) -> None:
+        try:
+            response = await answer
+        except Exception as error:  # the end of a POP: it becomes an answer
+            if not isinstance(error, MQError):
+                logger.error("POP failed, a bug of ours", exc_info=error)
+            response = error_response(request.command, error)
+        if response is not None:
+            request.connection.send(response)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -181,9 +212,10 @@ class PopProcessor:
             )
         with self._limits.reading(request.connection):
             await self._finder.collect_later(request, wanted, harvest)
-        return self._answer_or_park(request, harvest)
+        answer = self._answer_or_park(request, harvest)
+        return await answer if isinstance(answer, Awaitable) else answer
 
-    def _answer_or_park(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
+    def _answer_or_park(self, request: PopRequest, harvest: PopHarvest) -> Answer:
         if harvest.found and self._answers.has_room(request.connection):
             return self._claim(request, harvest)
         if harvest.found:
@@ -232,7 +264,7 @@ class PopProcessor:
             ),
         )
 
-    def _claim(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:
+    def _claim(self, request: PopRequest, harvest: PopHarvest) -> Answer:
         """Claim the messages found for the group; return the answer, or None when it waits for the flush."""
         header = request.header
         self._step(request, harvest)
@@ -240,23 +272,39 @@ class PopProcessor:
         try:
             if header.order:
                 claim, counts = self._claim_in_order(request, harvest)
+            elif self._escaped is not None:
+                return self._claim_elsewhere(self._escaped, request, harvest)
             else:
-                claim = self._pops.claim(
-                    header.consumer_group,
-                    [
-                        Take(
-                            topic=queue.topic,
-                            queue_id=queue.queue_id,
-                            offsets=queue.offsets,
-                            next_offset=queue.answer.next_offset,
-                        )
-                        for queue in harvest.found
-                    ],
-                    invisible_ms=max(0, header.invisible_time),
+                invisible_ms = max(0, header.invisible_time)
+                claim = self._pops.claim(header.consumer_group, _takes(harvest), invisible_ms=invisible_ms)
+        except BrokerBusyError as error:
+            logger.warning("POP refused group=%s: %s", header.consumer_group, error)
+            return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
+        return self._claimed(request, harvest, claim, counts)
+
+    async def _claim_elsewhere(
+        self, escaped: EscapedPops, request: PopRequest, harvest: PopHarvest
+    ) -> RemotingCommand | None:
+        """`_claim` at a slave that stands in."""
+        header = request.header
+        harvest.keep_bytes()
+        try:
+            with self._finder.holding(header.consumer_group, harvest.found) as is_held:
+                if not is_held:
+                    return self._nothing(request, harvest, ResponseCode.POLLING_TIMEOUT)
+                claim = await escaped.claim(
+                    header.consumer_group, _takes(harvest), invisible_ms=max(0, header.invisible_time)
                 )
         except BrokerBusyError as error:
             logger.warning("POP refused group=%s: %s", header.consumer_group, error)
             return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
+        return self._claimed(request, harvest, claim, None)
+
+    def _claimed(
+        self, request: PopRequest, harvest: PopHarvest, claim: Claim, counts: str | None
+    ) -> RemotingCommand | None:
+        """The answer; None when it waits for the flush."""
+        header = request.header
         quotas = self._quotas.current()
         if quotas is not None:
             size_bytes = sum(queue.answer.size_bytes for queue in harvest.found)
@@ -343,6 +391,18 @@ class PopProcessor:
                 )
                 records.append(_record_as(record, header.topic, receipt))
         return records
+
+
+def _takes(harvest: PopHarvest) -> list[Take]:
+    return [
+        Take(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offsets=queue.offsets,
+            next_offset=queue.answer.next_offset,
+        )
+        for queue in harvest.found
+    ]
 
 
 class WaitingPop:

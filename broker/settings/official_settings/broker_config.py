@@ -77,7 +77,7 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured(
         {"enableSlaveActingMaster": "false"},
         "needs brokerRole; a master that comes back asks its slaves first, whatever totalReplicas is; nothing is popped"
-        " at a slave, and transactions wait for the master",
+        " at a slave that stands in while no other master has the topic",
     ),
     *honoured({"enableRemoteEscape": "false"}, "needs enableSlaveActingMaster"),
     *honoured({"slaveReadEnable": "false"}, "reads of the cold tier stay at the master: they do not slow it down"),

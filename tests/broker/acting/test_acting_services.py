@@ -15,9 +15,11 @@ from tests.broker.acting.bridge import Bridge
 from tests.broker.acting.members import MASTER, Members
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.due.test_delay_service import send_delayed
+from tests.store.store_parts import draft
 from tests.timers.timer_parts import NOW_MS, World
 from tests.waiting import until
 from thermocline.broker.acting.acting_services import ActingServices
+from thermocline.broker.acting.half_escapes import HalfEscapes
 from thermocline.broker.acting.member_requests import (
     AT_REST_FIELD,
     HISTORY_FIELD,
@@ -26,13 +28,22 @@ from thermocline.broker.acting.member_requests import (
     SlaveMemberRequests,
 )
 from thermocline.broker.cluster import StandIn
+from thermocline.broker.due import recover_open
+from thermocline.broker.pops import EscapedPops
+from thermocline.pop.check_point import CheckPoint
+from thermocline.pop.pop_store import Take
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError
+from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.records.properties import encode_properties
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.topic_validation import TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC
 from thermocline.timers.followed_timers import FollowedTimers
 from thermocline.timers.timer_checkpoint import TimerCheckpoint
+from thermocline.transactions.half_message import half_draft
+from thermocline.transactions.transaction_table import TransactionTable
 
 MASTER_LOG = "127.0.0.1:2"
 
@@ -54,6 +65,17 @@ class Slave:
             self.bridge,
             delays=broker.parts.due.delays,
             persister=broker.parts.tables.persister,
+            pops=EscapedPops(broker.parts.pops.store, broker.parts.tables.offsets, clock=broker.parts.base.clock),
+            halves=HalfEscapes(
+                broker.parts.base.store,
+                broker.parts.tables.offsets,
+                self.bridge,
+                recover=self._recover,
+                wait_ms=lambda: 0,
+                clock=broker.parts.base.clock,
+            ),
+            offsets=broker.parts.tables.offsets,
+            has=lambda topic, queue_id, offset: True,
             followed_timers=self.followed_timers,
             open_timers=self._open_timers,
             is_following=lambda: self.is_following,
@@ -67,6 +89,10 @@ class Slave:
             log_start=lambda: PhysicalOffset(7),
             has_history=True,
         )
+
+    def _recover(self) -> TransactionTable:
+        base = self.broker.parts.base
+        return recover_open(base.settings, base.store, self.broker.parts.tables.offsets, clock=base.clock).table
 
     def _open_timers(self) -> Any:
         self.world = self.world.reopen()
@@ -182,3 +208,24 @@ async def test_a_master_says_where_its_log_is(tmp_path: Path) -> None:
         assert routes[code](None, RemotingCommand.request(code, other)).ext_fields is None
         notice = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
         assert routes[notice](None, RemotingCommand.request(notice)).code == 0
+
+
+async def test_what_is_in_flight_and_what_is_open_goes_out_and_its_progress_is_saved(slave: Slave) -> None:
+    parts = slave.broker.parts
+    pops, offsets, store = parts.pops.store, parts.tables.offsets, parts.base.store
+    store.put(draft(topic="T", body=b"popped"))
+    pops.claim("g", [Take(topic="T", queue_id=0, offsets=(0,), next_offset=1)], invisible_ms=1_000)
+    half = half_draft(draft(topic="T", body=b"half", properties=encode_properties({"PGROUP": "shop"})))
+    store.put(half)
+    pops.in_flight.clear()  # as at a slave, which has read none of it
+    slave.broker.clock.now_ms += 1_000
+    slave.members.become(StandIn.ACTING)
+    await until(lambda: slave.bridge.bodies and slave.bridge.halves, what="both went out")
+    assert CheckPoint.parse(slave.bridge.bodies[0], broker_name="").offsets == (0,)
+    assert bytes(slave.bridge.halves[0].body) == b"half"
+    await slave.return_master()
+    assert not slave.services._pops.is_open
+    assert not offsets.changes.is_unsaved
+    topic = pops.log.topic
+    assert [offsets.query(topic, REVIVE_GROUP, number) for number in range(8)].count(0) == 1
+    assert offsets.query(TRANSACTION_HALF_TOPIC, TRANSACTION_GROUP, 0) == 1

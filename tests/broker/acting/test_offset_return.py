@@ -79,6 +79,13 @@ async def test_what_is_further_and_was_committed_meanwhile_is_sent(pair: Pair) -
     assert await pair.come_back() == {"ahead": 8, "new": 3}
 
 
+async def test_progress_in_the_revive_topic_is_not_sent(pair: Pair) -> None:
+    """That master has its popped messages in flight itself."""
+    pair.members.become(StandIn.ACTING)
+    pair.commit(pair.slave_offsets, CID_RMQ_SYS_REVIVE_GROUP=5, shop=5)
+    assert await pair.come_back() == {"shop": 5}
+
+
 async def test_a_group_that_went_on_behind_missing_messages_gets_them_at_the_master(pair: Pair) -> None:
     pair.commit(pair.master_offsets, lacking=2, whole=5)
     pair.lacking_offset = 2

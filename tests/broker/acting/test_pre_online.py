@@ -18,8 +18,10 @@ from thermocline.remoting.bodies import BrokerMemberGroup, GetBrokerMemberGroupR
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.handles import REVIVE_GROUP
+from thermocline.remoting.handles.pop_topics import revive_topic
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.files import RealDisk
@@ -28,6 +30,7 @@ from thermocline.timers.timer_checkpoint import TimerCheckpoint
 
 OWN, OWN_LOG = "127.0.0.1:1", "127.0.0.1:2"
 READ_TIME_MS = 1_000_000
+REVIVE_TOPIC = revive_topic("DefaultCluster")
 
 
 def offsets(**of_queues: int) -> ConsumerOffsets:
@@ -92,7 +95,7 @@ class Set:
             address=OWN,
             ha_address=OWN_LOG,
             log_end=lambda: PhysicalOffset(77),
-            place_of=lambda topic, queue_id, offset: PhysicalOffset(10 * offset),
+            place_of=lambda topic, queue_id, offset: PhysicalOffset(10 * max(0, offset)),
             connected_count=lambda: self.connected_count,
             clock=lambda: 7,
         ).run()
@@ -142,6 +145,25 @@ async def test_positions_before_the_slaves_log_stay(replica_set: Set, is_ours: b
     assert b'"offsetTable":{1:1,2:3}' in (replica_set.root / "delayOffset.json").read_bytes()
     assert taken.timers is not None
     assert taken.timers.log_start == 20
+
+
+@pytest.mark.parametrize(
+    ("done", "taken", "is_ours"), [(None, None, True), (1, 1, True), (2, 9, True), (2, 2, False), (None, None, False)]
+)
+async def test_popped_messages_that_the_slave_lacks_are_not_passed_over(
+    replica_set: Set, done: int | None, taken: int | None, is_ours: bool
+) -> None:
+    """Nor with a bucket: check points are in none. Without progress the master begins at the queue's start. RocketMQ's
+    slave passes over what it could not send."""
+    replica_set.is_at_rest = is_ours
+    replica_set.log_start, replica_set.has_history = 20, True
+    replica_set.offsets.commit(REVIVE_TOPIC, REVIVE_GROUP, 3, QueueOffset(9))
+    own = offsets()
+    if done is not None:
+        own.commit(REVIVE_TOPIC, REVIVE_GROUP, 3, QueueOffset(done))
+    replica_set.write_own(own, b'{"dataVersion":{},"offsetTable":{}}')
+    await replica_set.go_online()
+    assert replica_set.own_offsets().query(REVIVE_TOPIC, REVIVE_GROUP, 3) == taken
 
 
 async def test_a_slave_that_serves_the_bucket_lacks_nothing_for_consumers(replica_set: Set) -> None:

@@ -76,12 +76,12 @@ async def test_a_pop_that_met_a_busy_queue_looks_again_when_it_is_free(
     assert one.record.queue_offset == 0
 
 
-async def test_the_task_ends_with_its_resources(broker: DataBroker) -> None:
+async def test_the_tasks_end_with_their_resources(broker: DataBroker) -> None:
     async with AsyncExitStack() as resources:
         broker.pop.start(resources)
-        task = broker.pop._task
-        assert task is not None
+        tasks = broker.pop._tasks
+        assert len(tasks) == 2
         with pytest.raises(AssertionError):
             broker.pop.start(resources)
-    assert task.cancelled()
+    assert all(task.cancelled() for task in tasks)
     await broker.pop.close()

@@ -56,6 +56,7 @@ class NameServer:
     def __init__(self) -> None:
         self.tls: ClientTls | None = None
         self.addresses: dict[str, str] = {}
+        self.slaves: dict[str, dict[int, str]] = {}
         self.asked_count = 0
         self.is_away = False
 
@@ -68,6 +69,9 @@ class NameServer:
             name: BrokerData(broker_name=name, broker_addrs={0: address, 1: "127.0.0.1:1"})
             for name, address in self.addresses.items()
         }
+        table = {
+            name: BrokerData(broker_name=name, broker_addrs=addresses) for name, addresses in self.slaves.items()
+        } | table
         return RemotingCommand.response(command, body=ClusterInfo(broker_addr_table=table).encode())
 
 
@@ -125,6 +129,20 @@ async def test_a_broker_that_moved_is_looked_for_again(
         name_server.addresses["b"] = address
         clock.now_ms += ASK_AGAIN_MS
         assert (await peers.call("b", question())).remark == "here"
+
+
+async def test_without_a_master_the_slave_with_the_least_id_is_asked_if_that_will_do(
+    peers: PeerBrokers, name_server: NameServer, clock: Clock
+) -> None:
+    async with served() as (address, _):
+        name_server.slaves["b"] = {2: "127.0.0.1:1", 1: address}
+        with pytest.raises(MQError, match="cannot find addr for broker b"):
+            await peers.call("b", question())
+        assert (await peers.call("b", question(), or_slave=True)).remark == "here"
+    clock.now_ms += ASK_AGAIN_MS
+    async with served() as (address, _):
+        name_server.addresses["b"] = address
+        assert (await peers.call("b", question(), or_slave=True)).remark == "here"
 
 
 @pytest.mark.parametrize("is_away", [False, True])

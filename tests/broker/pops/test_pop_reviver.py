@@ -15,6 +15,9 @@ from tests.broker.pulling import expire_local_files
 from tests.waiting import until
 from thermocline.broker.pops import pop_reviver
 from thermocline.broker.pops.pop_reviver import AGAIN_S, SLEEP_S_MAX, SLICE_MAX
+from thermocline.pop.check_point import CheckPoint
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.records.message_record import MessageRecord, encode_record, iterate_records
 
 RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
 
@@ -195,3 +198,143 @@ async def test_what_is_put_at_once_is_bounded_by_its_bytes(broker: DataBroker, m
     await reviver.step()
     assert counts == [2, 2, 1]
     assert len(client.pop()) == 5
+
+
+# -- messages of other brokers -----------------------------------------------------------------------------------------
+
+
+class OtherBroker:
+    """Has messages, or cannot be asked."""
+
+    def __init__(self, *offsets: int) -> None:
+        self.offsets = offsets
+        self.is_away = False
+        self.asked: list[tuple[str, str, int, int, str]] = []
+
+    async def __call__(
+        self, broker_name: str, topic: str, queue_id: int, offset: int, *, group: str
+    ) -> MessageRecord | None:
+        self.asked.append((broker_name, topic, queue_id, offset, group))
+        if self.is_away:
+            raise UnavailableError("away")
+        if offset not in self.offsets:
+            return None
+        (record,) = iterate_records(
+            encode_record(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=offset,
+                physical_offset=0,
+                body=b"of another broker",
+                properties_text=b"",
+                born_timestamp_ms=1,
+                born_host=("10.0.0.2", 4000),
+                store_timestamp_ms=2,
+                store_host=("10.0.0.3", 10911),
+                flag=0,
+                sys_flag=0,
+                reconsume_times=0,
+                prepared_transaction_offset=0,
+            )
+        )
+        return record
+
+
+def put_foreign(broker: DataBroker, *offsets: int, topic: str = TOPIC) -> None:
+    """A check point of another broker comes in, and is due."""
+    record = CheckPoint(
+        topic=topic,
+        group=GROUP,
+        queue_id=2,
+        start_offset=offsets[0],
+        offsets=offsets,
+        pop_time_ms=broker.clock.now_ms - 20_000,
+        invisible_ms=10_000,
+        broker_name="broker-x",
+    )
+    broker.store.put(broker.parts.pops.store.log.check_point_draft(record, 1))
+
+
+async def test_a_message_of_another_broker_is_read_there_and_popped_here(broker: DataBroker) -> None:
+    """Its slave has put the check point here; this broker's own message at that offset is another one."""
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(b"own", queue_id=2)
+    reviver._read_elsewhere = other = OtherBroker(0)
+    put_foreign(broker, 0, 1)
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert other.asked == [("broker-x", TOPIC, 2, offset, GROUP) for offset in (0, 1)]
+    assert in_flight_count(broker) == 0, "the second one is not there any more"
+    assert sorted(bodies(client.pop())) == [b"of another broker", b"own"]
+
+
+async def test_another_broker_that_is_away_is_asked_again(broker: DataBroker) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    reviver._read_elsewhere = other = OtherBroker(0)
+    other.is_away = True
+    put_foreign(broker, 0)
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert (in_flight_count(broker), len(other.asked)) == (1, 1)
+    other.is_away = False
+    broker.clock.now_ms += AGAIN_S[0] * 1_000
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert bodies(client.pop()) == [b"of another broker"]
+
+
+async def test_a_message_of_a_topic_that_is_not_here_waits(broker: DataBroker) -> None:
+    """Nothing would pop it here."""
+    reviver = broker.pop.reviver
+    reviver._read_elsewhere = OtherBroker(0)
+    put_foreign(broker, 0, topic="Elsewhere")
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert in_flight_count(broker) == 1
+    await broker.parts.tables.topics.ensure("Elsewhere", queue_count=1)
+    broker.clock.now_ms += AGAIN_S[0] * 1_000
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert in_flight_count(broker) == 0
+    assert broker.store.queues.find(f"%RETRY%{GROUP}_Elsewhere", 0) is not None
+
+
+async def test_a_broker_that_does_not_answer_holds_up_neither_own_messages_nor_is_it_asked_for_each(
+    broker: DataBroker,
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    reviver._read_elsewhere = other = OtherBroker(0, 1)
+    other.is_away = True
+    client.send(b"own")
+    client.pop(invisibleTime=20_000)
+    put_foreign(broker, 0)
+    put_foreign(broker, 1)
+    broker.clock.now_ms += 20_000
+    await reviver.step()
+    assert bodies(client.pop()) == [b"own"]
+    assert other.asked == []
+    await reviver.step_elsewhere()
+    assert (len(other.asked), in_flight_count(broker)) == (1, 3)
+    other.is_away = False
+    broker.clock.now_ms += AGAIN_S[0] * 1_000
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert [bodies(client.pop(maxMsgNums=1)) for _ in range(2)] == [[b"of another broker"]] * 2
+
+
+async def test_messages_of_other_brokers_come_back_by_themselves(broker: DataBroker) -> None:
+    reviver = broker.pop.reviver
+    reviver._read_elsewhere = other = OtherBroker(0)
+    other.is_away = True
+    tasks = [asyncio.create_task(run()) for run in (reviver.run, reviver.run_elsewhere)]
+    try:
+        put_foreign(broker, 0)
+        broker.parts.pops.store.maintain()
+        await until(lambda: other.asked, what="the other broker is asked")
+        other.is_away = False
+        broker.clock.now_ms += AGAIN_S[0] * 1_000
+        broker.parts.pops.store.on_due()
+        await until(lambda: in_flight_count(broker) == 0, what="the message has come back")
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -25,7 +25,7 @@ def pop(in_flight: InFlight, *offsets: int) -> Pending:
 
 
 async def test_the_first_that_is_not_acknowledged() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     assert await popped_offsets(in_flight) == []
     first, _ = pop(in_flight, 3, 4, 6), pop(in_flight, 7, 8)
     assert await popped_offsets(in_flight) == [("orders", "g", 2, 3)]
@@ -37,7 +37,7 @@ async def test_the_first_that_is_not_acknowledged() -> None:
 
 
 async def test_others_are_served_between_two_slices() -> None:
-    in_flight = InFlight()
+    in_flight = InFlight("b")
     for offset in range(3 * CHECK_POINTS_PER_SLICE):
         pop(in_flight, offset)
     turns = 0
