@@ -14,15 +14,23 @@ from thermocline.remoting.errors import UnavailableError
 RECONNECT_S = 0.02
 
 
-async def repeat(broker: BrokerProcess, step: Callable[[ClientConnection], Awaitable[None]], *, pause_s: float) -> None:
+async def repeat(
+    broker: BrokerProcess,
+    step: Callable[[ClientConnection], Awaitable[None]],
+    *,
+    pause_s: float,
+    connect: Callable[[], Awaitable[ClientConnection]] | None = None,
+) -> None:
     """Take the step for ever, with `pause_s` between two, on a new connection after each that is lost.
+
+    `connect`: opens one, and tells the broker who this client is.
 
     Raises:
         Refused: An answer upon which official clients do not try again.
     """
     while True:
         with contextlib.suppress(UnavailableError, OSError):
-            connection = await ClientConnection.open(broker.address)
+            connection = await (ClientConnection.open(broker.address) if connect is None else connect())
             try:
                 while True:
                     try:

@@ -24,12 +24,12 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
+from tests.crash.repeated_steps import repeat
 from tests.waiting import until
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.connection import Connection
-from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.send import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -107,15 +107,7 @@ class TransactionLoad:
         return connection
 
     async def _produce(self, number: int) -> None:
-        while True:
-            with contextlib.suppress(UnavailableError, OSError):
-                connection = await self.join(number)
-                try:
-                    while True:
-                        await self._transact(connection)
-                finally:
-                    connection.close()
-            await asyncio.sleep(0.02)
+        await repeat(self._broker, self._transact, pause_s=0.0, connect=lambda: self.join(number))
 
     async def _transact(self, connection: ClientConnection) -> None:
         chance = self._random

@@ -97,6 +97,8 @@ class Load:
     namesrv: str
     answers: list[tuple[bytes, SendResult]] = field(default_factory=list)
     failed_count: int = 0
+    pause_s: float = 0.0
+    """Between two sends."""
     _is_stopping: threading.Event = field(default_factory=threading.Event)
 
     @contextlib.contextmanager
@@ -125,7 +127,7 @@ class Load:
         with Producer(
             group="load", namesrv=self.namesrv, send_timeout_ms=10_000, retry_times_when_send_failed=0
         ) as producer:
-            while not self._is_stopping.is_set():
+            while not self._is_stopping.wait(self.pause_s):
                 self._send(producer)
 
     def _send(self, producer: Producer) -> None:
