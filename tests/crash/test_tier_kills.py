@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -69,7 +70,7 @@ class FleetingLoad:
             number += 1
             body = f"{number}/".encode().ljust(300, b".")
             sent_ms = now_ms()
-            answer = await wire.send(connection, FLEETING, 0, body)
+            answer = await wire.patiently(functools.partial(wire.send, connection, FLEETING, 0, body))
             self.bodies[answer.queue_offset] = body
             self.sent_ms[answer.queue_offset] = sent_ms
             self.acknowledged_ms[answer.queue_offset] = now_ms()

@@ -163,6 +163,7 @@ def test_there_and_back(official_software: OfficialSoftware, java_agent_process:
         page.mqadmin(page.block("3.", "sh"))
         wait_quiet(load)
         page.wait_copied(old.address, logs["new"], logs["old"])
+
         def follows() -> bool:
             counts = consumed_count(page.address, GROUP, TOPIC), consumed_count(old.address, GROUP, TOPIC)
             print("COUNTS", counts, len(load.answers), load.failed_count, flush=True)
