@@ -166,7 +166,6 @@ def test_there_and_back(official_software: OfficialSoftware, java_agent_process:
 
         def follows() -> bool:
             counts = consumed_count(page.address, GROUP, TOPIC), consumed_count(old.address, GROUP, TOPIC)
-            print("COUNTS", counts, len(load.answers), load.failed_count, flush=True)
             return counts[0] == counts[1] > HISTORY
 
         wait_until(follows, what="the slave has the offsets")
