@@ -60,7 +60,8 @@ class ControllerSettings(LimitSettings):
             ):
                 if is_set:
                     raise InvalidParameterError(
-                        "it would promise what is kept under a controller alone (enableControllerMode)", setting=name
+                        f"{name} is refused: it would promise what a controller alone keeps (enableControllerMode)",
+                        setting=name,
                     )
             return
         controllers = self.controllers

@@ -115,7 +115,7 @@ def test_a_change_that_would_promise_more_than_is_built_is_refused(
         named = ["broker-a"] if daemon == "broker" else []
         status = run([daemon, "config", "set", *named, change, "--namesrv", dev["namesrv"]])
         assert status == 1
-        assert f"{change} is refused: it would promise" in capsys.readouterr().err
+        assert re.search(f"{change.partition('=')[0]}\\S* is refused: it would promise", capsys.readouterr().err)
 
 
 def test_a_name_server_is_added_while_the_broker_runs(
@@ -391,7 +391,7 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["broker", "--config", "missing.conf"], 2, "missing.conf"),
         (["broker", "--set", "inSyncReplicas=2"], 2, "brokerRole=SYNC_MASTER alone"),
         (["dev", "--set", "brokerRole=SLAVE"], 2, "a slave needs a brokerId above 0"),
-        (["dev", "--set", "minInSyncReplicas=2"], 2, "minInSyncReplicas=2 is refused: it would promise"),
+        (["dev", "--set", "minInSyncReplicas=2"], 2, "minInSyncReplicas is refused: it would promise"),
         (["namesrv", "--set", "clusterTest=true"], 2, "clusterTest=true is refused"),
         (["namesrv", "--set", "enableControllerInNamesrv=true"], 2, "controllerDLegerPeers needs one, three or five"),
         (["controller"], 2, "controllerDLegerPeers needs one, three or five"),

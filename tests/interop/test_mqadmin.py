@@ -255,7 +255,7 @@ def test_unsupported_options_are_refused(cluster: Cluster) -> None:
     broker = ("-b", cluster.broker_address)
     printed = cluster.admin("updateBrokerConfig", *broker, "-k", "minInSyncReplicas", "-v", "2")
     assert "CODE: 29" in printed
-    assert "minInSyncReplicas=2 is refused: it would promise" in printed
+    assert "minInSyncReplicas is refused: it would promise" in printed
     assert properties(cluster.admin("getBrokerConfig", *broker))["minInSyncReplicas"] == "1"
     printed = cluster.admin("updateNamesrvConfig", "-k", "clusterTest", "-v", "true")
     assert "CODE: 29" in printed
