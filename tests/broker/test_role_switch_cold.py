@@ -6,6 +6,7 @@ Covers `broker/recovery/promotion.py`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ async def wait_sealed(found: RoleSet) -> None:
     )
 
 
-async def test_ten_changes_leave_nothing_wrong_in_the_bucket(tmp_path: Path) -> None:
+async def test_changes_leave_nothing_wrong_in_the_bucket(tmp_path: Path, case_count: Callable[..., int]) -> None:
     url = f"file://{tmp_path}/bucket"
     async with role_set(tmp_path, cold_url=url, tier=SOON) as found:
         await found.switch(1)
@@ -57,7 +58,7 @@ async def test_ten_changes_leave_nothing_wrong_in_the_bucket(tmp_path: Path) -> 
         load, seen = Load(found), set[bytes]()
         async with load.running():
             await load.wait_for(20)
-            for number in (2, 1) * 5:
+            for number in (2, 1) * case_count(quick=2, full=5, soak=50):
                 await wait_sealed(found)
                 await found.wait_followed(number)
                 await found.switch(number)

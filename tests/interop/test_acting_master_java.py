@@ -24,6 +24,7 @@ GROUPS = {"concurrent": False, "ordered": True, "refusing": False}
 ENDS = dict.fromkeys(range(QUEUES), COUNT // QUEUES + 1)
 
 
+@pytest.mark.full
 def test_java_consumers_go_on_at_the_slave_and_at_the_master(
     tmp_path: Path, official_software: OfficialSoftware, java_agent_process: JavaAgent
 ) -> None:

@@ -120,6 +120,7 @@ def test_nothing_that_was_popped_is_lost_by_the_death_of_the_master_and_its_retu
 
 
 @pytest.mark.java
+@pytest.mark.full
 def test_an_official_push_consumer_goes_on_by_pop_at_the_slave_and_at_the_master(
     acted: ActingSet, java_agent_process: JavaAgent
 ) -> None:

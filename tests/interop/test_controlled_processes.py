@@ -150,6 +150,7 @@ def test_two_of_two_refuses_sends_with_a_frozen_slave_and_a_learner_is_never_cou
         found.check()
 
 
+@pytest.mark.full
 def test_the_controller_may_be_inside_the_name_server(tmp_path: Path) -> None:
     with brokers_of_one_name_server(tmp_path, **WAITS_FOR_ALL) as found:
         found.start(2)
@@ -187,6 +188,7 @@ def test_brokers_and_controllers_sign_their_requests_to_each_other(
         found.check()
 
 
+@pytest.mark.full
 def test_a_master_that_cannot_serve_resigns_and_its_predecessor_is_elected(tmp_path: Path) -> None:
     with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
         found.start(2)

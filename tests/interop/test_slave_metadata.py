@@ -128,6 +128,7 @@ async def test_our_slave_has_what_its_official_master_has(
             assert slave.changes["groups"] == before["groups"]
 
 
+@pytest.mark.full
 async def test_an_official_slave_has_what_its_master_of_ours_has(
     official_software: OfficialSoftware, tmp_path: Path
 ) -> None:
