@@ -55,10 +55,10 @@ async def test_changes_leave_nothing_wrong_in_the_bucket(tmp_path: Path, case_co
         await found.switch(1)
         await make_topic(found)
         await found.wait_followed(2)
-        load, seen = Load(found), set[bytes]()
+        load, seen, rounds = Load(found), set[bytes](), case_count(quick=2, full=5, soak=50)
         async with load.running():
             await load.wait_for(20)
-            for number in (2, 1) * case_count(quick=2, full=5, soak=50):
+            for number in (2, 1) * rounds:
                 await wait_sealed(found)
                 await found.wait_followed(number)
                 await found.switch(number)
@@ -66,7 +66,7 @@ async def test_changes_leave_nothing_wrong_in_the_bucket(tmp_path: Path, case_co
         acknowledged = load.acknowledged
         await wait_sealed(found)
         catalog = await ledger_of(url)
-        assert catalog.master_epoch == found.epoch == 11
+        assert catalog.master_epoch == found.epoch == 1 + 2 * rounds
         assert catalog.store_uuid == found.brokers[1].store.identity.store_id
         (report,) = await asyncio.to_thread(verify, url, topic=TOPIC, key=None)
         assert report.findings == ()
