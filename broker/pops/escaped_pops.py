@@ -16,7 +16,7 @@ Rules
     point. A master without the topic is not chosen: nothing would pop there.
   - Receipts are known until their messages come back, also after the end: clients are late.
   - Without another master that has the topic nothing is popped.
-Bounds: `pending_max` of the POP store for the check points remembered here, then BrokerBusyError.
+Bounds: `pending_max` of the POP store for the check points remembered here or on their way, then BrokerBusyError.
 Owner: the hot process's event loop.
 Source: PopMessageProcessor.java, PopBufferMergeService.java, AckMessageProcessor.java,
 ChangeInvisibleTimeProcessor.java, PopReviveService.java, EscapeBridge.java (putMessageToSpecificQueue), Apache RocketMQ
@@ -99,6 +99,8 @@ class EscapedPops:
         self._message_counts: Counter[tuple[str, str, int]] = Counter()
         self._expired_ms = 0
         self._claims_count = 0
+        self._on_way_count = 0
+        """Check points that are to be remembered; for a moment they count twice."""
         self._claimed = asyncio.Event()
         self._failure = ""
         self.is_open = False
@@ -159,8 +161,7 @@ class EscapedPops:
         """
         if not self.is_open:
             raise BrokerBusyError("the master is back, ask it")
-        self._check_room(len(takes))
-        with self._claiming():
+        with self._room_for(len(takes)), self._claiming():
             bridge = self._bridge
             assert bridge is not None
             place = await bridge.record_place(normal_topic(takes[0].topic, group))
@@ -197,21 +198,21 @@ class EscapedPops:
             BrokerBusyError: Too much is in flight; nothing has changed.
             MQError: No other master has the new check point.
         """
-        self._check_room(1)
         bridge, old = self._bridge, pending.check_point
         assert bridge is not None
-        if isinstance(pending, EscapedCheckPoint):
-            place = pending.place
-        else:
-            place = await bridge.record_place(normal_topic(old.topic, old.group))
-        key_place = old.topic, old.group, old.queue_id, offset
-        check_point = old.renewed(
-            offset,
-            pop_time_ms=self._free_time([key_place], max(self._clock(), old.pop_time_ms + 1)),
-            invisible_ms=invisible_ms,
-            is_suspended=is_suspended,
-        )
-        await self._record(check_point, place)
+        with self._room_for(1):
+            if isinstance(pending, EscapedCheckPoint):
+                place = pending.place
+            else:
+                place = await bridge.record_place(normal_topic(old.topic, old.group))
+            key_place = old.topic, old.group, old.queue_id, offset
+            check_point = old.renewed(
+                offset,
+                pop_time_ms=self._free_time([key_place], max(self._clock(), old.pop_time_ms + 1)),
+                invisible_ms=invisible_ms,
+                is_suspended=is_suspended,
+            )
+            await self._record(check_point, place)
         if isinstance(pending, EscapedCheckPoint):
             try:
                 await self._ack(pending, [offset])
@@ -276,9 +277,16 @@ class EscapedPops:
             self._claims_count -= 1
             self._claimed.set()
 
-    def _check_room(self, count: int) -> None:
-        if len(self._held) + count > self._pops.pending_max:
+    @contextlib.contextmanager
+    def _room_for(self, count: int) -> Iterator[None]:
+        """Raises BrokerBusyError: There is none."""
+        if len(self._held) + self._on_way_count + count > self._pops.pending_max:
             raise BrokerBusyError("too many popped messages are not acknowledged", count_max=self._pops.pending_max)
+        self._on_way_count += count
+        try:
+            yield
+        finally:
+            self._on_way_count -= count
 
     def _free_time(self, places: Sequence[tuple[str, str, int, QueueOffset]], time_ms: int) -> int:
         """The first pop time from `time_ms` on at which no check point begins at these places."""

@@ -19,10 +19,11 @@ from thermocline.broker.pops import EscapedPops, RecordPlace
 from thermocline.broker.pops.escaped_pops import AGAIN_MS, EXPIRE_MS
 from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
+from thermocline.pop.pop_store import Take
 from thermocline.remoting.errors import BrokerBusyError, ServiceUnavailableError
 from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.handles.pop_topics import revive_topic
-from thermocline.remoting.offsets import LOG_START
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 from thermocline.store.log import MessageDraft
 
 POP, ACK, BATCH_ACK, CHANGE = 200_050, 200_051, 200_151, 200_053
@@ -336,6 +337,19 @@ async def test_what_is_remembered_is_bounded_and_forgotten_when_it_comes_back(sl
     await slave.escaped.forward_due()
     assert len(slave.escaped) == slave.escaped.message_count(TOPIC, GROUP, 0) == 0
     assert bodies(await slave.pop()) == [b"e"]
+
+
+async def test_claims_at_once_keep_to_the_bound(slave: Slave) -> None:
+    slave.begin()
+    slave.broker.parts.pops.store.pending_max = 2
+    takes = [
+        Take(topic=TOPIC, queue_id=0, offsets=[QueueOffset(offset)], next_offset=QueueOffset(offset + 1))
+        for offset in range(4)
+    ]
+    claims = [slave.escaped.claim(GROUP, [each], invisible_ms=INVISIBLE_MS) for each in takes]
+    results = await asyncio.gather(*claims, return_exceptions=True)
+    assert sum(isinstance(result, BrokerBusyError) for result in results) == 2
+    assert len(slave.escaped) == 2
 
 
 async def test_order_is_kept_in_memory(slave: Slave) -> None:
