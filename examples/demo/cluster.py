@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class Daemon:
         self._process.wait(timeout=60)
 
 
-class DemoCluster:
+class DemoCluster(ABC):
     """What the demo asks of its brokers: a NameServer's address, an admin client, figures of the cold tier."""
 
     def __init__(self, folder: Path, name_server: str) -> None:
@@ -109,9 +110,9 @@ class DemoCluster:
         self.admin = AdminClient(namesrv=name_server)
         self.admin.start()
 
+    @abstractmethod
     def stop(self) -> int:
         """Stop all brokers; their worst exit status."""
-        raise NotImplementedError
 
     @contextmanager
     def proxy(self) -> Iterator[str]:

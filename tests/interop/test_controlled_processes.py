@@ -34,6 +34,21 @@ from thermocline.remoting.errors import ResponseError
 from thermocline.remoting.response_code import ResponseCode
 
 
+def wait_read(namesrv: str, body: bytes) -> None:
+    """Return when a new group that reads everything has got a message."""
+    with PullConsumer(
+        group="reader", namesrv=namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe(TOPIC)
+        seen: list[bytes] = []
+
+        def has_come() -> bool:
+            seen.extend(message.body for message in consumer.poll())
+            return body in seen
+
+        wait_until(has_come, what="the message is read")
+
+
 def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path, case_count: Callable[..., int]) -> None:
     with controlled_brokers(tmp_path, controllers=3, **WAITS_FOR_ALL) as found:
         found.start(3)
@@ -90,19 +105,7 @@ def test_sends_and_reads_go_on_without_controllers_and_an_operator_switches(tmp_
             for name in list(found.controllers.processes):
                 found.controllers.kill(name)
             load.wait_for(200)
-            with PullConsumer(
-                group="reader",
-                namesrv=found.namesrv,
-                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-            ) as consumer:
-                consumer.subscribe(TOPIC)
-                seen: list[bytes] = []
-
-                def has_come() -> bool:
-                    seen.extend(message.body for message in consumer.poll())
-                    return load.answers[0][0] in seen
-
-                wait_until(has_come, what="the first message is read")
+            wait_read(found.namesrv, load.answers[0][0])
             for name in found.controllers.addresses:
                 found.controllers.start(name)
             assert found.wait_for({1, 2}) == 1
@@ -276,19 +279,7 @@ def test_a_broker_whose_controllers_are_away_waits_and_can_be_stopped(tmp_path: 
         found.controllers.kill("n0")
         found.brokers[1].stop()
         found.brokers[1].start()
-        with PullConsumer(
-            group="reader",
-            namesrv=found.namesrv,
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-        ) as consumer:
-            consumer.subscribe(TOPIC)
-            seen: list[bytes] = []
-
-            def has_come() -> bool:
-                seen.extend(message.body for message in consumer.poll())
-                return b"confirmed" in seen
-
-            wait_until(has_come, what="a confirmed message is read")
+        wait_read(found.namesrv, b"confirmed")
         with (
             Producer(group="sender", namesrv=found.namesrv, retry_times_when_send_failed=0) as producer,
             pytest.raises(MQError),
