@@ -99,7 +99,7 @@ def send_while_masters_die(data: Dataset, brokers: ReplicaSet, console: Console)
     if not pauses:
         raise SystemExit("demo FAILED: no master was killed")
     rows = [
-        ("masters killed", f"{len(pauses)} of {len(brokers.numbers)} brokers in turn"),
+        ("masters killed", f"{len(pauses)}, in a set of {len(brokers.numbers)}"),
         ("until sends went on, median and longest", f"{pauses[len(pauses) // 2]:.2f} s, {pauses[-1]:.2f} s"),
         ("batches sent again", f"{timeline.unanswered}"),
     ]
