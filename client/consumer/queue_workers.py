@@ -215,13 +215,13 @@ class QueueWorkers:
         )
 
     async def _pause_after(self, error: MQError, queue: MessageQueue, pauses: BusyPauses) -> None:
+        if error.context.get("code") == ResponseCode.FLOW_CONTROL:
+            await asyncio.sleep(FLOW_CONTROL_PAUSE_S)
+            return
         if isinstance(error, SubscriptionNotFoundError | SubscriptionNotLatestError):
             self._session.heartbeat_soon()
         else:
             self._session.routes.refresh_soon(queue.topic)  # another broker may be the master since
-        if error.context.get("code") == ResponseCode.FLOW_CONTROL:
-            await asyncio.sleep(FLOW_CONTROL_PAUSE_S)
-            return
         if not is_retry_topic(queue.topic):
             logger.warning("pull failed queue=%s error=%s", queue, error)
         if isinstance(error, BrokerBusyError):

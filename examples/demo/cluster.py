@@ -72,7 +72,6 @@ class Daemon:
     """A process of `thermocline`; made when its ready line has come. Its log is `NAME.log` in the folder."""
 
     def __init__(self, folder: Path, name: str, *words: str, settings: Mapping[str, str] | None = None) -> None:
-        self._name = name
         log_path = folder / f"{name}.log"
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from tests.interop.cluster import BROKER_NAME
-from tests.interop.killable_broker import KillableBroker
+from tests.interop.killable_broker import KillableBroker, name_server
 from tests.interop.replica_brokers import FAST, FILE_SIZES, ReplicaBroker, wait_copied
 from tests.interop.test_slave_metadata import ask
 from tests.waiting import wait_until
@@ -215,3 +215,13 @@ def acting_set(
             yield found
             for broker in (master, slave, other):
                 broker.check_log()
+
+
+@contextlib.contextmanager
+def mixed_acting_set(directory: Path, software: OfficialSoftware, *, official_role: str) -> Iterator[ActingSet]:
+    """A set of which one broker is official, behind a NameServer of ours. `official_role`: see `acting_set`."""
+    with (
+        name_server(directory / "namesrv", supportActingMaster="true") as namesrv,
+        acting_set(directory, namesrv, official=software, official_role=official_role) as found,
+    ):
+        yield found

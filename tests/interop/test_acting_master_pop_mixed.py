@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.acting_set import OTHER, SLAVE_TIMEOUT_S, ActingSet, acting_set
-from tests.interop.killable_broker import name_server
+from tests.interop.acting_set import OTHER, SLAVE_TIMEOUT_S, ActingSet, mixed_acting_set
 from tests.interop.test_acting_master import send
 from tests.interop.test_acting_master_pop import GROUP, Popper
 from tests.waiting import wait_until
@@ -27,10 +26,7 @@ HELD_AT_SLAVE_MS = 15_000
 @pytest.fixture(params=["ASYNC_MASTER", "SLAVE", OTHER])
 def acted(request: pytest.FixtureRequest, official_software: OfficialSoftware, tmp_path: Path) -> Iterator[ActingSet]:
     """The parameter is the role of the official broker."""
-    with (
-        name_server(tmp_path / "namesrv", supportActingMaster="true") as namesrv,
-        acting_set(tmp_path, namesrv, official=official_software, official_role=request.param) as found,
-    ):
+    with mixed_acting_set(tmp_path, official_software, official_role=request.param) as found:
         yield found
 
 

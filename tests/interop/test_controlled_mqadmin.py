@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pytest
 
 from tests.interop.controlled_brokers import NAME, WAITS_FOR_ALL, controlled_brokers
 from tests.interop.java_agent import JavaAgent
+from tests.interop.test_java_controller_mode import SMALL
 from tests.waiting import wait_until
 from thermocline.client import Message, MQError, Producer, SendStatus
 from thermocline.client.admin.admin_client import AdminClient
@@ -27,16 +28,6 @@ from tooling.official_rocketmq import OfficialSoftware, official_broker, officia
 pytestmark = [pytest.mark.java, pytest.mark.full, pytest.mark.xdist_group("java-controller")]
 
 CLUSTER, TOPIC, TIMEOUT_S = "DefaultCluster", "Shown", 120.0
-OFFICIAL: Mapping[str, str] = {
-    "mappedFileSizeCommitLog": str(4 << 20),
-    "maxHashSlotNum": "50000",
-    "maxIndexNum": "200000",
-    "enableControllerMode": "true",
-    "controllerHeartBeatTimeoutMills": "3000",
-    "syncBrokerMetadataPeriod": "1000",
-    "checkSyncStateSetPeriod": "1000",
-    **WAITS_FOR_ALL,
-}
 SERVED_SETTINGS = (
     *("controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId", "controllerStorePath"),
     *("scanNotActiveBrokerInterval", "scanInactiveMasterInterval", "electMasterMaxRetryCount"),
@@ -118,7 +109,7 @@ def official_side(software: OfficialSoftware, directory: Path, until_killed: con
         for number in (1, 2):
             store = directory / f"broker-{number}" / "store"
             properties = {
-                **OFFICIAL,
+                **SMALL,
                 "controllerAddr": controller.address,
                 "storePathEpochFile": str(store / "epochFileCheckpoint"),
                 "storePathBrokerIdentity": str(store / "brokerIdentity"),
