@@ -37,6 +37,8 @@ class RouteTable:
         self._routes: dict[str, TopicRoute] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._soon: dict[str, asyncio.Task[None]] = {}
+        self._templates: dict[str, tuple[str, int]] = {}
+        """Topic with a borrowed route -> the topic that it is borrowed from, and the most queues."""
         self._is_closed = False
         self._watched: set[str] = set()
         self._on_change: list[Callable[[TopicRoute], None]] = []
@@ -53,6 +55,7 @@ class RouteTable:
         """Stop keeping this topic's route fresh."""
         self._watched.discard(topic)
         self._routes.pop(topic, None)
+        self._templates.pop(topic, None)
 
     def cached(self, topic: str) -> TopicRoute | None:
         """Return the route as far as it is known."""
@@ -129,14 +132,17 @@ class RouteTable:
             UnavailableError: No NameServer answers.
         """
         try:
-            return await self.get(topic)
+            route = await self.get(topic)
         except TopicNotFoundError:
             try:
                 template = await self._route_data(template_topic)
             except TopicNotFoundError:
                 raise TopicNotFoundError("no route to this topic, and no broker creates it", topic=topic) from None
-        route = borrowed_route(topic, template, queue_nums_max=queue_nums_max)
-        self._put(route)
+            route = borrowed_route(topic, template, queue_nums_max=queue_nums_max)
+            self._templates[topic] = template_topic, queue_nums_max
+            self._put(route)
+        else:
+            self._templates.pop(topic, None)
         return route
 
     async def refresh(self, topic: str) -> TopicRoute:
@@ -161,16 +167,24 @@ class RouteTable:
 
     async def _refresh_and_pause(self, topic: str) -> None:
         try:
-            await self.refresh(topic)
+            await self._renew(topic)
         except MQError as error:
             logger.info("route refresh failed topic=%s error=%s", topic, error)
         await asyncio.sleep(REFRESH_PAUSE_S)
+
+    async def _renew(self, topic: str) -> None:
+        """Fetch the route anew; borrow it anew while the topic does not exist, for masters come and go meanwhile."""
+        if topic in self._templates:
+            template_topic, queue_nums_max = self._templates[topic]
+            await self.get_for_sending(topic, template_topic=template_topic, queue_nums_max=queue_nums_max)
+        else:
+            await self.refresh(topic)
 
     async def refresh_all(self) -> None:
         """Fetch every known or watched route anew; failures are logged and leave what is known."""
         for topic in sorted(self._watched | self._routes.keys()):
             try:
-                await self.refresh(topic)
+                await self._renew(topic)
             except TopicNotFoundError as error:
                 # Retry topics come to exist with the group's first heartbeat, new topics with their first message.
                 if not topic.startswith(RETRY_TOPIC_PREFIX) and topic not in self._routes:

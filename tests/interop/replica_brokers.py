@@ -97,6 +97,7 @@ class Load:
     namesrv: str
     answers: list[tuple[bytes, SendResult]] = field(default_factory=list)
     failed_count: int = 0
+    last_failure: MQError | None = None
     pause_s: float = 0.0
     """Between two sends."""
     _is_stopping: threading.Event = field(default_factory=threading.Event)
@@ -116,7 +117,11 @@ class Load:
     def wait_for(self, count: int) -> None:
         """Return when so many more sends have been answered."""
         wanted = len(self.answers) + count
-        wait_until(lambda: len(self.answers) >= wanted, what=f"{count} sends are answered", interval_s=0.02)
+        try:
+            wait_until(lambda: len(self.answers) >= wanted, what=f"{count} sends are answered", interval_s=0.02)
+        except AssertionError as error:
+            answered = f"{count - wanted + len(self.answers)} of them are; {self.failed_count} sends failed"
+            raise AssertionError(f"{error}; {answered}, the last with: {self.last_failure!r}") from error
 
     @property
     def acknowledged(self) -> set[bytes]:
@@ -135,8 +140,9 @@ class Load:
         body += os.urandom(BODY_BYTES // 2).hex().encode()
         try:
             self.answers.append((body, producer.send(Message(TOPIC, body))))
-        except MQError:
+        except MQError as error:
             self.failed_count += 1
+            self.last_failure = error
             self._is_stopping.wait(0.05)
 
 

@@ -1,7 +1,4 @@
-"""Consumers fetch a topic's route soon after a broker failed: another one may be the master since.
-
-Covers `client/route_table.py`.
-"""
+"""Consumers fetch a topic's route soon after a broker failed: another one may be the master since."""
 
 from __future__ import annotations
 
@@ -13,9 +10,6 @@ import pytest
 
 from tests.waiting import until
 from thermocline.client import AsyncPopConsumer, AsyncPullConsumer, AsyncPushConsumer, ReceivedMessage
-from thermocline.client.options import ClientOptions
-from thermocline.client.route_table import REFRESH_PAUSE_S
-from thermocline.client.session import ClientSession
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.request_code import RequestCode
@@ -97,32 +91,3 @@ async def test_a_request_that_fails(broker: FakeBroker, kind: str, code: Request
     async with make:
         before = fetches(broker)
         await until(lambda: fetches(broker) >= before + 3)
-
-
-async def test_failures_at_once_fetch_once(broker: FakeBroker) -> None:
-    class Owner:
-        """Belongs to no group."""
-
-        def producer_groups(self) -> list[str]:
-            return []
-
-        def consumer_data(self) -> list[object]:
-            return []
-
-        def connection_closed(self, connection: object) -> None:
-            """Not of interest."""
-
-    session = ClientSession(ClientOptions(namesrv=broker.namesrv_address), Owner())  # type: ignore[arg-type]
-    await session.start()
-    try:
-        for _ in range(100):
-            session.routes.refresh_soon(TOPIC)
-        await until(lambda: fetches(broker) == 1)
-        session.routes.refresh_soon(TOPIC)
-        await asyncio.sleep(REFRESH_PAUSE_S / 2)
-        assert fetches(broker) == 1, "it was fetched just now"
-    finally:
-        await session.close()
-    session.routes.refresh_soon(TOPIC)
-    await asyncio.sleep(0)
-    assert fetches(broker) == 1
