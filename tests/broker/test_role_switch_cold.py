@@ -55,7 +55,7 @@ async def test_changes_leave_nothing_wrong_in_the_bucket(tmp_path: Path, case_co
         await found.switch(1)
         await make_topic(found)
         await found.wait_followed(2)
-        load, seen, rounds = Load(found), set[bytes](), case_count(quick=2, full=5, soak=50)
+        load, seen, rounds = Load(found), set[bytes](), case_count(quick=1, full=5, soak=50)
         async with load.running():
             await load.wait_for(20)
             for number in (2, 1) * rounds:

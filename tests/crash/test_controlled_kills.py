@@ -33,6 +33,7 @@ GROUP = "kept"
 FILE_BYTES = 128 << 10
 
 
+@pytest.mark.full
 def test_the_bucket_stays_sound_while_masters_are_killed(tmp_path: Path, case_count: Callable[..., int]) -> None:
     cold_url = (tmp_path / "cold").as_uri()
     settings = {
@@ -74,7 +75,7 @@ def test_topics_made_right_before_masters_are_killed_are_served(tmp_path: Path, 
     with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
         found.start(2)
         master = found.wait_for({1, 2})
-        for number in range(case_count(quick=2, full=10, soak=100)):
+        for number in range(case_count(quick=1, full=10, soak=100)):
             topic = f"Late{number}"
             topics[topic] = send_to_new(found, topic, number)
             found.brokers[master].kill()

@@ -175,6 +175,7 @@ async def test_readable_files_are_closed_at_the_start(tmp_path: Path, runtime_fo
         assert daemon.stop() == 0
 
 
+@pytest.mark.full
 async def test_a_directory_for_other_readers(tmp_path: Path, runtime_folder: Path) -> None:
     """Objects that are there follow the setting, in both directions; the store stays private."""
     cold = tmp_path / "cold"

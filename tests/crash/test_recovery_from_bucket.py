@@ -29,6 +29,7 @@ from tests.crash.recovery_load import (
     read_across_holes,
 )
 from tests.fixtures_s3 import new_bucket
+from tests.full_cases import full
 from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.clients.client import ClientConnection
@@ -172,7 +173,7 @@ async def test_lost_under_load_again_and_again(
 
 @pytest.mark.parametrize(
     "damage",
-    ["bit-flipped", pytest.param("truncated", marks=pytest.mark.full), pytest.param("missing", marks=pytest.mark.full)],
+    ["bit-flipped", *full("truncated", "missing")],
 )
 async def test_without_its_newest_state_a_broker_comes_back_by_the_one_before(
     broker: BrokerProcess, case_count: Callable[..., int], damage: str
@@ -218,6 +219,7 @@ async def test_without_its_newest_state_a_broker_comes_back_by_the_one_before(
     broker.check_log()
 
 
+@pytest.mark.full
 async def test_recoveries_that_are_cut_off_are_begun_again(
     broker: BrokerProcess, case_count: Callable[..., int]
 ) -> None:

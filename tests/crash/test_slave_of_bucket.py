@@ -265,6 +265,7 @@ async def test_promotions_under_load_lose_nothing_and_the_old_masters_stay_out(
         member.check_log()
 
 
+@pytest.mark.full
 async def test_a_slave_behind_the_ledger_continues_behind_it(local_replicas: ReplicaSet) -> None:
     """What only the bucket has is read on, at its offsets; the log has a hole, and the report says so by queue."""
     master = local_replicas.member(0, ASYNC_MASTER)

@@ -17,6 +17,7 @@ import pytest
 from tests.docs.command_lines import command_lines, is_daemon
 from tests.docs.pages import DOCS, ROOT, code_blocks
 from tests.fixtures_tools import have
+from tests.full_cases import full
 from tests.interop.built_programs import build_go_program
 from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
 from thermocline.cli.main import main as thermocline
@@ -91,6 +92,8 @@ STARTS: dict[str, tuple[str, Start]] = {
     "For comparison: Go, remoting": ("Go remoting", go("go")),
 }
 RUST = "Rust, gRPC"
+QUICK = ("Python, gRPC", "Go, gRPC", "Node, gRPC", "For comparison: Thermocline's Python SDK, remoting")
+"""Programs that start in little time."""
 
 
 def programs() -> dict[str, str]:
@@ -130,7 +133,7 @@ def test_each_language_has_its_program() -> None:
     assert set(programs()) == {*STARTS, RUST}
 
 
-@pytest.mark.parametrize("heading", STARTS)
+@pytest.mark.parametrize("heading", [*QUICK, *full(*(heading for heading in STARTS if heading not in QUICK))])
 def test_a_first_program_receives_what_it_sends(daemons: ProxyDaemons, tmp_path: Path, heading: str) -> None:
     sender, start = STARTS[heading]
     text = programs()[heading].replace(ENDPOINT, daemons.endpoint).replace(NAME_SERVER, daemons.namesrv)

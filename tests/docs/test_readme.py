@@ -133,6 +133,7 @@ def test_the_python_of_the_quick_start_works(quick_start: Running, outputs: dict
 
 @pytest.mark.spark
 @pytest.mark.timeout(SPARK_TIMEOUT_S + 100)
+@pytest.mark.full
 def test_the_spark_examples_work(
     quick_start: Running, outputs: dict[str, str], java_home: Path, tmp_path: Path
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_master_that_was_frozen_gets_the_offsets_of_the_slave(acted: ActingSet
     assert acted.committed(acted.slave, GROUP).get(0) == 1
 
 
+@pytest.mark.full
 def test_a_slave_that_stands_in_writes_nothing_to_the_bucket(tmp_path: Path) -> None:
     """Its master goes on to seal when it is back."""
     bucket = tmp_path / "bucket"

@@ -87,6 +87,7 @@ class Popper:
         self._consumer.change_invisible_duration(message, invisible_ms)
 
 
+@pytest.mark.full
 def test_nothing_that_was_popped_is_lost_by_the_death_of_the_master_and_its_return(acted: ActingSet) -> None:
     """Of the messages that the master and the slave gave out, those come back that were not acknowledged."""
     namesrv = acted.namesrv

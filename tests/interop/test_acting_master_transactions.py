@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.interop.acting_set import TOPIC, acting_set
 from tests.interop.cluster import BROKER_NAME
 from tests.interop.killable_broker import name_server
@@ -35,6 +37,7 @@ class Listener:
         return LocalTransactionState.COMMIT_MESSAGE if self.may_commit.is_set() else LocalTransactionState.UNKNOWN
 
 
+@pytest.mark.full
 def test_open_transactions_end_at_another_master_while_theirs_is_dead(tmp_path: Path) -> None:
     listener = Listener()
     with (

@@ -72,6 +72,7 @@ def test_a_killed_master_is_replaced_and_comes_back(tmp_path: Path, case_count: 
         found.check()
 
 
+@pytest.mark.full
 def test_a_frozen_master_is_replaced_and_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:
     with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:
         found.start(3)
@@ -121,6 +122,7 @@ def test_sends_and_reads_go_on_without_controllers_and_an_operator_switches(tmp_
         found.check()
 
 
+@pytest.mark.full
 def test_two_of_two_refuses_sends_with_a_frozen_slave_and_a_learner_is_never_counted(tmp_path: Path) -> None:
     promise = {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2", "haMaxTimeSlaveNotCatchup": "2000"}
     with controlled_brokers(tmp_path, **promise) as found:
@@ -235,6 +237,7 @@ def check_states(found: ControlledBrokers) -> None:
         assert admin.replica_states(found.controller_addresses, "another") == []
 
 
+@pytest.mark.full
 def test_planned_switches_and_stops_lose_nothing_where_sends_wait_for_no_slave(
     tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
@@ -268,6 +271,7 @@ def test_planned_switches_and_stops_lose_nothing_where_sends_wait_for_no_slave(
         found.check()
 
 
+@pytest.mark.full
 def test_a_broker_whose_controllers_are_away_waits_and_can_be_stopped(tmp_path: Path) -> None:
     """A new one has no number, and is in no routes; one with a number serves reads, as far as they were confirmed."""
     with controlled_brokers(tmp_path, **WAITS_FOR_ALL) as found:

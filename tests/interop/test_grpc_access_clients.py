@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
+from tests.full_cases import full
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.grpc_access import PROXY_ACCESS
 from tests.interop.grpc_programs import GrpcProgram, make_places_by, run_scenario
@@ -76,8 +77,7 @@ def endpoint(secured: Secured, audit_path: Path) -> Iterator[str]:
 
 SCENARIOS_TRIED = [
     "push",
-    "transaction",
-    *(pytest.param(name, marks=pytest.mark.full) for name in ("simple", "retry", "fifo", "delay", "check")),
+    *full("transaction", "simple", "retry", "fifo", "delay", "check"),
 ]
 """Signatures are the same in each: all of them are tried before a release."""
 

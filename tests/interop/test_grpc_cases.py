@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
+from tests.full_cases import full
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.grpc_driver import GrpcDriver, bodies
 from tests.interop.grpc_python_agent import grpc_python_agent
@@ -108,7 +109,7 @@ SQL = {
 }
 
 
-@pytest.mark.parametrize("message_type", ["NORMAL", "FIFO"])
+@pytest.mark.parametrize("message_type", ["NORMAL", *full("FIFO")])
 def test_sql_expressions_choose_by_properties(driver: GrpcDriver, message_type: str) -> None:
     driver.make_topic(message_type, queues=1)
     shard = {"group": "one"} if message_type == "FIFO" else {}

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
+from tests.full_cases import full
+from tests.interop.grpc_programs import GrpcProgram, make_places, run_scenario
 from tests.interop.proxy_daemons import ProxyDaemons, proxy_daemons
 
 pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-grpc")]
+
+
+CASES = [
+    *((scenario, "plain") for scenario in ("simple", "push", "retry")),
+    ("transaction", "tls"),
+    *full(*((scenario, "plain") for scenario in ("fifo", "delay", "transaction", "check"))),
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +29,7 @@ def daemons(go_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]) -> I
         yield running
 
 
-@pytest.mark.parametrize(("scenario", "security"), [*((each, "plain") for each in SCENARIOS), ("transaction", "tls")])
+@pytest.mark.parametrize(("scenario", "security"), CASES)
 def test_the_go_client_runs_a_scenario(
     daemons: ProxyDaemons, go_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
 ) -> None:

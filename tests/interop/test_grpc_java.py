@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
+from tests.full_cases import full
+from tests.interop.grpc_programs import GrpcProgram, make_places, run_scenario
 from tests.interop.proxy_daemons import DEPLOYMENTS, ProxyDaemons, proxy_daemons
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-grpc")]
+
+
+CASES = [
+    *((scenario, "plain") for scenario in ("simple", "push", "fifo", "delay", "check")),
+    ("transaction", "tls"),
+    *full(*((scenario, "plain") for scenario in ("retry", "transaction"))),
+]
 
 
 @pytest.fixture(scope="module", params=DEPLOYMENTS)
@@ -23,7 +31,7 @@ def daemons(
         yield running
 
 
-@pytest.mark.parametrize(("scenario", "security"), [*((each, "plain") for each in SCENARIOS), ("transaction", "tls")])
+@pytest.mark.parametrize(("scenario", "security"), CASES)
 def test_the_java_client_runs_a_scenario(
     daemons: ProxyDaemons, java_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority
+from tests.full_cases import full
 from tests.interop.grpc_programs import SCENARIOS, GrpcProgram, make_places, run_scenario
 from tests.interop.proxy_daemons import proxy_daemons
 
@@ -35,7 +36,7 @@ def proxy(node_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]) -> I
         yield TrustedProxy(running.endpoint, authority.path)
 
 
-CASES = [*((each, "plain") for each in ("starts", *SCENARIOS)), ("transaction", "tls")]
+CASES = [*((each, "plain") for each in SCENARIOS), ("transaction", "tls"), *full(("starts", "plain"))]
 
 
 @pytest.mark.parametrize(("scenario", "security"), CASES)

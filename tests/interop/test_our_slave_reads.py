@@ -87,7 +87,8 @@ def master_of(kind: str, software: OfficialSoftware, directory: Path, namesrv: s
         yield official.address, directory / "store" / "commitlog"
 
 
-@pytest.mark.parametrize("kind", [THERMOCLINE, pytest.param(OFFICIAL, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", [THERMOCLINE, OFFICIAL])
 def test_consumers_go_on_at_our_slave(
     kind: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:

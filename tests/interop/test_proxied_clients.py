@@ -230,6 +230,7 @@ def test_an_official_broker_takes_no_reports_and_serves_on(
         assert process.output().count("takes no reports of clients") == 1
 
 
+@pytest.mark.full
 def test_every_merged_proxy_tells_both_brokers(
     java_agent_process: JavaAgent, agent: ForeignAgent, tmp_path: Path
 ) -> None:

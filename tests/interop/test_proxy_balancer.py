@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
+from tests.full_cases import full
 from tests.interop.foreign_agent import ForeignAgent
 from tests.interop.grpc_driver import GrpcDriver, bodies
 from tests.interop.grpc_load import TOPIC, running_load
@@ -154,14 +155,14 @@ def driver(agent: ForeignAgent, admin: AdminClient, running: Balanced) -> Iterat
     ("language", "scenario", "security"),
     [
         ("java", "simple", "plain"),
-        ("java", "push", "plain"),
-        ("java", "check", "plain"),
         ("go", "push", "plain"),
-        ("go", "check", "plain"),
-        *(
-            pytest.param(language, scenario, security, marks=pytest.mark.full)
-            for language in ("java", "go")
-            for scenario, security in (("fifo", "plain"), ("transaction", "plain"), ("retry", "plain"))
+        *full(("java", "push", "plain")),
+        *full(
+            *(
+                (language, scenario, "plain")
+                for language in ("java", "go")
+                for scenario in ("check", "fifo", "transaction", "retry")
+            )
         ),
     ],
 )
@@ -193,7 +194,7 @@ def test_the_broker_asks_the_python_client_about_transactions(driver: GrpcDriver
     assert sorted(bodies(driver.receive(consumer, count=len(committed)))) == sorted(committed)
 
 
-@pytest.mark.parametrize("security", ["plain", "tls"])
+@pytest.mark.parametrize("security", ["plain", *full("tls")])
 def test_routes_may_name_the_balancer_as_clients_were_told_it(
     namesrv: str, java_grpc: GrpcProgram, tmp_path: Path, security: str
 ) -> None:

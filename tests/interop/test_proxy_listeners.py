@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.full_cases import full
 from tests.interop import test_grpc_python
 from tests.interop.connections_seen import hosts_connected_at
 from tests.interop.foreign_agent import ForeignAgent
@@ -72,7 +73,7 @@ def daemons(
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("language", ["java", "go"])
+@pytest.mark.parametrize("language", ["go", *full("java")])
 def test_grpc_clients_stay_on_the_side_that_they_were_given(
     request: pytest.FixtureRequest,
     daemons: ProxyDaemons,

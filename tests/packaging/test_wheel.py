@@ -105,6 +105,7 @@ def test_the_sdist_holds_the_sources_of_the_wheel_and_no_tests(distributions: Pa
     assert not [name for name in names if name.startswith("tests")]
 
 
+@pytest.mark.full
 def test_the_sdist_can_be_installed(distributions: Path, tmp_path: Path) -> None:
     installed = make_environment(tmp_path, only(distributions, "*.tar.gz"))
     assert installed.run(installed.command, "--version").stdout.startswith("thermocline, version ")

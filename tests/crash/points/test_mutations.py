@@ -39,11 +39,15 @@ OPERATIONS = {
 RULES_TRIED_ELSEWHERE = frozenset(
     {
         "pack: entry before upload",
+        "merge: entry before upload",
+        "purge: entry before upload",
         "index: entry before upload",
+        "index: merge before upload",
+        "index: delete before entry",
         "pack: collection of its own epoch by listing",
     }
 )
-"""`make test` tries the same rule with own segments, merges and purges."""
+"""`make test` tries the same rule with own segments."""
 RULES_TRIED_LONG = frozenset({"sealed before it is flushed"})
 """Many trials pass without it."""
 

@@ -14,8 +14,8 @@ from tests.crash.points.trial import Trial
 from thermocline.tiered.wrappers.wrapping import Verb
 
 SEEDS = (1, 2)
-QUICK_COUNT, FULL_COUNT = 10, 40
-QUICK_PAUSES = 8
+QUICK_COUNT, FULL_COUNT = 5, 40
+QUICK_PAUSES = 4
 """How many pauses of a collector `make test` tries for each seed; the others try all."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.full_cases import full
 from tests.spark.writing.conftest import WriteCluster
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.message_queue import MessageQueue
@@ -152,7 +153,7 @@ def failing_after(
 
 
 @pytest.mark.usefixtures("small_batches")
-@pytest.mark.parametrize("kind", ["raise", "kill"])
+@pytest.mark.parametrize("kind", ["kill", *full("raise")])
 def test_a_second_attempt_sends_only_missing_messages(
     spark_session: SparkSession, cluster: WriteCluster, kind: str
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.full_cases import full
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.catalog.catalog import Catalog
@@ -121,7 +122,7 @@ def config_of(requests_per_hour: int, *, segment_bytes: int = 64 << 20) -> TierC
     )
 
 
-@pytest.mark.parametrize("segment_bytes", [64 << 20, 64 << 10])
+@pytest.mark.parametrize("segment_bytes", [64 << 20, *full(64 << 10)])
 async def test_without_a_budget_the_same_traffic_takes_more(segment_bytes: int) -> None:
     """The tests below mean something: their budget is below the demand, by age and by size."""
     plain = Budgeted(senders_of(20, Random(1), body_bytes=4_000), seed=1)
@@ -130,6 +131,7 @@ async def test_without_a_budget_the_same_traffic_takes_more(segment_bytes: int) 
     assert plain.busiest_hour > MOST_PER_HOUR
 
 
+@pytest.mark.full
 async def test_topics_that_fill_small_segments_keep_to_the_budget_too() -> None:
     """Twenty topics, each full several times a minute: three PUTs a segment would be some ten thousand an hour."""
     senders = {f"t{number}": Sender(per_minute=40, body_bytes=6_000) for number in range(20)}

@@ -74,6 +74,7 @@ async def test_rclone_accepts_conditions_and_ignores_them(s3_servers: Callable[[
 
 @pytest.mark.s3
 @pytest.mark.xdist_group("s3-s3s-fs")
+@pytest.mark.full
 async def test_s3s_fs_honours_conditions_one_at_a_time(s3_servers: Callable[[str], S3Server]) -> None:
     server = s3_servers("s3s-fs")
     bucket = new_bucket(server)
