@@ -20,7 +20,7 @@ SEEDS_MAX = 20
 
 @pytest.mark.soak
 def test_one_master_an_epoch_and_none_without_what_was_acknowledged(case_count: Callable[..., int]) -> None:
-    count = case_count(quick=20, full=60, soak=2_000)
+    count = case_count(quick=100, soak=2_000)
     acknowledged = elections = changes = 0
     for seed in range(count):
         run = run_controlled_seed(seed)

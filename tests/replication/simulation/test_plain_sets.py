@@ -30,7 +30,7 @@ FOUND_AT = {
 
 @pytest.mark.soak
 def test_promises_are_kept(case_count: Callable[..., int]) -> None:
-    count = case_count(quick=90, full=240, soak=8_000)
+    count = case_count(quick=200, full=240, soak=8_000)
     promised = read = promotions = 0
     for seed in range(count):
         run = run_seed(seed)
