@@ -21,6 +21,8 @@ from tooling.official_rocketmq import free_broker_port
 NAME = "broker-a"
 TIMEOUT_S = 120.0
 QUEUES = 4
+PROBE = b"probe"
+"""The body of a message that shows whether a queue takes messages."""
 SILENCE_MS = "3000"
 """After so long without heartbeats a broker is replaced: more than what a busy machine delays."""
 ELECTIONS: Mapping[str, str] = {
@@ -148,7 +150,7 @@ class ControlledBrokers:
 
             def is_writable() -> bool:
                 with contextlib.suppress(MQError):
-                    result = producer.send(Message(TOPIC, b"probe"))
+                    result = producer.send(Message(TOPIC, PROBE))
                     if result.status is SendStatus.SEND_OK:
                         taken.add(result.queue.queue_id)
                 return len(taken) == QUEUES

@@ -1,4 +1,4 @@
-"""Where the mixed load runs: a NameServer, a broker that can be killed, and clients in processes of their own.
+"""Where the mixed load runs: brokers that can be killed, and clients in processes of their own.
 
 producers    one process of each language; they live throughout
 victims      one process of each language with a member of each group that shares its queues; killed in the middle
@@ -8,7 +8,7 @@ survivors    one process of each language with another member of each, and the o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tests.interop.load_mix import (
     TAGS,
     TOPICS,
     GroupPlan,
+    ProducerPlan,
 )
 from tests.waiting import wait_until
 from thermocline.client import AdminClient
@@ -58,20 +59,23 @@ BROKER_SETTINGS: Mapping[str, str] = {
 
 
 class LoadCluster:
-    """All processes, and the operations on them. Made by `load_cluster`."""
+    """The clients, and the operations on them. Made by `load_clients`."""
 
     def __init__(
         self,
         directory: Path,
         *,
         namesrv: str,
-        broker: KillableBroker,
         producers: Mapping[str, JavaAgent],
         members: Mapping[tuple[str, str], JavaAgent],
+        plans: Sequence[ProducerPlan],
+        groups: Sequence[GroupPlan],
     ) -> None:
         """`producers` by language; `members` by VICTIM or SURVIVOR, and language."""
         self.namesrv = namesrv
-        self.broker = broker
+        self.plans = plans
+        self.groups = groups
+        self.parts = tuple(dict.fromkeys(part for part, _ in members))
         self._directory = directory
         self._producers = producers
         self._members = members
@@ -83,7 +87,7 @@ class LoadCluster:
         return self._directory / f"received-{group.name}-{part}"
 
     def start_consumers(self, *, waits_for_locks: bool) -> None:
-        """Make topics and groups, start all members, and wait until each pair has shared its queues.
+        """Make topics and groups, start all members, and wait until each group has shared its queues.
 
         The Go client never unlocks a queue that it leaves to another member, who has to wait until the lock has ended,
         for a minute. Without `waits_for_locks` the load begins before that.
@@ -92,21 +96,24 @@ class LoadCluster:
             wait_until(lambda: bool(admin.cluster_info()), what="the broker is registered")
             for topic in TOPICS:
                 admin.create_topic(topic, queue_nums=QUEUES)
-            for group in GROUPS:
+            for group in self.groups:
                 admin.create_group(group.name)
                 # A consumer that starts before its retry topic is known looks for it again only after 20 s.
                 admin.create_topic(f"%RETRY%{group.name}", queue_nums=1)
                 if group.is_pop:
                     for topic in group.topics:
                         admin.set_request_mode(group.name, topic, "POP", pop_share_queues=QUEUES)
-            for part in (VICTIM, SURVIVOR):
-                for group in GROUPS:
+            for part in self.parts:
+                for group in self.groups:
                     if part == SURVIVOR or not group.is_broadcast:
                         self._start_member(group, part)
-            for group in GROUPS:
+            for group in self.groups:
                 has_late_locks = group.is_orderly and group.language == "go" and not waits_for_locks
+                members = 1 if group.is_broadcast else len(self.parts)
                 wait_until(
-                    lambda group=group, has_late_locks=has_late_locks: is_shared(admin, group, has_late_locks),
+                    lambda group=group, members=members, has_late_locks=has_late_locks: is_shared(
+                        admin, group, members=members, has_late_locks=has_late_locks
+                    ),
                     what=f"{group.name} has shared its queues",
                     timeout_s=SHARED_TIMEOUT_S,
                 )
@@ -129,7 +136,7 @@ class LoadCluster:
 
     def start_producers(self) -> None:
         """From here on all of them send."""
-        for plan in PRODUCERS:
+        for plan in self.plans:
             self._producers[plan.language].call(
                 "start_load",
                 name=plan.name,
@@ -149,7 +156,7 @@ class LoadCluster:
     def finish_producers(self) -> dict[str, int]:
         """Have all of them send no more; how many messages each has begun to send. They can still be asked."""
         return {
-            plan.name: int(self._producers[plan.language].call("finish_load", name=plan.name)) for plan in PRODUCERS
+            plan.name: int(self._producers[plan.language].call("finish_load", name=plan.name)) for plan in self.plans
         }
 
     def kill_victims(self) -> None:
@@ -165,12 +172,11 @@ class LoadCluster:
         return path
 
 
-def is_shared(admin: AdminClient, group: GroupPlan, has_late_locks: bool) -> bool:
-    """Whether each member has its part of each topic's queues: half of them, or all of them by POP or broadcast.
+def is_shared(admin: AdminClient, group: GroupPlan, *, members: int, has_late_locks: bool) -> bool:
+    """Whether each of `members` has its part of each topic's queues; by POP each has all of them.
 
     `has_late_locks`: it is enough that the first one has left what is not its own.
     """
-    members = 1 if group.is_broadcast else 2
     try:
         clients = [client.client_id for client in admin.consumer_connections(group.name).connection_set]
         if len(clients) < members:
@@ -191,11 +197,17 @@ def is_shared(admin: AdminClient, group: GroupPlan, has_late_locks: bool) -> boo
 
 
 @contextlib.contextmanager
-def load_cluster(software: OfficialSoftware, directory: Path) -> Iterator[LoadCluster]:
-    """All processes, the broker serving; no producer or consumer runs yet."""
+def load_clients(
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    namesrv: str,
+    plans: Sequence[ProducerPlan] = PRODUCERS,
+    groups: Sequence[GroupPlan] = GROUPS,
+    parts: Sequence[str] = (VICTIM, SURVIVOR),
+) -> Iterator[LoadCluster]:
+    """The processes of the clients; no producer or consumer runs yet."""
     with ExitStack() as stack:
-        namesrv = stack.enter_context(name_server(directory / "namesrv"))
-        broker = stack.enter_context(KillableBroker(directory / "broker", namesrv, settings=BROKER_SETTINGS))
 
         def agent(language: str, part: str) -> JavaAgent:
             place = directory / f"{language}-{part}"
@@ -204,7 +216,19 @@ def load_cluster(software: OfficialSoftware, directory: Path) -> Iterator[LoadCl
         yield LoadCluster(
             directory,
             namesrv=namesrv,
-            broker=broker,
             producers={language: agent(language, "producers") for language in LANGUAGES},
-            members={(part, language): agent(language, part) for part in (VICTIM, SURVIVOR) for language in LANGUAGES},
+            members={(part, language): agent(language, part) for part in parts for language in LANGUAGES},
+            plans=plans,
+            groups=groups,
         )
+
+
+@contextlib.contextmanager
+def load_cluster(software: OfficialSoftware, directory: Path) -> Iterator[tuple[LoadCluster, KillableBroker]]:
+    """The clients, and a broker that serves."""
+    with (
+        name_server(directory / "namesrv") as namesrv,
+        KillableBroker(directory / "broker", namesrv, settings=BROKER_SETTINGS) as broker,
+        load_clients(software, directory, namesrv=namesrv) as cluster,
+    ):
+        yield cluster, broker

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tests.interop.load_cluster import SURVIVOR, VICTIM, LoadCluster
+from tests.interop.load_cluster import LoadCluster
 from tests.interop.load_journal import JournalTail, Received, Sent
-from tests.interop.load_mix import GROUPS, PRODUCERS, GroupPlan, MessageName
+from tests.interop.load_mix import GroupPlan, MessageName
 
 EXAMPLES_MAX = 10
 
@@ -15,16 +15,17 @@ class LoadProgress:
     """All journals, read on and on."""
 
     def __init__(self, cluster: LoadCluster) -> None:
-        self._sent = {plan.name: JournalTail(cluster.journal_of_producer(plan.name)) for plan in PRODUCERS}
+        self._groups = cluster.groups
+        self._sent = {plan.name: JournalTail(cluster.journal_of_producer(plan.name)) for plan in cluster.plans}
         self._received = {
-            group.name: {part: JournalTail(cluster.journal_of_member(group, part)) for part in (VICTIM, SURVIVOR)}
-            for group in GROUPS
+            group.name: {part: JournalTail(cluster.journal_of_member(group, part)) for part in cluster.parts}
+            for group in self._groups
         }
-        self.sent: dict[str, dict[int, Sent]] = {plan.name: {} for plan in PRODUCERS}
+        self.sent: dict[str, dict[int, Sent]] = {plan.name: {} for plan in cluster.plans}
         """By producer and number. What has no outcome yet is not there."""
-        self.received: dict[str, list[tuple[str, Received]]] = {group.name: [] for group in GROUPS}
+        self.received: dict[str, list[tuple[str, Received]]] = {group.name: [] for group in self._groups}
         """By group, with the member that received it; one member's in its own order."""
-        self._taken: dict[str, set[str]] = {group.name: set() for group in GROUPS}
+        self._taken: dict[str, set[str]] = {group.name: set() for group in self._groups}
         self._grown_s = time.monotonic()
 
     def read(self) -> None:
@@ -53,7 +54,7 @@ class LoadProgress:
         """
         deadline = time.monotonic() + timeout_s
         self.read()
-        missing = {group.name: self._wanted(group) for group in GROUPS}
+        missing = {group.name: self._wanted(group) for group in self._groups}
         while True:
             for group, names in missing.items():
                 names -= self._taken[group]

@@ -10,9 +10,11 @@ import pytest
 from tests.interop.load_cluster import SURVIVOR, VICTIM
 from tests.interop.load_journal import SEND_OK, Received, Sent
 from tests.interop.load_mix import BODY_BYTES, GROUPS, QUEUES, SHARDS, MessageName
-from tests.interop.load_rules import REFIND_MS, Events, GroupReceptions, StoredMessages
+from tests.interop.load_rules import REFIND_MS, Events, GroupReceptions, Outage, StoredMessages
 
-EVENTS = Events(consumers_started_ms=0, consumers_killed_ms=100_000, broker_killed_ms=200_000, broker_back_ms=202_000)
+CONSUMERS_KILLED_MS = 100_000
+OUTAGE = Outage(killed_ms=200_000, back_ms=202_000)
+EVENTS = Events(consumers_started_ms=0, consumers_killed_ms=CONSUMERS_KILLED_MS, outages=[OUTAGE])
 BY_NAME = {group.name: group for group in GROUPS}
 COUNT = 32
 
@@ -69,7 +71,7 @@ def test_acknowledged_messages_are_stored_once() -> None:
 
 
 def test_a_send_that_the_kill_met_may_be_there_twice() -> None:
-    met = replace(sent(0, EVENTS.broker_killed_ms - 10), answered_ms=EVENTS.broker_back_ms + 100)
+    met = replace(sent(0, OUTAGE.killed_ms - 10), answered_ms=OUTAGE.back_ms + 100)
     copies = [there("java-sync-0", at) for at in (met.sent_ms + 1, met.answered_ms)]
     assert check_stored("java-sync", copies, [met])["retried"] == 1
     with pytest.raises(AssertionError, match="is in its topic 4 times"):
@@ -86,7 +88,7 @@ def test_nothing_is_early_and_a_rollback_is_never_seen() -> None:
 
 
 def test_a_message_may_fall_due_twice_around_the_kill_only() -> None:
-    around = [there("java-delayed-0", at) for at in (EVENTS.broker_killed_ms - 500, EVENTS.broker_back_ms + 50)]
+    around = [there("java-delayed-0", at) for at in (OUTAGE.killed_ms - 500, OUTAGE.back_ms + 50)]
     assert check_stored("java-delayed", around, [sent(0)])["due twice"] == 1
     with pytest.raises(AssertionError, match="is in its topic 2 times"):
         check_stored("java-delayed", [there("java-delayed-0"), around[1]], [sent(0)])
@@ -128,8 +130,8 @@ def test_messages_sent_back_by_the_victim_may_be_sent_back_again() -> None:
     def copy(at: int, store_ms: int) -> tuple[str, Received]:
         return SURVIVOR, there("java-sync-0", at, reconsume_times=1, store_ms=store_ms)
 
-    first = copy(101_100, EVENTS.consumers_killed_ms + 1_000)
-    second = copy(101_700, EVENTS.consumers_killed_ms + 1_600)
+    first = copy(101_100, CONSUMERS_KILLED_MS + 1_000)
+    second = copy(101_700, CONSUMERS_KILLED_MS + 1_600)
     assert check_group("java-push", [first, second]).check()["sent back twice"] == 1
     with pytest.raises(AssertionError, match="1 repetitions without a cause"):
         check_group("java-push", [first, (SURVIVOR, replace(first[1], received_ms=101_700))]).check()
@@ -141,10 +143,10 @@ def test_messages_sent_back_by_the_victim_may_be_sent_back_again() -> None:
 def test_each_copy_of_a_message_stored_twice_has_its_own_repetitions(copies_after_kill: tuple[int, int]) -> None:
     """It fell due before and after the kill: its first copy is received again and its second for the first time."""
     name = "java-delayed-0"
-    due = [there(name, at) for at in (EVENTS.broker_killed_ms - 500, EVENTS.broker_back_ms + 1_000)]
+    due = [there(name, at) for at in (OUTAGE.killed_ms - 500, OUTAGE.back_ms + 1_000)]
     due[1] = replace(due[1], queue_offset=due[0].queue_offset + 3)
     stored = StoredMessages(due, {"java-delayed": {0: sent(0)}}, {}, EVENTS)
-    after_ms = EVENTS.broker_back_ms + REFIND_MS + 5_000
+    after_ms = OUTAGE.back_ms + REFIND_MS + 5_000
     later = [replace(due[copy], received_ms=after_ms) for copy in copies_after_kill]
     group = GroupReceptions(BY_NAME["java-push"], [(SURVIVOR, each) for each in [due[0], *later]], stored, EVENTS)
     found = group.check()
