@@ -175,7 +175,7 @@ def official_set(
 
     with (
         official_namesrv(software, directory / "namesrv") as namesrv,
-        official_controller(software, directory / "controller") as controller,
+        official_controller(software, directory / "controller", properties={}) as controller,
         _all_started(OFFICIAL, namesrv.address, controller.address, launch, size) as found,
     ):
         yield found

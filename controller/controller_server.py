@@ -199,7 +199,7 @@ class ControllerServer:
 
     async def _scan_brokers(self) -> None:
         while True:
-            await asyncio.sleep(self.config.scan_brokers_ms / 1000)
+            await asyncio.sleep(self.coordinator.scan_delay_ms(self.config.scan_brokers_ms) / 1000)
             _ = self.node.is_serving  # notices a pause before silence is counted
             self.coordinator.expire_brokers()
             if self._descriptors is not None:

@@ -207,6 +207,11 @@ class Coordinator:
         for key in self.live.owner_gone(connection):
             self._inactive(key)
 
+    def scan_delay_ms(self, interval_ms: int) -> int:
+        """How long until the next scan for silent brokers: the interval, or less when one expires before."""
+        expiry_ms = self.live.next_expiry_ms()
+        return interval_ms if expiry_ms is None else min(interval_ms, max(1, expiry_ms - self._clock()))
+
     def expire_brokers(self) -> None:
         """Forget brokers that fell silent, and close their connections. What the scan does each time."""
         for key, owner in self.live.expire(self._clock()):

@@ -23,6 +23,7 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 
 # What upstream's runbroker.sh sets, with a heap that fits a small machine: for measurements.
+SHORT_SCANS = {"scanNotActiveBrokerInterval": "1000", "scanInactiveMasterInterval": "1000"}
 BENCHMARK_JVM_OPTIONS = (
     "-Xms4g",
     "-Xmx4g",
@@ -90,8 +91,10 @@ def official_namesrv(
 
 
 @contextlib.contextmanager
-def official_controller(software: OfficialSoftware, directory: Path) -> Iterator[RunningDaemon]:
-    """Run a controller that is alone; its files are in `directory`."""
+def official_controller(
+    software: OfficialSoftware, directory: Path, *, properties: Mapping[str, str] | None = None
+) -> Iterator[RunningDaemon]:
+    """Run a controller that is alone; its files are in `directory`. `properties`: else its scans come every second."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     configuration = _write_properties(
@@ -101,8 +104,7 @@ def official_controller(software: OfficialSoftware, directory: Path) -> Iterator
             "controllerDLegerPeers": f"n0-{LOOPBACK}:{port}",
             "controllerDLegerSelfId": "n0",
             "controllerStorePath": str(directory / "store"),
-            "scanNotActiveBrokerInterval": "1000",
-            "scanInactiveMasterInterval": "1000",
+            **(SHORT_SCANS if properties is None else properties),
         },
     )
     command = software.command(

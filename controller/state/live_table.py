@@ -110,6 +110,10 @@ class LiveTable:
             del self._brokers[key]
         return keys
 
+    def next_expiry_ms(self) -> int | None:
+        """When the first broker expires, unless it sends a heartbeat before; None when there is no broker."""
+        return min((live.seen_ms + live.timeout_ms + 1 for live in self._brokers.values()), default=None)
+
     def expire(self, now_ms: int) -> list[tuple[BrokerKey, object]]:
         """Forget brokers whose time has passed; with the connections of their last heartbeats."""
         expired = [(key, live) for key, live in self._brokers.items() if now_ms - live.seen_ms > live.timeout_ms]

@@ -106,6 +106,21 @@ async def test_a_master_that_falls_silent_is_replaced_and_the_living_are_told(tm
     await broker.close()
 
 
+async def test_the_scan_for_silent_brokers_comes_when_the_first_of_them_expires(tmp_path: Path) -> None:
+    """Between its intervals too: a frozen master is replaced no later than its own time limit says."""
+    config = config_for(tmp_path, new_leader_wait_ms=0, scan_brokers_ms=3_600_000, scan_masters_ms=3_600_000)
+    server = ControllerServer(config, clock=lambda: 100.0)
+    await server.start()
+    await until(lambda: server.node.is_serving, what="the controller leads")
+    assert server.coordinator.scan_delay_ms(5_000) == 5_000
+    caller = await Caller.connect(config)
+    await caller.make_pair()  # their time limit is a minute
+    assert server.coordinator.scan_delay_ms(5_000) == 5_000
+    await caller.beat(1, timeout_ms=1_500)
+    assert server.coordinator.scan_delay_ms(5_000) == 1_501
+    await server.close()
+
+
 async def test_a_master_whose_connection_closes_is_replaced_at_once(tmp_path: Path) -> None:
     config = config_for(tmp_path, scan_masters_ms=3_600_000, scan_brokers_ms=3_600_000)
     async with running(config) as server:

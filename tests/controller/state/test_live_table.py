@@ -19,10 +19,13 @@ def test_a_broker_is_alive_until_its_own_time_has_passed() -> None:
     assert table.at(1_500).get(FIRST) is not None
     assert table.at(1_501).get(FIRST) is None
     assert table.at(1_000 + TIMEOUT_MS_DEFAULT).get(SECOND) is not None
+    assert table.next_expiry_ms() == 1_501
     assert table.expire(1_501) == [(FIRST, "one")]
+    assert table.next_expiry_ms() == 1_001 + TIMEOUT_MS_DEFAULT
     assert not table.has(FIRST)
     assert table.owner_gone("one") == [SECOND]
     assert len(table) == 0
+    assert table.next_expiry_ms() is None
 
 
 def test_a_timeout_is_bounded() -> None:
