@@ -1,4 +1,4 @@
-"""A replica set that a benchmark drives: a NameServer, a controller, and brokers that are killed, frozen and started.
+"""A replica set that a benchmark drives: a NameServer, a controller, and brokers that are started, killed and frozen.
 
 Ours or RocketMQ's: each with its own NameServer and controller, and otherwise with the same settings.
 """
@@ -74,11 +74,6 @@ class ReplicaSetUnderTest:
     def freeze(self, number: int) -> None:
         """Stop a broker where it is (SIGSTOP); its connections stay."""
         self._signal(number, signal.SIGSTOP)
-
-    def thaw(self, number: int) -> None:
-        """Let it run on, and return when it is in sync."""
-        self._signal(number, signal.SIGCONT)
-        self.wait_for(lambda info: number in in_sync(info), f"broker {number} is in sync again")
 
     def close(self) -> None:
         """Kill all brokers."""
