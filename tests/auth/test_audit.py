@@ -13,8 +13,16 @@ from pathlib import Path
 import pytest
 
 from thermocline.auth import audit_file
+from thermocline.auth.access_control import AccessControl
 from thermocline.auth.audit import AUTHENTICATION, AUTHORIZATION, TEXT_CHARACTERS_MAX, AuditLog, denial_rest, whole_line
 from thermocline.auth.audit_file import AuditFile
+from thermocline.auth.auth_config import AuthConfig
+from thermocline.auth.auth_store import AuthStore
+from thermocline.remoting.bodies.auth import AclInfo, AuthState, UserInfo
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.private_requests import PrivateRequestCode
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import Credentials
 
 NOW_MS = 1_764_128_460_007
 
@@ -131,3 +139,65 @@ def test_what_there_is_no_room_for_is_counted(tmp_path: Path, monkeypatch: pytes
     os.close(reader)
     dropped = [json.loads(line) for line in received.splitlines() if b'"dropped"' in line]
     assert dropped[0]["count"] >= 1
+
+
+async def keep() -> None:
+    """What a store without a file does."""
+
+
+def changes_of(*requests: tuple[int, dict[str, str], bytes], authorizes: bool = True) -> list[dict[str, object]]:
+    """The lines about requests of a super user."""
+    lines, config = Lines(), AuthConfig(authentication_enabled=True, authorization_enabled=authorizes)
+    store = AuthStore(keep)
+    audit = AuditLog(lines, clock=lambda: NOW_MS, is_access_wanted=lambda: False)
+    control = AccessControl(store, config, audit=audit, cluster_name="c")
+    key = Credentials(access_key="root", secret_key="key")
+    root = UserInfo(username="root", password="key", user_type="Super")
+    store.load(AuthState(users=[root]).encode())
+    for code, fields, body in requests:
+        command = RemotingCommand.request(code, ext_fields=fields, body=body)
+        key.sign(command)
+        control.check(command, "10.0.0.1")
+    return lines.lines
+
+
+def test_a_change_names_what_is_changed_not_what_a_field_says_beside_it() -> None:
+    """A request may have any field: only what the change is made by counts."""
+    claimed = {"subject": "User:bob", "username": "bob"}
+    policies = AclInfo(subject="User:mallory", policies=[]).encode()
+    lines = changes_of(
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders", **claimed}, b""),
+        (RequestCode.AUTH_CREATE_ACL, claimed, policies),
+        (RequestCode.AUTH_UPDATE_ACL, claimed, policies),
+        (RequestCode.AUTH_UPDATE_ACL, claimed, b"none"),
+        (RequestCode.AUTH_UPDATE_ACL, {"username": "bob", "subject": "User:carol"}, b""),
+        (RequestCode.AUTH_DELETE_ACL, {"subject": "User:carol"}, policies),
+        (RequestCode.AUTH_DELETE_USER, {"username": "carol", "subject": "User:bob"}, policies),
+    )
+    assert [line["resource"] for line in lines] == [
+        "Topic:orders",
+        *["User:mallory"] * 2,
+        "User:bob",
+        *["User:carol"] * 3,
+    ]
+
+
+def test_a_change_names_its_resource_without_authorization_too() -> None:
+    (line,) = changes_of((RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}, b""), authorizes=False)
+    assert (line["event"], line["user"], line["resource"]) == ("changed", "root", "Topic:orders")
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.DELETE_EXPIRED_COMMITLOG, {}),
+        (RequestCode.CLEAN_UNUSED_TOPIC, {}),
+        (RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": "orders"}),
+        (RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {}),
+        (RequestCode.UNREGISTER_BROKER, {"clusterName": "c"}),
+        (PrivateRequestCode.HAND_OFF_ABORT, {"group": "g"}),
+    ],
+)
+def test_what_administrators_and_controllers_change_is_always_written(code: int, fields: dict[str, str]) -> None:
+    (line,) = changes_of((code, fields, b""))
+    assert line["event"] == "changed"
