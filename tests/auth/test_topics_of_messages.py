@@ -17,7 +17,7 @@ from thermocline.remoting.response_code import ResponseCode
 
 DENIED = "User:alice has no permission to access Topic:{} from 127.0.0.1, no matched policies."
 RIGHTS = (
-    entry("Topic:Mine", Action.PUB, Action.SUB, Action.GET),
+    entry("Topic:Mine", Action.PUB, Action.SUB, Action.GET, Action.UPDATE),
     entry("Group:Mine", Action.SUB),
 )
 
@@ -45,7 +45,7 @@ async def test_messages_of_other_topics_are_out_of_reach(tmp_path: Path) -> None
             assert back.code == (ResponseCode.SUCCESS if topic == "Mine" else ResponseCode.NO_PERMISSION), back.remark
 
 
-async def test_a_transaction_of_another_topic_cannot_be_ended(tmp_path: Path) -> None:
+async def test_a_transaction_of_another_topic_can_be_neither_resumed_nor_ended(tmp_path: Path) -> None:
     async with broker_with_users(tmp_path) as broker:
         for topic in ("Mine", "Other"):
             await broker.process._parts.tables.topics.ensure(topic, queue_count=1)
@@ -59,6 +59,10 @@ async def test_a_transaction_of_another_topic_cannot_be_ended(tmp_path: Path) ->
             )
             assert half.code == ResponseCode.SUCCESS, half.remark
             answer = half.ext_fields or {}
+            again = await broker.ask(
+                RequestCode.RESUME_CHECK_HALF_MESSAGE, user=ALICE, fields={"topic": "Mine", "msgId": answer["msgId"]}
+            )
+            assert again.code == code, again.remark
             end = await broker.ask(
                 RequestCode.END_TRANSACTION,
                 user=ALICE,
