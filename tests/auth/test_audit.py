@@ -5,6 +5,7 @@ Covers `auth/audit.py`, `auth/audit_file.py`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from thermocline.auth import audit_file
 from thermocline.auth.access_control import AccessControl
 from thermocline.auth.audit import AUTHENTICATION, AUTHORIZATION, TEXT_CHARACTERS_MAX, AuditLog, denial_rest, whole_line
@@ -118,6 +120,83 @@ def test_full_files_are_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
     reasons = [json.loads(line)["reason"] for line in kept]
     assert reasons == [f"reason {number:04}" for number in range(200 - len(reasons), 200)]
     assert all(each.stat().st_size >= 4096 for each in files[1:])
+
+
+def reasons_in(*files: Path) -> list[str]:
+    """Of denials, and how many lines were dropped."""
+    found = []
+    for path in files:
+        for text in path.read_text().splitlines():
+            line = json.loads(text)
+            found.append(line.get("reason") or f"dropped {line['count']}")
+    return found
+
+
+def written(file: AuditFile) -> None:
+    """Wait until the thread has written, or given up, what it was given."""
+    wait_until(lambda: file._ended_bytes == file._taken_bytes, what="lines are written", interval_s=0.01)
+
+
+@pytest.mark.parametrize("cause", ["no descriptor", "moved away"])
+def test_a_file_that_could_not_be_set_aside_is_no_end_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    path = tmp_path / "audit.log"
+    file = AuditFile(str(path), file_bytes=4096, file_count=2, clock=lambda: NOW_MS)
+    audit = audit_to(file)
+    deny(audit, reason="x" * 900)
+    written(file)
+    os.truncate(path, 0)
+    file._size_bytes = 4096  # full
+    if cause == "moved away":
+        path.rename(tmp_path / "elsewhere")
+    else:
+        open_file, failures = os.open, [OSError(errno.EMFILE, "Too many open files")]
+
+        def refuse(name: str, *more: int) -> int:
+            if name == str(path) and failures:
+                raise failures.pop()
+            return open_file(name, *more)
+
+        monkeypatch.setattr(audit_file.os, "open", refuse)
+    for number in range(3):
+        deny(audit, reason=f"reason {number}")
+        written(file)
+    file.close()
+    if cause == "moved away":
+        assert reasons_in(path) == ["reason 0", "reason 1", "reason 2"]
+    else:
+        assert reasons_in(path) == ["reason 1", "dropped 1", "reason 2"]
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
+
+
+def test_half_a_line_takes_no_other_one_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash, and after a disk that was full for a while."""
+    path = tmp_path / "audit.log"
+    path.write_text('{"time":"2026')
+    file = AuditFile(str(path), file_bytes=1 << 20, file_count=2, clock=lambda: NOW_MS)
+    audit = audit_to(file)
+    deny(audit, reason="first")
+    written(file)
+    write, refused = os.write, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def fill(number: int, data: memoryview) -> int:
+        if number != file._file or not refused:
+            return write(number, data)
+        if len(data) > 100:
+            return write(number, data[:100])
+        raise refused.pop()
+
+    monkeypatch.setattr(audit_file.os, "write", fill)
+    for reason in ("second " + "x" * 30, "third"):
+        deny(audit, reason=reason)
+        written(file)
+    file.close()
+    lines = path.read_text().splitlines()
+    torn = [line for line in lines if not line.endswith("}")]
+    assert len(torn) == 2
+    path.write_text("\n".join(line for line in lines if line not in torn))
+    assert reasons_in(path) == ["first", "third", "dropped 1"]
 
 
 def test_what_there_is_no_room_for_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

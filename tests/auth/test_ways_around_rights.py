@@ -7,6 +7,7 @@ Covers `auth/rights.py`, `auth/rights_table.py`, `broker/processors/messages/rep
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,11 @@ async def test_half_messages_are_shown_to_producers_alone_that_may_send_to_their
 # -- reads that wait ---------------------------------------------------------------------------------------------------
 
 
+def has_beyond(guard: request_guard.RequestGuard, count: int) -> bool:
+    """Whether so many connections read more than is kept."""
+    return len(guard._users_beyond) == count
+
+
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE], ids=["pull", "pop"])
 async def test_a_read_beyond_those_that_are_kept_ends_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode
@@ -191,7 +197,7 @@ async def test_a_read_beyond_those_that_are_kept_ends_too(
                 command = RemotingCommand.request(code, ext_fields={**waits, "topic": topic})
                 user.sign(command)
                 connection.start_call(command, timeout_ms=60_000).add_done_callback(lambda done: done.exception())
-            await until(lambda most=count: len(access.guard._users_beyond) == most, what="the second read waits")
+            await until(partial(has_beyond, access.guard, count), what="the second read waits")
         await broker.set_policy(ALICE, group, kept)
         await connections[0].wait_closed()
         assert not connections[1].is_closed
