@@ -4,9 +4,9 @@ A code without a rule is refused (access_control.py). docs/security.md shows the
 broker, NameServer and controller serve, and with what RocketMQ's own classes ask for:
 tests/interop/test_official_rights.py names each difference and why.
 
-VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK, END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE name a message by its place in
-the log. The topic that it has is checked, too, once it is read (broker/processors/messages/topic_check.py); RocketMQ
-believes what requests say.
+VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK, END_TRANSACTION, RESUME_CHECK_HALF_MESSAGE and CONSUME_MESSAGE_DIRECTLY name
+a message by its place in the log. The topic that it has is checked, too, once it is read
+(broker/processors/messages/topic_check.py); RocketMQ believes what requests say.
 Source: the annotations RocketMQAction and RocketMQResource of request headers, and
 auth/authorization/builder/DefaultAuthorizationContextBuilder.java, Apache RocketMQ 5.5.
 """

@@ -27,6 +27,7 @@ from thermocline.remoting.command import RemotingCommand
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+PROOF_FIELDS = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 _BLOCK_BYTES = 64
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
@@ -93,6 +94,12 @@ class Credentials:
         fields.pop(SIGNATURE, None)
         fields[SIGNATURE] = self.key.signature(signed_content(fields, command.body)).decode()
         command.ext_fields = fields
+
+
+def without_proof(ext_fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields without those that prove who sent them: for a request that is passed on under another's name, or to a
+    client, which could send the proof again as its own."""
+    return {name: value for name, value in ext_fields.items() if name not in PROOF_FIELDS}
 
 
 def signed_content_without_token(
