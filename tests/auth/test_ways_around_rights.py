@@ -1,7 +1,7 @@
 """Ways to reach by another request what a user has no right to: each is refused, or leads nowhere.
 
 Covers `auth/rights.py`, `auth/rights_table.py`, `broker/processors/messages/reply.py`,
-`broker/access/request_guard.py`, `broker/due/transaction_service.py`.
+`broker/access/request_guard.py`, `namesrv/access.py`, `broker/due/transaction_service.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.broker_with_users import ALICE, BOB, ROOT, auth_config, broker_with_users, entry
+from tests.auth.broker_with_users import ALICE, BOB, ROOT, auth_config, broker_with_users, entry, first_user
 from tests.auth.test_effects import PULL, SEND, pop_fields
 from tests.waiting import until
 from thermocline.auth.actions import Action
+from thermocline.auth.policies import Policy, PolicyType
 from thermocline.auth.rights_table import RULES
 from thermocline.broker.access import request_guard
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -165,6 +168,53 @@ async def test_half_messages_are_shown_to_producers_alone_that_may_send_to_their
         await until(lambda: len(of_alice.bodies) >= 3, what="the producer was asked in each of three rounds")
         assert all(b"a secret" in body for body in of_alice.bodies)
         assert of_bob.bodies == []
+
+
+# -- clusters ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_right_to_one_cluster_is_none_to_a_broker_of_another(tmp_path: Path) -> None:
+    server = NameServer(
+        NameServerConfig(
+            listen_host="127.0.0.1",
+            listen_port=0,
+            authentication_enabled=True,
+            authorization_enabled=True,
+            init_user=first_user(ROOT),
+        )
+    )
+    connection = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
+    access = server._access
+    assert access is not None
+    await access.store.create_user(ALICE.access_key, ALICE.secret_key, None, None)
+    given = Policy(type=PolicyType.CUSTOM, entries=(entry("Cluster:mine", Action.UPDATE, Action.GET),))
+    await access.store.update_acl("User:alice", (given,))
+
+    async def ask(code: RequestCode, user: Credentials, cluster: str, broker: str) -> RemotingCommand:
+        fields = {
+            "clusterName": cluster,
+            "brokerName": broker,
+            "brokerAddr": f"10.0.0.1:{len(broker)}",
+            "brokerId": "0",
+            "haServerAddr": "10.0.0.1:1",
+        }
+        command = RemotingCommand.request(code, ext_fields=fields)
+        user.sign(command)
+        return await connection.call(command, timeout_ms=20_000)
+
+    register, leave = RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER
+    for cluster, broker in (("mine", "near"), ("theirs", "distant")):
+        assert (await ask(register, ROOT, cluster, broker)).code == ResponseCode.SUCCESS
+    for code in (register, RequestCode.GET_BROKER_MEMBER_GROUP, leave):
+        refused = await ask(code, ALICE, "mine", "distant")
+        assert refused.code == NO_PERMISSION
+        assert "Cluster:theirs" in (refused.remark or "")
+        assert server.registry.cluster_of("distant") == "theirs"
+        assert (await ask(code, ALICE, "mine", "near")).code == ResponseCode.SUCCESS
+    assert server.registry.cluster_of("near") is None
+    assert (await ask(register, ALICE, "mine", "new")).code == ResponseCode.SUCCESS
+    connection.close()
+    await server.close()
 
 
 # -- reads that wait ---------------------------------------------------------------------------------------------------
