@@ -158,7 +158,7 @@ def test_a_file_that_could_not_be_set_aside_is_no_end_of_the_log(
                 raise failures.pop()
             return open_file(name, *more)
 
-        monkeypatch.setattr(audit_file.os, "open", refuse)
+        monkeypatch.setattr(os, "open", refuse)
     for number in range(3):
         deny(audit, reason=f"reason {number}")
         written(file)
@@ -187,7 +187,7 @@ def test_half_a_line_takes_no_other_one_with_it(tmp_path: Path, monkeypatch: pyt
             return write(number, data[:100])
         raise refused.pop()
 
-    monkeypatch.setattr(audit_file.os, "write", fill)
+    monkeypatch.setattr(os, "write", fill)
     for reason in ("second " + "x" * 30, "third"):
         deny(audit, reason=reason)
         written(file)
