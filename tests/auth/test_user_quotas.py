@@ -88,7 +88,11 @@ async def test_a_reply_counts_as_a_send(broker: BrokerWithUsers) -> None:
         assert (busy.code, busy.remark) == (BUSY, BUSY_TEXT.format("alice"))
 
 
-@pytest.mark.parametrize("read", [pull, pop], ids=["pull", "pop"])
+async def peek(broker: BrokerWithUsers, user: Credentials) -> RemotingCommand:
+    return await broker.ask(RequestCode.PEEK_MESSAGE, user=user, fields=pop_fields())
+
+
+@pytest.mark.parametrize("read", [pull, pop, peek], ids=["pull", "pop", "peek"])
 async def test_reads_of_a_limited_user_are_busy(broker: BrokerWithUsers, read: Read) -> None:
     for _ in range(4):
         await send(broker, ROOT)
