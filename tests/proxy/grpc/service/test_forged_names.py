@@ -49,6 +49,6 @@ async def test_a_question_about_another_topics_message_is_not_for_a_producer_of_
 
 
 def test_a_change_of_an_invisible_time_needs_the_right_to_the_topic() -> None:
-    """A handle is a client's text: what comes back by it is copied from the topic that the request names."""
+    """It names a topic beside the group, and ends a delivery of it, as an acknowledgement does."""
     request = messages.ChangeInvisibleDurationRequest(group=resource("G"), topic=resource("T"))
     assert {right.resource.key for right in rights_of("ChangeInvisibleDuration", request)} == {"Group:G", "Topic:T"}
