@@ -333,7 +333,9 @@ class AccessControl:
         key = (user.username, topic, group, address)
         is_allowed = self._pulls.get(key)
         if is_allowed is None:
-            is_allowed = self._remember(self._pulls, key, self._is_allowed(user, pull_rights(topic, group), address))
+            is_allowed = self._is_allowed(user, pull_rights(topic, group), address)
+            if len(topic) + len(group) <= REMEMBERED_CHARACTERS_MAX:
+                self._remember(self._pulls, key, is_allowed)
         return user if is_allowed and not self._audit.wants_accesses else None
 
     def _is_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:

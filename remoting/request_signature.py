@@ -36,6 +36,8 @@ _LATE_FIELD = "_UNIQUE_KEY_QUERY"
 _LATE_FIELD_VERSION_MAX = 399
 """Ordinal of release 4.9.3 in MQVersion."""
 _ORDERS_MAX = 1024
+_ORDER_CHARACTERS_MAX = 1_000
+"""Of all names of an order that is remembered."""
 
 Pick = Callable[[Mapping[str, str]], tuple[str, ...]]
 
@@ -124,17 +126,19 @@ def signed_content(ext_fields: Mapping[str, str], body: bytes | memoryview, *, v
 
 _orders: dict[tuple[str, ...], Pick] = {}
 """Names of ext fields as they came -> what gives their values in the order of the content. A client's requests have few
-orders; names come from outside, so there is a bound, at which all are forgotten."""
+orders; names come from outside, also from clients without a user, so there are bounds: on the orders, at which all are
+forgotten, and on the characters of each."""
 
 
 def _remember_order(names: tuple[str, ...]) -> Pick:
     ordered = sorted(
         (name for name in names if name != SIGNATURE), key=lambda name: name.encode("utf-16-be", "replace")
     )
-    if len(_orders) >= _ORDERS_MAX:
-        _orders.clear()
     pick = _picker(ordered)
-    _orders[names] = pick
+    if sum(map(len, names)) + len(names) <= _ORDER_CHARACTERS_MAX:
+        if len(_orders) >= _ORDERS_MAX:
+            _orders.clear()
+        _orders[names] = pick
     return pick
 
 

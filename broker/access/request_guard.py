@@ -2,8 +2,8 @@
 
 A consumer's request may wait for messages for half a minute. When users or policies change, connections whose waiting
 reads are not allowed any more are closed; their clients connect again and get a refusal. Connections that stay allowed
-stay open. So of each connection what it was allowed to read is kept, KEPT_MAX of it. A connection that read more is
-closed when its user or the policies of its user change.
+stay open. So of each connection what it was allowed to read is kept, KEPT_MAX of it. A connection that read more, or
+under names that are too long to be kept, is closed when its user or the policies of its user change.
 Owner: the hot process's event loop.
 """
 
@@ -24,6 +24,8 @@ from thermocline.remoting.request_code import RequestCode
 logger = logging.getLogger(__name__)
 
 KEPT_MAX = 1_024
+KEPT_CHARACTERS_MAX = 1_000
+"""Of the names in a read that is kept."""
 WAITING_CODES = frozenset(
     {
         RequestCode.PULL_MESSAGE,
@@ -82,7 +84,7 @@ class RequestGuard:
         pulls = self._pulls.setdefault(connection, set())
         key = (user.username, topic, group)
         if key not in pulls:
-            if len(pulls) < KEPT_MAX:
+            if len(pulls) < KEPT_MAX and len(topic) + len(group) <= KEPT_CHARACTERS_MAX:
                 pulls.add(key)
             self._keep(connection, (user, pull_rights(topic, group)))
 
@@ -96,7 +98,8 @@ class RequestGuard:
         reads = self._reads.setdefault(connection, {})
         if read in reads:
             return
-        if len(reads) < KEPT_MAX:
+        characters = sum(len(right.resource.name or "") for right in read[1])
+        if len(reads) < KEPT_MAX and characters <= KEPT_CHARACTERS_MAX:
             reads[read] = None
         else:
             self._users_beyond.setdefault(connection, set()).add(read[0].username)
