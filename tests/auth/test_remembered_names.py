@@ -48,7 +48,7 @@ async def test_a_user_s_names_of_topics_and_groups_are_not_kept(tmp_path: Path) 
                 assert refused.code != ResponseCode.SUCCESS
         access = broker.process._parts.access
         assert access is not None
-        kept = [*access.control._pulls, *access.control._verdicts, *access.control._judgements]
+        kept: list[object] = [*access.control._pulls, *access.control._verdicts, *access.control._judgements]
         kept += [key for pulls in access.guard._pulls.values() for key in pulls]
         kept += [read for reads in access.guard._reads.values() for read in reads]
         assert max(len(repr(key)) for key in kept) < 2_000
