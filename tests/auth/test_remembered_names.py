@@ -1,19 +1,22 @@
 """What names in requests make access control remember: bounded by their length too, for strangers and for users.
 
 Covers `remoting/request_signature.py`, `auth/access_control.py`, `auth/administration.py`,
-`broker/access/request_guard.py`.
+`broker/access/request_guard.py`, `broker/pulls/long_polling.py`, `broker/pops/pop_polling.py`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.auth.broker_with_users import ALICE, ROOT, broker_with_users, entry
 from tests.auth.test_effects import PULL, pop_fields
+from tests.waiting import until
 from thermocline.auth.actions import Action
 from thermocline.remoting import request_signature
+from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -65,3 +68,33 @@ async def test_a_question_about_a_policy_has_short_texts(tmp_path: Path) -> None
         for changes in ({"sourceIp": LONG}, {"resource": f"Topic:{LONG}"}):
             refused = await broker.ask(PrivateRequestCode.ACL_CHECK, user=ROOT, fields={**fields, **changes})
             assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_request_that_waits_keeps_no_long_text(tmp_path: Path) -> None:
+    """Ten thousand of a connection may wait."""
+    async with broker_with_users(tmp_path) as broker:
+        await broker.process._parts.tables.topics.ensure("TopicA", queue_count=1)
+        connection = await broker.connect()
+
+        async def ask(code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+            return await broker.ask(code, user=ROOT, fields=fields, connection=connection)
+
+        pop = {**pop_fields(), "pollTime": "15000"}
+        pulled = await ask(RequestCode.PULL_MESSAGE, {**PULL, "subscription": LONG})
+        assert pulled.code == ResponseCode.SYSTEM_BUSY
+        for texts in ({"exp": LONG}, {"attemptId": LONG}):
+            assert (await ask(RequestCode.POP_MESSAGE, {**pop, **texts})).code == ResponseCode.POLLING_FULL
+        noticed = await ask(RequestCode.NOTIFICATION, {**pop, "attemptId": LONG})
+        assert (noticed.ext_fields or {})["pollingFull"] == "true"
+        # Of those that do wait nothing is kept but what they need: other fields are not.
+        for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
+            command = RemotingCommand.request(code, ext_fields={**pop, "another": LONG})
+            ROOT.sign(command)
+            connection.start_call(command, timeout_ms=60_000).add_done_callback(lambda done: done.exception())
+        look: Any = broker.process.dispatcher._handlers[RequestCode.NOTIFICATION]
+        pops, notices = look.__self__._polling, look.__self__._notifications
+        await until(lambda: pops._count == notices._count == 1, what="both wait")
+        for polling in (pops, notices):
+            (parked,) = (each for waiting in polling._places.values() for each in waiting)
+            waiter: Any = parked.waiter
+            assert (waiter._request.command if polling is pops else waiter._command).ext_fields is None

@@ -17,6 +17,8 @@ import logging
 from collections.abc import Callable, Mapping
 from random import Random
 
+import msgspec
+
 from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.pops import ANY_QUEUE, Parking, PopAdmission, PopPolling
 from thermocline.broker.processors.pops.pop import fill_born_time, place_of
@@ -148,8 +150,11 @@ class PopLookProcessor:
         if not answer.has_msg and header.poll_time > 0:
             parking = self._notifications.park(
                 place_of(header.topic, header.consumer_group, header.queue_id),
-                WaitingNotification(self, connection, command, header),
+                WaitingNotification(
+                    self, connection, msgspec.structs.replace(command, ext_fields=None, body=b""), header
+                ),
                 deadline_ms=header.born_time + header.poll_time,
+                characters=sum(map(len, filter(None, (header.attempt_id, header.namespace, header.broker_name)))),
             )
             if parking is Parking.PARKED:
                 return None
