@@ -18,6 +18,7 @@ AbstractAuthorizationStrategy.java, Apache RocketMQ 5.5.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Mapping
 from ipaddress import IPv4Address
 from typing import TypeVar
@@ -33,6 +34,7 @@ from thermocline.auth.resources import RETRY_PREFIX, Resource, ResourcePattern, 
 from thermocline.auth.rights import Right, Rule
 from thermocline.auth.rights_table import PUB, RULES, SUB
 from thermocline.auth.users import User, UserStatus, subject_of
+from thermocline.remoting.bodies.auth import AclInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, PermissionDeniedError, UnsupportedRequestError
 from thermocline.remoting.private_requests import PrivateRequestCode
@@ -73,6 +75,12 @@ CHANGES = frozenset(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.SET_COMMITLOG_READ_MODE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.UPDATE_BROKER_CONFIG,
         RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
         RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -88,16 +96,25 @@ CHANGES = frozenset(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UNREGISTER_BROKER,
         RequestCode.CONTROLLER_ELECT_MASTER,
         RequestCode.CLEAN_BROKER_DATA,
         RequestCode.UPDATE_CONTROLLER_CONFIG,
         PrivateRequestCode.TTL_SET,
         PrivateRequestCode.TIER_PURGE,
+        PrivateRequestCode.HAND_OFF_PREPARE,
         PrivateRequestCode.HAND_OFF_APPLY,
+        PrivateRequestCode.HAND_OFF_ABORT,
         PrivateRequestCode.REPLICA_HAND_OVER,
     }
 )
 """Codes of administration that change something: always in the audit log."""
+
+USER_CHANGES = frozenset(
+    {RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_DELETE_USER},
+)
+POLICY_CHANGES = frozenset({RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_DELETE_ACL})
 
 
 class _Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,6 +271,11 @@ class AccessControl:
             return False
         return not self._is_authorizing or all(self._verdict(now, right, address).is_allowed for right in rights)
 
+    def may(self, username: str, right: Right, address: str) -> bool:
+        """Whether a user, of whom an earlier request was proven to be, may do something now."""
+        user = self.snapshot.users.get(username)
+        return user is not None and user.status is not UserStatus.DISABLE and self._is_allowed(user, (right,), address)
+
     def explain(self, username: str, right: Right, address: str) -> Verdict:
         """The decision on a right, for people.
 
@@ -311,7 +333,9 @@ class AccessControl:
         key = (user.username, topic, group, address)
         is_allowed = self._pulls.get(key)
         if is_allowed is None:
-            is_allowed = self._remember(self._pulls, key, self._is_allowed(user, pull_rights(topic, group), address))
+            is_allowed = self._is_allowed(user, pull_rights(topic, group), address)
+            if len(topic) + len(group) <= REMEMBERED_CHARACTERS_MAX:
+                self._remember(self._pulls, key, is_allowed)
         return user if is_allowed and not self._audit.wants_accesses else None
 
     def _is_allowed(self, user: User, rights: tuple[Right, ...], address: str) -> bool:
@@ -438,10 +462,7 @@ class AccessControl:
         name = user.username if user is not None else None
         request = _name(command.code)
         if is_change:
-            subject = (command.ext_fields or {}).get("subject")
-            username = (command.ext_fields or {}).get("username")
-            changed = subject or (subject_of(username) if username else None)
-            about = changed or ",".join(right.resource.key for right in rights) or None
+            about = _changed(command) or ",".join(right.resource.key for right in self._named(command, rights)) or None
             entry = ",".join(dict.fromkeys(verdict.maker for verdict in verdicts)) or None
             self._audit.changed(user=name, address=address, request=request, resource=about, entry=entry)
             return
@@ -456,6 +477,32 @@ class AccessControl:
                 resource=right.resource.key,
                 entry=verdict.maker,
             )
+
+    def _named(self, command: RemotingCommand, rights: tuple[Right, ...]) -> tuple[Right, ...]:
+        """What a change is about: `rights`, or where none were needed those that its rule has."""
+        rule = RULES.get(command.code)
+        if rights or rule is None:
+            return rights
+        try:
+            return rule.rights(command, self._cluster_name)
+        except InvalidRequestError:
+            return ()
+
+
+def _changed(command: RemotingCommand) -> str | None:
+    """The subject of a change of users or policies, as the request is served: that of the body counts first. None for
+    other requests, whatever fields they have."""
+    fields = command.ext_fields or {}
+    if command.code in USER_CHANGES:
+        username = fields.get("username")
+        return subject_of(username) if username else None
+    if command.code not in POLICY_CHANGES:
+        return None
+    subject = None
+    if command.code != RequestCode.AUTH_DELETE_ACL and command.body:
+        with contextlib.suppress(InvalidRequestError):  # then nothing is changed
+            subject = AclInfo.decode(command.body).subject
+    return subject or fields.get("subject")
 
 
 def _refusal(audit: AuditLog, code: int, user: User, right: Right, verdict: Verdict, address: str) -> Refusal:

@@ -22,6 +22,7 @@ from thermocline.auth.policies import Acl, Policy, parse_policy_type
 from thermocline.auth.resources import parse_resource
 from thermocline.auth.rights import Right
 from thermocline.auth.users import User, UserType, parse_user_status, parse_user_type
+from thermocline.auth.validation import check_lengths
 from thermocline.remoting.bodies.auth import AclInfo, UserInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidParameterError, LimitReachedError, PermissionDeniedError
@@ -205,6 +206,7 @@ class Administration:
                     action=name,
                 )
             actions.append(action)
+        check_lengths(resource=header.resource, address=header.source_ip)  # decisions are remembered by them
         verdict = self._access.explain(header.username, Right(resource, tuple(actions)), header.source_ip)
         answer = AclCheckAnswer(
             is_allowed=verdict.is_allowed,

@@ -4,7 +4,9 @@
     audit.log.1 ... .N         set aside when they were full, the newest first
 
 Bound: PENDING_BYTES_MAX of lines that are not written yet; beyond, lines are dropped and counted, and a line says how
-many. The same where the disk refuses.
+many. The same where the disk refuses. Whatever was refused is tried again with the next lines: a full disk, a new file
+for which there is no descriptor, a file that an operator has moved away. Half a line, which a full disk or a crash
+leaves, is ended before the next one.
 Owner: `write` belongs to the event loop, the file to the thread. A line costs the loop no lock: each side has counters
 that the other only reads, and the queue between them is a deque; the thread is woken only when it waits for a line.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +29,7 @@ PENDING_BYTES_MAX = 4 << 20
 GATHER_S = 0.05
 """How long lines wait for others, so that a flood of denials does not wake the thread for each."""
 FILE_MODE = 0o600
+NEW_LINE = ord("\n")
 TIME_BYTES = 34
 """Of a line, in front of what `write` takes."""
 
@@ -54,6 +58,8 @@ class AuditFile:
         self._is_idle = False
         self._is_closing = False
         self._changed = threading.Condition()
+        self._is_torn = False
+        """Whether the file ends with half a line."""
         self._file, self._size_bytes = self._open()
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
         self._thread.start()
@@ -122,22 +128,36 @@ class AuditFile:
             while end < len(lines) and room > 0:
                 room -= len(lines[end])
                 end += 1
-            data = b"".join(lines[start:end])
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file, view) :]
-            self._size_bytes += len(data)
+            self._write(b"".join(lines[start:end]))
             start = end
 
+    def _write(self, data: bytes) -> None:
+        view = memoryview(b"\n" + data if self._is_torn else data)
+        while view:
+            written = os.write(self._file, view)
+            self._is_torn = view[written - 1] != NEW_LINE
+            self._size_bytes += written
+            view = view[written:]
+
     def _set_aside(self) -> None:
-        for number in range(self._file_count - 1, 0, -1):
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
-        os.replace(self._path, f"{self._path}.1")
+        # Without a file at the path there is none to set aside: it was moved, or the last attempt could not open one.
+        if os.path.exists(self._path):
+            for number in range(self._file_count - 1, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
+            os.replace(self._path, f"{self._path}.1")
+        file, size_bytes = self._open()
         os.close(self._file)
-        self._file, self._size_bytes = self._open()
+        self._file, self._size_bytes = file, size_bytes
 
     def _open(self) -> tuple[int, int]:
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
         os.fchmod(file, FILE_MODE)
-        return file, os.fstat(file).st_size
+        found = os.fstat(file)
+        self._is_torn = stat.S_ISREG(found.st_mode) and found.st_size > 0 and not self._ends_with_line()
+        return file, found.st_size
+
+    def _ends_with_line(self) -> bool:
+        with open(self._path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == bytes([NEW_LINE])

@@ -10,10 +10,12 @@ Rules
   - A bucket is one time, `full_s`: when it is full again if nothing more is taken. Taking n tokens moves it by n times
     the interval of a token; so nothing is refilled, and a check is a comparison.
   - A quota for `*` makes a bucket for each name that comes. Of OTHERS_MAX names those go whose bucket is full, as they
-    have not been limited lately; if there are none, further names share one bucket.
+    have not been limited lately; if there are none, further names share one bucket. So do names of more than
+    NAME_CHARACTERS_MAX characters, which no quota of its own can have: they are not checked yet when they are counted.
   - Without quotas `current()` is None, and nothing else is asked. A change of the setting keeps the buckets of quotas
     that stay as they are.
-  - Sends, pulls and POPs are counted; other requests are not. A send that fails otherwise has been counted.
+  - Sends, replies, pulls, POPs and peeks are counted; other requests are not. A send that fails otherwise has been
+    counted.
   - A user is one that the request's signature proved; empty without such a one, and then no user's quota counts.
 Owner: one event loop.
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 
-from thermocline.auth.quota_texts import ADDRESS, EACH, GROUP, TOPIC, USER, Quota, parse_quotas
+from thermocline.auth.quota_texts import ADDRESS, EACH, GROUP, NAME_CHARACTERS_MAX, TOPIC, USER, Quota, parse_quotas
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.records.record_layout import HOST_V4_BYTES
 
@@ -110,7 +112,7 @@ class _Kind:
             return account
         if len(self.accounts) >= OTHERS_MAX:
             self._drop_idle(now_s)
-        if len(self.accounts) >= OTHERS_MAX:
+        if len(self.accounts) >= OTHERS_MAX or len(key) > NAME_CHARACTERS_MAX:
             if self.rest is None:
                 self.rest = Account(self.kind, EACH, self.others_quota)
             return self.rest
@@ -205,7 +207,8 @@ class QuotaBuckets:
             self._of_sends.clear()
         accounts = self._find(topic, group, address, user, now_s)
         requests, bytes_ = ([bucket for each in accounts if (bucket := each.send[which])] for which in (0, 1))
-        if not any(account in (kind.rest for kind in self._kinds) for account in accounts):
+        is_short = len(topic) + len(group) + len(user) <= 3 * NAME_CHARACTERS_MAX
+        if is_short and not any(account in (kind.rest for kind in self._kinds) for account in accounts):
             self._of_sends[topic, group, address, user] = requests, bytes_
         return requests, bytes_
 

@@ -4,9 +4,11 @@
     Rule    all needs of a request code; each must be allowed. Without needs every user may send the request.
 
 A field that is missing names every resource of its type, for which only `Topic:*` or `*` counts, unless the need says
-otherwise. A retry topic counts as its group, also that of a group and topic, by which POP delivers again
-(`%RETRY%group_topic`, `%RETRY%group+topic`): of the group that the request names. Which code has which rule:
-rights_table.py.
+otherwise. A retry topic counts as its group. Which code has which rule: rights_table.py.
+
+A client acknowledges what POP has delivered again by the name of the retry topic of group and topic
+(`%RETRY%group_topic`, `%RETRY%group+topic`). There the topic counts, beside the group that the request names; never the
+group alone: `%RETRY%orders_eu` is also the retry topic of another group, `orders_eu`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from thermocline.auth.resources import (
     group_resource,
 )
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.handles import normal_topic
+from thermocline.remoting.topic_validation import REPLY_TOPIC_SUFFIX
 
 Names = Callable[[RemotingCommand], Iterable[str]]
 
@@ -59,6 +63,8 @@ class Need:
     missing: Missing = Missing.EVERY
     group_field: str = ""
     """Of a topic that may be a retry topic of POP: the ext field with the group."""
+    is_reply: bool = False
+    """Of a topic: for that of the cluster's replies no right is needed."""
 
     def rights(self, command: RemotingCommand, cluster_name: str) -> Iterable[Right]:
         """The rights that this request needs."""
@@ -70,15 +76,14 @@ class Need:
         if any(name.strip() for name in found):
             group = (command.ext_fields or {}).get(self.group_field, "") if self.group_field else ""
             for name in found:
-                yield Right(self._resource(name, group), self.actions)
+                if not (self.is_reply and name == f"{cluster_name}{REPLY_TOPIC_SUFFIX}"):
+                    yield Right(self._resource(normal_topic(name, group) if group else name), self.actions)
         elif self.type is ResourceType.CLUSTER or self.missing is Missing.CLUSTER:
             yield Right(cluster_resource(cluster_name), self.actions)
         elif self.missing is Missing.EVERY:
             yield Right(Resource(self.type, "", ResourcePattern.LITERAL), self.actions)
 
-    def _resource(self, name: str, group: str) -> Resource:
-        if group and name.startswith((f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+")):
-            return group_resource(group)
+    def _resource(self, name: str) -> Resource:
         if self.type is ResourceType.GROUP or (self.type is ResourceType.TOPIC and name.startswith(RETRY_PREFIX)):
             return group_resource(name)
         return Resource(self.type, name, ResourcePattern.LITERAL)
@@ -92,6 +97,8 @@ class Need:
             return f"{actions} on every {kind}"
         each = "each " if self.separator or self.names is not None else ""
         text = f"{actions} on {each}{kind} `{self.field}`"
+        if self.is_reply:
+            return f"{text}, unless that is `CLUSTER{REPLY_TOPIC_SUFFIX}`"
         if self.missing is Missing.CLUSTER:
             return f"{text}; without it {actions} on the cluster"
         return f"{text}, if it is there" if self.missing is Missing.NOTHING else text

@@ -4,8 +4,9 @@ A code without a rule is refused (access_control.py). docs/security.md shows the
 broker, NameServer and controller serve, and with what RocketMQ's own classes ask for:
 tests/interop/test_official_rights.py names each difference and why.
 
-VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK and END_TRANSACTION name a message by its place in the log. The topic that it
-has is checked, too, once it is read (broker/processors/messages/topic_check.py); RocketMQ believes what requests say.
+VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK, END_TRANSACTION, RESUME_CHECK_HALF_MESSAGE and CONSUME_MESSAGE_DIRECTLY name
+a message by its place in the log. The topic that it has is checked, too, once it is read
+(broker/processors/messages/topic_check.py); RocketMQ believes what requests say.
 Source: the annotations RocketMQAction and RocketMQResource of request headers, and
 auth/authorization/builder/DefaultAuthorizationContextBuilder.java, Apache RocketMQ 5.5.
 """
@@ -32,6 +33,11 @@ CREATE, UPDATE, DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
 
 def _topic(*actions: Action, field: str = "topic", missing: Missing = Missing.EVERY, separator: str = "") -> Need:
     return Need(type=ResourceType.TOPIC, actions=actions, field=field, missing=missing, separator=separator)
+
+
+def _reply_topic(field: str) -> Need:
+    """A reply is stored in the topic that it names: without a right a user may name that of replies alone."""
+    return Need(type=ResourceType.TOPIC, actions=(PUB,), field=field, is_reply=True)
 
 
 def _group(*actions: Action, field: str = "consumerGroup", missing: Missing = Missing.EVERY) -> Need:
@@ -136,18 +142,17 @@ def _handed_off_topics(command: RemotingCommand) -> Iterable[str]:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
-_ANY_USER = Rule(())
 # Needs are in RocketMQ's order: the first one that a user lacks is in the answer.
 _PULL = _rule(_topic(SUB), _group(SUB))
-_POPPED_TOPIC = Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup")
-_POP = _rule(_group(SUB), _POPPED_TOPIC)
+_POP = _rule(_group(SUB), _topic(SUB))
+_POPPED = _rule(_group(SUB), Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup"))
 
 MESSAGES: Mapping[int, Rule] = {
     RequestCode.SEND_MESSAGE: _rule(_topic(PUB)),
     RequestCode.SEND_MESSAGE_V2: _rule(_topic(PUB, field="b")),
     RequestCode.SEND_BATCH_MESSAGE: _rule(_topic(PUB, field="b")),
-    RequestCode.SEND_REPLY_MESSAGE: _ANY_USER,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _ANY_USER,
+    RequestCode.SEND_REPLY_MESSAGE: _rule(_reply_topic("topic")),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _rule(_reply_topic("b")),
     RequestCode.RECALL_MESSAGE: _rule(_topic(PUB)),
     RequestCode.END_TRANSACTION: _rule(_topic(PUB, missing=Missing.NOTHING)),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: _rule(_topic(UPDATE)),
@@ -155,14 +160,14 @@ MESSAGES: Mapping[int, Rule] = {
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.POP_MESSAGE: _POP,
-    RequestCode.PEEK_MESSAGE: _rule(_POPPED_TOPIC, _group(SUB)),
+    RequestCode.PEEK_MESSAGE: _PULL,
     RequestCode.NOTIFICATION: _POP,
-    RequestCode.ACK_MESSAGE: _POP,
+    RequestCode.ACK_MESSAGE: _POPPED,
     RequestCode.BATCH_ACK_MESSAGE: _rule(
         _in_body(_GROUP, SUB, what="consumerGroup", names=_acknowledged_groups),
         _in_body(_TOPIC, SUB, what="topic", names=_acknowledged_topics),
     ),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POP,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
     RequestCode.POLLING_INFO: _rule(_group(GET), _topic(GET)),
     RequestCode.QUERY_MESSAGE: _rule(_topic(SUB, GET)),
     RequestCode.VIEW_MESSAGE_BY_ID: _rule(_topic(GET, missing=Missing.NOTHING)),

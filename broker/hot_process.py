@@ -37,6 +37,7 @@ from thermocline.remoting.connections import (
     is_loopback,
     raise_descriptor_limit,
     warn_if_exposed,
+    warn_if_log_is_exposed,
 )
 from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.remoting.socket_address import format_address
@@ -227,13 +228,16 @@ class HotProcess:
         """Log when strangers reach the broker, and when clients that should reach it cannot."""
         config = self._settings.broker
         ports = [format_address(config.bound_host, config.listen_port)]
+        has_users = self._settings.auth.authentication_enabled
         if config.takes_slaves:
             ports.append(format_address(config.bound_host, config.ha_port))
+            if has_users:
+                warn_if_log_is_exposed(ports[-1])
         if self._listener.vip_port:
             ports.append(format_address(config.bound_host, self._listener.vip_port))
         if config.health_port >= 0:
             ports.append(format_address(config.health_host, config.health_port))
-        warn_if_exposed(ports, authentication_enabled=self._settings.auth.authentication_enabled)
+        warn_if_exposed(ports, authentication_enabled=has_users)
         elsewhere = config.name_servers_elsewhere
         if elsewhere and is_loopback(self._listener.store_host[0]):
             logger.warning(

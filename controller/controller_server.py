@@ -98,7 +98,13 @@ class ControllerServer:
         )
         self._gate = TlsGate(config.tls, self.limits)
         self._access = (
-            PortAccess(config, clock=wall_clock_ms, current=lambda: self.config, counts=self.limits)
+            PortAccess(
+                config,
+                clock=wall_clock_ms,
+                current=lambda: self.config,
+                counts=self.limits,
+                cluster_of=self.coordinator.cluster_of,
+            )
             if config.authentication_enabled
             else None
         )

@@ -200,6 +200,11 @@ class Coordinator:
         if self._is_new_leader():
             self._heard.add(key)
 
+    def cluster_of(self, broker_name: str) -> str | None:
+        """The cluster of a replica set; None when there is none of the name."""
+        members = self.sets.members.get(broker_name)
+        return None if members is None else members.cluster
+
     # -- elections -----------------------------------------------------------------------------------------------------
 
     def connection_closed(self, connection: Connection) -> None:

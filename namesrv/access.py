@@ -5,6 +5,9 @@ register as a broker, and elect masters. Here `authenticationEnabled` asks for a
 brokers with keys send to a NameServer and to a controller, too; `authorizationEnabled` asks for a right. Users are this
 daemon's own: those of its settings, and those made by the requests that make them at a broker. Brokers sign with
 `innerClientAuthenticationCredentials`.
+
+A broker's name has one cluster here. A request that names a cluster, and a broker of another one, needs the right to
+both. With the right to one alone a user could else take over, or remove, brokers of another.
 Owner: the daemon's event loop.
 """
 
@@ -19,13 +22,15 @@ from thermocline.auth.audit import AuditLog
 from thermocline.auth.audit_file import AuditFile
 from thermocline.auth.auth_store import AuthLimits, AuthStore
 from thermocline.auth.readers import is_reader
-from thermocline.auth.resources import cluster_resource
+from thermocline.auth.resources import ResourceType, cluster_resource
 from thermocline.auth.rights import Right
+from thermocline.auth.rights_table import RULES
 from thermocline.namesrv.port_config import PortConfig
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, LimitCounts
 
+BROKER_NAME = "brokerName"
 REQUEST_CHARACTERS_MAX = 64
 """Of an HTTP request, in the audit log."""
 
@@ -40,8 +45,11 @@ class PortAccess:
         clock: Callable[[], int],
         current: Callable[[], PortConfig],
         counts: LimitCounts,
+        cluster_of: Callable[[str], str | None],
     ) -> None:
-        """`current`: the settings as they are now, of which some can be changed."""
+        """`current`: the settings as they are now, of which some can be changed. `cluster_of`: the cluster of the
+        broker of a name; None when there is none."""
+        self._cluster_of = cluster_of
         self._config = auth = config.auth
         self._cluster_name = config.cluster_name
         self._file = StateFile(config.auth_file_path)
@@ -78,7 +86,14 @@ class PortAccess:
         Raises:
             PermissionDeniedError: It is not.
         """
-        self._control.check(command, connection.remote_host[0])
+        address = connection.remote_host[0]
+        self._control.check(command, address)
+        fields, rule = command.ext_fields or {}, RULES.get(command.code)
+        for need in rule.needs if rule is not None else ():
+            if need.type is ResourceType.CLUSTER and need.field:
+                cluster = self._cluster_of(fields.get(BROKER_NAME, ""))
+                if cluster is not None and cluster != fields.get(need.field):
+                    self._control.check_right(command, address, Right(cluster_resource(cluster), need.actions))
 
     @property
     def denials(self) -> Mapping[str, int]:

@@ -206,6 +206,11 @@ class RouteRegistry:
             self._least_id_changed(broker, ha_address=registration.ha_address)
         return self._master_of(broker, registration)
 
+    def cluster_of(self, broker_name: str) -> str | None:
+        """The cluster of a broker name; None when it is not registered."""
+        broker = self._brokers.get(broker_name)
+        return None if broker is None else broker.cluster
+
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> None:
         """Forget one address of a broker; with its last one, the broker and what only it had."""
         self._forget_live((cluster, address))

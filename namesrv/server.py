@@ -77,7 +77,13 @@ class NameServer:
         )
         self._gate = TlsGate(config.tls, self.limits)
         self._access = (
-            PortAccess(config, clock=clock, current=lambda: self.config, counts=self.limits)
+            PortAccess(
+                config,
+                clock=clock,
+                current=lambda: self.config,
+                counts=self.limits,
+                cluster_of=self.registry.cluster_of,
+            )
             if config.authentication_enabled
             else None
         )

@@ -207,6 +207,7 @@ class ProxyServer:
             counts=self.counts,
             latency=self.health.latency,
             traffic=self.app.traffic,
+            quotas=self.app.quotas,
         )
 
     def _pop_options(self) -> PopOptions | None:

@@ -27,6 +27,7 @@ from thermocline.remoting.command import RemotingCommand
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+PROOF_FIELDS = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 _BLOCK_BYTES = 64
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
@@ -35,6 +36,8 @@ _LATE_FIELD = "_UNIQUE_KEY_QUERY"
 _LATE_FIELD_VERSION_MAX = 399
 """Ordinal of release 4.9.3 in MQVersion."""
 _ORDERS_MAX = 1024
+_ORDER_CHARACTERS_MAX = 1_000
+"""Of all names of an order that is remembered."""
 
 Pick = Callable[[Mapping[str, str]], tuple[str, ...]]
 
@@ -95,6 +98,12 @@ class Credentials:
         command.ext_fields = fields
 
 
+def without_proof(ext_fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields without those that prove who sent them: for a request that is passed on under another's name, or to a
+    client, which could send the proof again as its own."""
+    return {name: value for name, value in ext_fields.items() if name not in PROOF_FIELDS}
+
+
 def signed_content_without_token(
     ext_fields: Mapping[str, str], body: bytes | memoryview, *, version: int | None = None
 ) -> bytes:
@@ -117,17 +126,19 @@ def signed_content(ext_fields: Mapping[str, str], body: bytes | memoryview, *, v
 
 _orders: dict[tuple[str, ...], Pick] = {}
 """Names of ext fields as they came -> what gives their values in the order of the content. A client's requests have few
-orders; names come from outside, so there is a bound, at which all are forgotten."""
+orders; names come from outside, also from clients without a user, so there are bounds: on the orders, at which all are
+forgotten, and on the characters of each."""
 
 
 def _remember_order(names: tuple[str, ...]) -> Pick:
     ordered = sorted(
         (name for name in names if name != SIGNATURE), key=lambda name: name.encode("utf-16-be", "replace")
     )
-    if len(_orders) >= _ORDERS_MAX:
-        _orders.clear()
     pick = _picker(ordered)
-    _orders[names] = pick
+    if sum(map(len, names)) + len(names) <= _ORDER_CHARACTERS_MAX:
+        if len(_orders) >= _ORDERS_MAX:
+            _orders.clear()
+        _orders[names] = pick
     return pick
 
 

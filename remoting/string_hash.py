@@ -46,7 +46,17 @@ def java_string_hash(text: str) -> int:
 _LITTLE_ENDIAN = array("H", b"\x01\x00")[0] == 1
 
 
-@lru_cache(maxsize=4096)
+REMEMBERED_CHARACTERS_MAX = 256
+
+
 def tags_code(tag: str | None) -> int:
-    """The tags code of a queue unit for a message with this tag; 0 without one. Remembers the last 4096 tags."""
-    return java_string_hash(tag) if tag else 0
+    """The tags code of a queue unit for a message with this tag; 0 without one.
+
+    Remembers the last 4096 tags of up to REMEMBERED_CHARACTERS_MAX: a request's expression may have one of megabytes.
+    """
+    if not tag:
+        return 0
+    return _remembered_hash(tag) if len(tag) <= REMEMBERED_CHARACTERS_MAX else java_string_hash(tag)
+
+
+_remembered_hash = lru_cache(maxsize=4096)(java_string_hash)

@@ -51,6 +51,8 @@ class CheckBack(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the producers of a group: how did this transaction end? Offsets are those of the newest copy."""
 
     producer_group: str
+    topic: str
+    """Of the message."""
     half_offset: QueueOffset
     physical_offset: PhysicalOffset
     offset_message_id: str
@@ -152,6 +154,7 @@ class CheckRound:
         properties.pop(PropertyName.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
         return CheckBack(
             producer_group=producer_group,
+            topic=half.real_topic,
             half_offset=copy.queue_offset,
             physical_offset=copy.physical_offset,
             offset_message_id=encode_message_id(self._store.store_host, copy.physical_offset),

@@ -25,7 +25,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import BrokerBusyError, UnavailableError
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.request_signature import ACCESS_KEY, SIGNATURE
+from thermocline.remoting.request_signature import without_proof
 from thermocline.remoting.response_code import ResponseCode
 
 CODES = (
@@ -86,9 +86,7 @@ class HandedOverRequests:
         loop = asyncio.get_running_loop()
         timeout_ms = self._timeout_ms()
         deadline = loop.time() + timeout_ms / 1_000
-        fields = {
-            name: value for name, value in (command.ext_fields or {}).items() if name not in (ACCESS_KEY, SIGNATURE)
-        }
+        fields = without_proof(command.ext_fields or {})
         while True:
             request = RemotingCommand.request(command.code, ext_fields=fields, body=command.body)
             try:

@@ -22,6 +22,7 @@ from thermocline.broker.access import MessageGuard, RequestGuard
 from thermocline.broker.assembly.base import Base
 from thermocline.broker.processors.messages import TopicCheck
 from thermocline.broker.state_files import ConfigPersister, load_file
+from thermocline.broker.tables import Client
 from thermocline.remoting.connections import Processor
 from thermocline.remoting.errors import SettingError
 from thermocline.store.files import replace_file
@@ -107,6 +108,10 @@ class AccessParts:
     def topic_check(self, action: Action) -> TopicCheck:
         """What checks this action on the topic of a message that a request names by its place."""
         return lambda connection, command, topic: self.guard.check_topic(connection, command, topic, action)
+
+    def may_send(self, client: Client, topic: str) -> bool:
+        """Whether the user of a connected producer may send to a topic."""
+        return self.guard.may_send(client.connection, client.user, topic)
 
     def close_with(self, resources: AsyncExitStack) -> None:
         """Write the audit log to its end when `resources` close."""

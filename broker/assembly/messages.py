@@ -100,6 +100,7 @@ class MessagePath:
                 cold=base.cold,
                 acknowledgements=acknowledgements,
                 check_topic=access.topic_check(Action.PUB) if access is not None else None,
+                check_resumed=access.topic_check(Action.UPDATE) if access is not None else None,
             ),
             ReplyProcessor(
                 settings=settings,
@@ -111,6 +112,7 @@ class MessagePath:
                 store_host=base.store_host,
                 advertised_address=base.advertised_address,
                 check=sends.check,
+                count=sends.count,
                 make_topic=sends.make_topic,
             ),
             self._pulls,

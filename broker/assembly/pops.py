@@ -218,6 +218,7 @@ class PopPath:
                 finder=pulls,
                 polling=self.polling,
                 notifications=self.notifications,
+                quotas=tables.quotas,
             ),
         )
 

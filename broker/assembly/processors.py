@@ -241,6 +241,7 @@ def state_processors(
             clients=tables.clients,
             proxied=tables.proxied,
             cold=base.cold,
+            check_topic=parts.access.topic_check(Action.SUB) if parts.access is not None else None,
         ),
         ReplicaProcessor(
             store=base.store,

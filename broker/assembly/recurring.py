@@ -63,6 +63,7 @@ def make_transaction_service(parts: BrokerParts) -> TransactionService:
         transaction_counts=due.transaction_counts,
         persister=tables.persister,
         clock=base.clock,
+        may_send=parts.access.may_send if parts.access is not None else None,
     )
 
 

@@ -1,7 +1,9 @@
 """Transaction service: the periodic work for transactions.
 
     every transactionCheckInterval         Runs a check round, in slices (check_round.py). Sends each of its questions
-                                           (CHECK_TRANSACTION_STATE) to a connected producer of the group, in turn.
+                                           (CHECK_TRANSACTION_STATE) to a connected producer of the group, in turn. With
+                                           access control to one whose user may send to the topic: the question has
+                                           the message in it.
     transactionOpBatchInterval after the   Writes the waiting notes of ended transactions to the log, as op messages
     first waiting note                     (op_message.py). Earlier if the notes fill an op message.
     every second                           Commits the durable progress to the consumer offsets of the group
@@ -26,7 +28,7 @@ from thermocline.broker.due import transaction_counts
 from thermocline.broker.due.transaction_counts import TransactionCounts
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.state_files import ConfigPersister
-from thermocline.broker.tables import ClientRegistry, ConsumerOffsets, TopicTable
+from thermocline.broker.tables import Client, ClientRegistry, ConsumerOffsets, TopicTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.send import CheckTransactionStateRequestHeader
@@ -64,7 +66,10 @@ class TransactionService:
         transaction_counts: TransactionCounts,
         persister: ConfigPersister,
         clock: Callable[[], int],
+        may_send: Callable[[Client, str], bool] | None = None,
     ) -> None:
+        """`may_send`: whether a producer's user may send to a topic; None: without access control."""
+        self._may_send = may_send
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -139,7 +144,10 @@ class TransactionService:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     async def _ask(self, question: CheckBack) -> None:
-        client = self._clients.next_producer(question.producer_group)
+        may_send, topic = self._may_send, question.topic
+        client = self._clients.next_producer(
+            question.producer_group, is_eligible=None if may_send is None else lambda one: may_send(one, topic)
+        )
         if client is None:
             logger.warning(
                 "no producer to ask how a transaction ended group=%s transaction_id=%s",

@@ -25,7 +25,7 @@ from enum import Enum
 from itertools import count
 from typing import NamedTuple, Protocol
 
-from thermocline.broker.pulls import SLICE_MAX, LongPolling
+from thermocline.broker.pulls import SLICE_MAX, WAITING_CHARACTERS_MAX, LongPolling
 from thermocline.remoting.connections import Connection, LimitCounts
 from thermocline.remoting.handles import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.store.queues import ConsumeQueue
@@ -121,10 +121,10 @@ class PopPolling:
         """How many wait at a place."""
         return len(self._places.get(place, ()))
 
-    def park(self, place: Place, waiter: PopWaiter, *, deadline_ms: int) -> Parking:
-        """Let a POP wait for something at a place, until the deadline."""
+    def park(self, place: Place, waiter: PopWaiter, *, deadline_ms: int, characters: int = 0) -> Parking:
+        """Let a POP wait for something at a place, until the deadline. `characters`: of its texts, which are kept."""
         connection = waiter.connection
-        if self._count >= self._total_max():
+        if self._count >= self._total_max() or characters > WAITING_CHARACTERS_MAX:
             return self._refuse(connection, "maxPopPollingSize")
         if self._clock() > deadline_ms - ANSWER_AHEAD_MS:
             return Parking.TOO_LATE

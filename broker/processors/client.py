@@ -208,6 +208,7 @@ class ClientProcessor:
                     client_id=data.client_id,
                     language=command.language,
                     version=command.version,
+                    user=command.user,
                 )
             except BrokerBusyError as error:
                 refused = error

@@ -5,12 +5,15 @@
 307 and 309 go to one client and come back unread. 223 asks each member of a group (code 221) and puts the answers
 together. A client that does not answer in time is reported as such (CONSUME_MSG_TIMEOUT). 307 and 309 reach a client
 behind a proxy through that proxy; 223 asks none of these, which hold no offsets.
+
+A client gets nothing by which the tool has signed: it could send that again as the tool, to do something else. A
+message is named by its place in the log, so access control asks for the right to the topic that it has.
 Source: broker/processor/AdminBrokerProcessor.java (callConsumer), client/net/Broker2Client.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.settings import CurrentConfig
@@ -32,7 +35,9 @@ from thermocline.remoting.headers.group import (
     GetConsumerStatusRequestHeader,
 )
 from thermocline.remoting.records.message_id import decode_message_id
+from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import without_proof
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.message_store import MessageStore
 
@@ -58,7 +63,10 @@ class ConsumerCallProcessor:
         clients: ClientRegistry,
         proxied: ProxiedClients,
         cold: ColdReads,
+        check_topic: Callable[[Connection, RemotingCommand, str], None] | None = None,
     ) -> None:
+        """`check_topic`: access control, if it is on; raises PermissionDeniedError."""
+        self._check_topic = check_topic
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -91,6 +99,8 @@ class ConsumerCallProcessor:
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         record = await self._record(header.msg_id or "")
+        if self._check_topic is not None:
+            self._check_topic(connection, command, decode_record(record).topic)
         return await self._call(command, header.consumer_group, header.client_id or "", fields, record)
 
     async def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -156,7 +166,7 @@ class ConsumerCallProcessor:
         fields: Mapping[str, str],
         body: bytes,
     ) -> RemotingCommand:
-        request = RemotingCommand.request(command.code, ext_fields=fields, body=body)
+        request = RemotingCommand.request(command.code, ext_fields=without_proof(fields), body=body)
         try:
             answer = await connection.call(request, timeout_ms=self._settings.broker.client_call_timeout_ms)
         except RequestTimeoutError as error:

@@ -38,6 +38,7 @@ from thermocline.broker.tables import (
     LedQueue,
     StaticTopicTable,
     TopicTable,
+    check_names,
 )
 from thermocline.remoting.bodies import (
     MessageQueue,
@@ -186,6 +187,7 @@ class ConsumerOffsetProcessor:
         """314: give a group the offsets of another, of one topic or of all."""
         header = command.header(CloneGroupOffsetRequestHeader)
         topic = (header.topic or "").strip()
+        check_names(header.dest_group, "")
         self._holds.check(header.dest_group)
         online = self._clients.consumer_group(header.src_group)
         for name in [topic] if topic else sorted(self._offsets.topics_of(header.src_group)):
@@ -195,6 +197,7 @@ class ConsumerOffsetProcessor:
             if not header.offline and online is not None and online.subscriptions and name not in online.subscriptions:
                 logger.warning("offset not cloned, not subscribed topic=%s group=%s", name, header.src_group)
                 continue
+            self._offsets.check_room(name, header.dest_group, address=connection.remote_address)
             self._offsets.clone(name, header.src_group, header.dest_group)
         return RemotingCommand.response(command)
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from thermocline.broker.processors.topic import is_same_version, page_of
 from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import ConsumerOffsets, GroupTable
+from thermocline.broker.tables import ConsumerOffsets, GroupTable, check_names
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler, LimitCounts
-from thermocline.remoting.errors import GroupNotFoundError, LimitReachedError
+from thermocline.remoting.errors import GroupNotFoundError, InvalidParameterError, LimitReachedError
 from thermocline.remoting.headers.group import (
     DeleteSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
@@ -26,6 +26,7 @@ from thermocline.remoting.headers.group import (
     UpdateGroupForbiddenRequestHeader,
 )
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.topic_validation import RETRY_TOPIC_CHARACTERS_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,9 @@ class GroupProcessor:
         """353: keep a group from reading a topic, or let it again; without `readable` only tells."""
         groups = self._groups
         header = command.header(UpdateGroupForbiddenRequestHeader)
+        check_names(header.group, "")
+        if len(header.topic) > RETRY_TOPIC_CHARACTERS_MAX:
+            raise InvalidParameterError("the topic's name is too long", characters=len(header.topic))
         if header.readable is False and not groups.is_read_forbidden(header.group, header.topic):
             self._refuse_above(connection, groups.forbidden_count + 1, noun="topics that groups are kept from")
         if header.readable is not None:

@@ -2,7 +2,13 @@
 
 from thermocline.broker.pulls.cold_pull_limits import ColdPullLimits
 from thermocline.broker.pulls.cold_read_quota import ColdReadQuota
-from thermocline.broker.pulls.long_polling import SLICE_MAX, TICK_MS, LongPolling, Place
+from thermocline.broker.pulls.long_polling import (
+    SLICE_MAX,
+    TICK_MS,
+    WAITING_CHARACTERS_MAX,
+    LongPolling,
+    Place,
+)
 from thermocline.broker.pulls.pull_admission import Admission, PullAdmission, PullForbiddenError
 from thermocline.broker.pulls.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pulls.pull_reply import PullAnswer, write_answer
@@ -16,6 +22,7 @@ __all__ = [
     "ALL",
     "SLICE_MAX",
     "TICK_MS",
+    "WAITING_CHARACTERS_MAX",
     "Admission",
     "ColdNeeded",
     "ColdPullLimits",

@@ -15,8 +15,8 @@ Rules
   - The first SLICE_MAX are asked in the call, the others in further turns of the loop, SLICE_MAX a turn over all
     queues: a queue with many waiters delays neither sends nor the waiters of other queues. Those of one queue are asked
     in turn, so that none is left out while messages keep coming.
-  - Bounds: `waiters_max` in all and `connection_waiters_max` a connection; `park` refuses above them, and the pull is
-    answered at once.
+  - Bounds: `waiters_max` in all and `connection_waiters_max` a connection, and WAITING_CHARACTERS_MAX in the texts of
+    each; `park` refuses above them, and the pull is answered at once.
   - Deadlines are kept in buckets of TICK_MS, so a pull costs no timer of its own; it may answer one tick late.
   - To park, leave, forget or be asked takes constant time for each waiter, however many wait at its queue.
 Belongs to the hot process's loop thread.
@@ -37,6 +37,8 @@ TICK_MS = 100
 WAITERS_MAX = 200_000
 CONNECTION_WAITERS_MAX = 10_000
 """The settings' defaults."""
+WAITING_CHARACTERS_MAX = 8_192
+"""Of an expression and other texts of a request, which are kept while it waits."""
 SLICE_MAX = 128
 """How many answer before others are served: after a restart all consumers come, and wait, and go, at the same time."""
 _PLACES_LEFT_MAX = 64
@@ -134,9 +136,12 @@ class LongPolling:
     def __len__(self) -> int:
         return self._count
 
-    def park(self, topic: str, queue_id: int, waiter: Waiter, *, deadline_ms: int) -> Place | None:
-        """Let `waiter` wait for the queue until the deadline; its place, or None when too many wait already."""
+    def park(self, topic: str, queue_id: int, waiter: Waiter, *, deadline_ms: int, characters: int = 0) -> Place | None:
+        """Let `waiter` wait for the queue until the deadline; its place, or None when too many wait already, or it has
+        too many `characters`."""
         connection = waiter.connection
+        if characters > WAITING_CHARACTERS_MAX:
+            return self._refuse(connection, "longPollsMax")
         parked_of_connection = self._by_connection.get(connection)
         if parked_of_connection is not None and len(parked_of_connection) >= self._connection_waiters_max():
             return self._refuse(connection, "longPollsPerConnectionMax")

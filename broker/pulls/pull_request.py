@@ -35,3 +35,10 @@ class PullRequest:
         self.offset = header.queue_offset
         self.is_first = True
         self.static: StaticPull | None = None
+
+    @property
+    def characters(self) -> int:
+        """Of its texts whose length nothing else bounds."""
+        header = self.header
+        texts = (header.subscription, header.expression_type, header.proxy_forward_client_id)
+        return sum(len(text) for text in (*texts, header.namespace, header.broker_name) if text)

@@ -14,6 +14,8 @@ from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.errors import SubscriptionParseError
 
 EXPRESSIONS_KEPT_MAX = 10_000
+KEPT_CHARACTERS_MAX = 1_024
+"""Of an expression that is kept."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -55,7 +57,8 @@ class RequestExpressions:
             wanted = Wanted(frozenset(parse_subscription(topic, expression).code_set) or None)
         except SubscriptionParseError as error:
             raise SubscriptionParseError("parse the consumer's subscription failed") from error
-        if len(self._tags) >= EXPRESSIONS_KEPT_MAX:
-            self._tags.clear()
-        self._tags[expression] = wanted
+        if len(expression) <= KEPT_CHARACTERS_MAX:
+            if len(self._tags) >= EXPRESSIONS_KEPT_MAX:
+                self._tags.clear()
+            self._tags[expression] = wanted
         return wanted

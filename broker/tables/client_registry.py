@@ -47,6 +47,8 @@ class Client:
     language: LanguageCode
     version: int
     seen_ms: int
+    user: str = ""
+    """Who a producer's last heartbeat is proven to come from; empty without access control."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +103,7 @@ class ClientRegistry:
         self._fingerprints: dict[str, int] = {}
         # The groups that each connection has joined, so that closing one does not search all groups.
         self._producer_groups: dict[Connection, set[str]] = {}
-        self._producer_connections: dict[str, Connection] = {}
+        self._producer_connections: dict[str, tuple[Connection, str]] = {}  # with the user
         self._producer_id_groups: dict[tuple[Connection, str], int] = {}  # groups of a connection with that client id
         self._consumer_groups: dict[Connection, set[str]] = {}
         self._to_notify: dict[str, set[Connection]] = {}
@@ -110,9 +112,17 @@ class ClientRegistry:
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def register_producer(
-        self, group: str, connection: Connection, *, client_id: str, language: LanguageCode, version: int
+        self,
+        group: str,
+        connection: Connection,
+        *,
+        client_id: str,
+        language: LanguageCode,
+        version: int,
+        user: str = "",
     ) -> None:
-        """Note a producer, or that it is still there.
+        """Note a producer, or that it is still there. Replies to its client id go to this connection from now on,
+        unless a connected client of another user has the id.
 
         Raises:
             BrokerBusyError: The connection, its address, or all of them, have joined too many groups.
@@ -122,18 +132,26 @@ class ClientRegistry:
             self._usage.check(connection, group=group, groups=1, subscriptions=0)
             self._usage.groups.add(connection, 1)
             self._producers.setdefault(group, {})[connection] = Client(
-                connection=connection, client_id=client_id, language=language, version=version, seen_ms=self._clock()
+                connection=connection,
+                client_id=client_id,
+                language=language,
+                version=version,
+                seen_ms=self._clock(),
+                user=user,
             )
             self._producer_groups.setdefault(connection, set()).add(group)
             self._add_producer_id(connection, client_id)
             logger.info("producer joined group=%s client_id=%s address=%s", group, client_id, connection.remote_address)
         else:
             client.seen_ms = self._clock()
+            client.user = user
             if client.client_id != client_id:
                 self._remove_producer_id(connection, client.client_id)
                 client.client_id = client_id
                 self._add_producer_id(connection, client_id)
-        self._producer_connections[client_id] = connection
+        held_by, its_user = self._producer_connections.get(client_id, (connection, user))
+        if held_by is connection or its_user == user or held_by.is_closed:
+            self._producer_connections[client_id] = connection, user
 
     def _add_producer_id(self, connection: Connection, client_id: str) -> None:
         key = connection, client_id
@@ -144,7 +162,7 @@ class ClientRegistry:
         self._producer_id_groups[key] -= 1
         if not self._producer_id_groups[key]:
             del self._producer_id_groups[key]
-            if self._producer_connections.get(client_id) is connection:
+            if self.producer_connection(client_id) is connection:
                 del self._producer_connections[client_id]
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
@@ -164,12 +182,13 @@ class ClientRegistry:
         """The producers of a group; empty when none is connected."""
         return list(self._producers.get(group, {}).values())
 
-    def next_producer(self, group: str) -> Client | None:
-        """One producer of a group, in turn; one that takes what it is sent, if there is one. None when none is there.
+    def next_producer(self, group: str, *, is_eligible: Callable[[Client], bool] | None = None) -> Client | None:
+        """One producer of a group, in turn; one that takes what it is sent, if there is one. None when none is there,
+        or none of them is eligible.
 
         Source: ProducerManager.getAvailableChannel.
         """
-        members = self.producers(group)
+        members = [client for client in self.producers(group) if is_eligible is None or is_eligible(client)]
         if not members:
             return None
         self._producer_turn += 1
@@ -180,7 +199,8 @@ class ClientRegistry:
 
     def producer_connection(self, client_id: str) -> Connection | None:
         """The connection over which a producer of that id was heard last; None when it is gone."""
-        return self._producer_connections.get(client_id)
+        found = self._producer_connections.get(client_id)
+        return None if found is None else found[0]
 
     def producer_groups(self) -> Mapping[str, list[Client]]:
         """All producers by group."""

@@ -79,6 +79,7 @@ from thermocline.remoting.headers import (
     SendMessageResponseHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
     encode_send_header,
 )
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -393,6 +394,13 @@ class ClusterMessaging:
             queue_offset=receipt.queue_offset,
         )
         return ProxyHandle(receipt=new_receipt, physical_offset=handle.physical_offset)
+
+    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
+        """See `Messaging`."""
+        header = ViewMessageRequestHeader(offset=PhysicalOffset(handle.physical_offset))
+        address = await self.broker_address(handle.receipt.broker_name)
+        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
+        return decode_record(answer.body).topic
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

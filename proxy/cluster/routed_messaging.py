@@ -225,6 +225,11 @@ class RoutedMessaging:
         )
         return self._names.join_handle(name, changed)
 
+    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
+        """See `Messaging`."""
+        name, plain = self._names.split_handle(handle)
+        return await self._clusters[name].stored_topic(plain, timeout_ms=timeout_ms)
+
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
     ) -> None:

@@ -22,6 +22,7 @@ from thermocline.remoting.bodies import (
     SubscriptionGroupConfig,
 )
 from thermocline.remoting.errors import InvalidRequestError, MQError
+from thermocline.remoting.handles import flagged_topic
 
 __all__ = ["Consumption", "NoPlaceError", "ReceiveOutcome", "retry_delay_ms"]
 
@@ -34,7 +35,7 @@ BROKER_TIMEOUT_MS = 2_000
 
 
 class NoPlaceError(InvalidRequestError):
-    """The receipt handle does not say where the message is."""
+    """The receipt handle does not say where the message is, or names a place where another topic's message is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,23 @@ class Consumption:
             handle, topic=topic, group=group, message_id=message_id, timeout_ms=timeout_ms
         )
         await self._messaging.ack(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+    async def check_place(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int = BROKER_TIMEOUT_MS
+    ) -> None:
+        """Pass a client's handle that names a message of this topic, or one that came back from it to the group.
+
+        A handle is a text of the client's, which could name any message; brokers do what a proxy asks for.
+
+        Raises:
+            NoPlaceError: It names none, or that of another message.
+            MQError: See `Messaging`.
+        """
+        if handle.physical_offset < 0:
+            raise NoPlaceError("commit log offset is empty")
+        stored = await self._messaging.stored_topic(handle, timeout_ms=timeout_ms)
+        if stored != flagged_topic(topic, group, handle.receipt.retry_flag):
+            raise NoPlaceError("the receipt handle names the place of another topic's message")
 
     async def give_back(self, messages: Sequence[HeldMessage], *, topic: str, group: str, invisible_ms: int) -> None:
         """Let messages that did not reach the client become visible soon; failures leave them to their time."""

@@ -219,6 +219,9 @@ class Messaging(Protocol):
     ) -> ProxyHandle:
         """Keep a message invisible for so long from now on; its handle from now on."""
 
+    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
+        """Return the topic of the message that is where a handle says, as its broker has it."""
+
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
     ) -> None:

@@ -24,6 +24,7 @@ from thermocline.proxy.messaging import CALLER, Caller, Messaging
 from thermocline.proxy.metrics import RpcLatency, Traffic
 from thermocline.proxy.remoting.client_session import ClientSession, SessionLimits, Shared
 from thermocline.proxy.remoting.push_by_pop import PopOptions, PushByPop
+from thermocline.proxy.remoting.quotas import PortQuotas, Quotas
 from thermocline.proxy.remoting.relay import Relay
 from thermocline.proxy.remoting.request_meter import RequestMeter
 from thermocline.proxy.remoting.route_answers import RouteAnswers
@@ -92,10 +93,12 @@ class RemotingPort:
         counts: LimitCounts,
         latency: RpcLatency,
         traffic: Traffic,
+        quotas: Quotas,
     ) -> None:
         """`production`: checks messages' types; None: they are not checked. `tls`: of connections to NameServers and
         brokers, where a cluster has none of its own. `gate`: decides about TLS on the port. `grpc`: takes HTTP/2
-        connections of the port. `latency` and `traffic`: where requests and messages are counted."""
+        connections of the port. `latency` and `traffic`: where requests and messages are counted. `quotas`: the
+        proxy's, for what passes the port."""
         self._options = options
         self._port = 0
         self._routing = routing
@@ -138,6 +141,7 @@ class RemotingPort:
             self.pops = PushByPop(
                 relay, messaging, options.pop, session_of=self._session_of, counts=counts, clock_ms=wall_clock_ms
             )
+        self._quotas = PortQuotas(quotas)
         self._is_closing = False
         self._dispatcher = Dispatcher(
             [relay],
@@ -146,7 +150,7 @@ class RemotingPort:
             guard=self._begin,
         )
         self._server = RemotingServer(
-            RequestMeter(self._dispatcher, latency, traffic, clock_s=time.monotonic),
+            RequestMeter(self._dispatcher, latency, traffic, quotas=self._quotas, clock_s=time.monotonic),
             limits=ConnectionLimits(requests_running_max=options.client_requests_max),
             connections_max=options.connections_max,
             server_limits=ServerLimits(address_connections_max=options.address_connections_max),
@@ -195,6 +199,7 @@ class RemotingPort:
     def _begin(self, connection: Connection, command: RemotingCommand) -> None:
         if self._is_closing:
             raise ServiceUnavailableError("the proxy stops")
+        self._quotas.check(connection, command)
         if self._routing.has_clusters:
             user = (command.ext_fields or {}).get(ACCESS_KEY, "")
             CALLER.set(Caller(user=user, address=connection.remote_host[0]))

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.proxy.metrics import Protocol, RpcLatency, RpcResult, Traffic
 from thermocline.proxy.remoting.message_types import message_type
+from thermocline.proxy.remoting.quotas import GIVES_MESSAGES, PortQuotas
 from thermocline.proxy.remoting.request_codes import LONG_POLLS, SENDS, SENDS_WITH_LETTERS
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Answer, Connection, Dispatcher
@@ -20,7 +21,7 @@ from thermocline.remoting.error_table import response_code
 from thermocline.remoting.errors import MessageIllegalError, MQError
 from thermocline.remoting.records.batch import decode_batch
 from thermocline.remoting.records.message_record import count_bodies
-from thermocline.remoting.request_code import RequestCode, request_name
+from thermocline.remoting.request_code import request_name
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.topic_validation import is_retry_topic
 
@@ -36,16 +37,22 @@ STORED = frozenset(
     }
 )
 _CODE_NAMES: Mapping[int | None, str] = {None: "", **{int(code): code.name.lower() for code in ResponseCode}}
-GIVES_MESSAGES = LONG_POLLS - {RequestCode.NOTIFICATION}
 
 
 class RequestMeter:
     """See the module: a handler of requests around another one."""
 
     def __init__(
-        self, served: Dispatcher, latency: RpcLatency, traffic: Traffic, *, clock_s: Callable[[], float]
+        self,
+        served: Dispatcher,
+        latency: RpcLatency,
+        traffic: Traffic,
+        *,
+        quotas: PortQuotas,
+        clock_s: Callable[[], float],
     ) -> None:
-        """`clock_s`: seconds, never stepping back."""
+        """`quotas`: what is given out counts there, too. `clock_s`: seconds, never stepping back."""
+        self._quotas = quotas
         self._served = served
         self._latency = latency
         self._traffic = traffic
@@ -111,7 +118,7 @@ class RequestMeter:
             if answer.code in STORED:
                 self._count_sent(command)
         elif command.code in GIVES_MESSAGES and answer.code == ResponseCode.SUCCESS and not connection.is_closed:
-            self._count_received(command, answer)
+            self._count_received(connection, command, answer)
 
     def _measure(
         self, connection: Connection, command: RemotingCommand, code: int | None, result: RpcResult, started_s: float
@@ -143,14 +150,15 @@ class RequestMeter:
         kind = message_type(properties).value.lower()
         self._traffic.sent(Protocol.REMOTING, topic, kind, count=count, size_bytes=size_bytes)
 
-    def _count_received(self, command: RemotingCommand, answer: RemotingCommand) -> None:
+    def _count_received(self, connection: Connection, command: RemotingCommand, answer: RemotingCommand) -> None:
         fields = command.ext_fields or {}
-        topic = fields.get("topic", "")
+        topic, group = fields.get("topic", ""), fields.get("consumerGroup", "")
         count, size_bytes = count_bodies(answer.body)
+        self._quotas.took(connection, topic, group, size_bytes)
         self._traffic.received(
             Protocol.REMOTING,
             topic,
-            fields.get("consumerGroup", ""),
+            group,
             is_retry=is_retry_topic(topic),
             count=count,
             size_bytes=size_bytes,

@@ -7,7 +7,12 @@ from thermocline.remoting.connections.daemon import serve_until_stopped
 from thermocline.remoting.connections.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch, raise_descriptor_limit
 from thermocline.remoting.connections.dispatcher import Answer, Dispatcher, Handler, Processor
 from thermocline.remoting.connections.exposed_secrets import FLAGS, warn_of_file, warn_of_place
-from thermocline.remoting.connections.exposure import LOOPBACK, is_loopback, warn_if_exposed
+from thermocline.remoting.connections.exposure import (
+    LOOPBACK,
+    is_loopback,
+    warn_if_exposed,
+    warn_if_log_is_exposed,
+)
 from thermocline.remoting.connections.first_byte import FirstByte, Gate, GatedConnection, OtherProtocol
 from thermocline.remoting.connections.limit_counts import LimitCounts
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
@@ -45,6 +50,7 @@ __all__ = [
     "serve_until_stopped",
     "stop_signals",
     "warn_if_exposed",
+    "warn_if_log_is_exposed",
     "warn_of_file",
     "warn_of_place",
 ]

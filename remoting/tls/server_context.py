@@ -72,6 +72,12 @@ class ReloadedContext:
                 "set tls.server.certPath and tls.server.keyPath"
             )
 
+        if config.server_mode == TlsMode.PERMISSIVE and config.client_certificate == "require":
+            logger.warning(
+                "tls.server.need.client.auth=require with tls.server.mode=permissive: plain connections are served "
+                "without a certificate; set tls.server.mode=enforcing"
+            )
+
     @property
     def has_files(self) -> bool:
         """Whether there is something to look at."""

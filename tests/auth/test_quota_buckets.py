@@ -149,6 +149,18 @@ def test_names_that_a_client_invents_are_bounded() -> None:
     assert list(table.buckets._groups.accounts) == ["Known", "Another"]
 
 
+def test_names_that_none_can_have_share_a_bucket_and_are_not_kept() -> None:
+    """A request is counted before its names are checked."""
+    table = Table("group * sendRequests=10")
+    for number in range(3):
+        assert table.sends(20, group="x" * 10_000 + str(number)) == (0 if number else 10)
+    for number in range(3):
+        table.buckets.take_send("x" * 10_000 + str(number), "G", PEER, 1)
+    assert list(table.buckets._groups.accounts) == ["G"]
+    assert not table.buckets._topics.accounts
+    assert all(len(topic) + len(group) < 1_000 for topic, group, _, _ in table.buckets._of_sends)
+
+
 def test_a_change_keeps_the_buckets_of_quotas_that_stay() -> None:
     table = Table("topic T sendRequests=3; topic * sendRequests=2; topic U sendRequests=4")
     assert (table.sends(9), table.sends(9, topic="V"), table.sends(9, topic="U")) == (3, 2, 4)

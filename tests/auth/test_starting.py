@@ -1,11 +1,12 @@
 """A broker whose users are not loaded yet answers every request alike, and does nothing for it.
 
-Covers `broker/port/late_handler.py`.
+Covers `broker/port/late_handler.py`. And what a start says of ports that users do not guard.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.auth.test_effects import SEND
 from tests.waiting import until
 from thermocline.broker.assembly.access import AccessParts
 from thermocline.broker.hot_process import HotProcess
+from thermocline.broker.settings.replica_settings import BrokerRole
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.private_requests import PrivateRequestCode
@@ -77,3 +79,16 @@ async def test_while_a_broker_starts_nothing_is_told_and_nothing_is_done(
         assert broker.store.now.users.keys() == {"root"}
         refused = await broker.ask(RequestCode.SEND_MESSAGE_V2, fields=dict(FIELDS), body=b"x")
         assert refused.code == ResponseCode.NO_PERMISSION
+
+
+async def test_a_start_warns_of_the_port_for_slaves_that_has_no_users(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with broker_with_users(
+            tmp_path, listen_host="0.0.0.0", advertised_host="127.0.0.1", broker_role=BrokerRole.ASYNC_MASTER
+        ) as broker:
+            port = broker.process._settings.broker.ha_port
+            assert port
+    (line,) = [record.getMessage() for record in caplog.records if "no users and no TLS" in record.getMessage()]
+    assert f"0.0.0.0:{port}" in line

@@ -76,7 +76,23 @@ async def test_a_limited_user_is_busy_and_another_is_served(broker: BrokerWithUs
     assert (await send(broker, ALICE, is_common=is_common)).code == DONE
 
 
-@pytest.mark.parametrize("read", [pull, pop], ids=["pull", "pop"])
+async def test_a_reply_counts_as_a_send(broker: BrokerWithUsers) -> None:
+    """It is stored in the topic that it names."""
+    await set_quotas(broker, "user alice sendBytes=1")
+
+    async def reply() -> RemotingCommand:
+        return await broker.ask(RequestCode.SEND_REPLY_MESSAGE_V2, user=ALICE, fields=dict(SEND), body=b"x" * 1_000)
+
+    assert "REPLY_TO_CLIENT" in ((await reply()).remark or "")  # it was counted before
+    for busy in (await reply(), await send(broker, ALICE)):
+        assert (busy.code, busy.remark) == (BUSY, BUSY_TEXT.format("alice"))
+
+
+async def peek(broker: BrokerWithUsers, user: Credentials) -> RemotingCommand:
+    return await broker.ask(RequestCode.PEEK_MESSAGE, user=user, fields=pop_fields())
+
+
+@pytest.mark.parametrize("read", [pull, pop, peek], ids=["pull", "pop", "peek"])
 async def test_reads_of_a_limited_user_are_busy(broker: BrokerWithUsers, read: Read) -> None:
     for _ in range(4):
         await send(broker, ROOT)

@@ -8,6 +8,7 @@ from dataclasses import Field, fields
 
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
 from thermocline.broker.process.loop_turns import JOBS_MAX
+from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
 from thermocline.broker.sends.acknowledgements import UNFLUSHED_BYTES_MAX
 from thermocline.broker.settings import SETTINGS, BrokerConfig
@@ -46,6 +47,7 @@ BOUNDS = {
     "compiled expressions that are kept": _defaults(CompiledFilterCache, "count_max", "chars_max"),
     "expressions of groups that are offline": (DEAD_COUNT_MAX, DEAD_CHARS_MAX),
     "bytes that wait for the flush, with `SYNC_FLUSH`": (UNFLUSHED_BYTES_MAX,),
+    "characters of the expression and other texts of a pull, POP or notification that waits": (WAITING_CHARACTERS_MAX,),
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
 }
 """Bounds without a setting."""

@@ -136,7 +136,7 @@ UNARY: dict[str, tuple[Callable[[], Any], list[Right], set[int]]] = {
         [SUB, GROUP_SUB],
         {Code.INTERNAL_SERVER_ERROR},
     ),
-    "ChangeInvisibleDuration": (invisible, [GROUP_SUB], {Code.INTERNAL_SERVER_ERROR}),
+    "ChangeInvisibleDuration": (invisible, [SUB, GROUP_SUB], {Code.INTERNAL_SERVER_ERROR}),
     "Heartbeat": (heartbeat, [GROUP_SUB], {Code.UNRECOGNIZED_CLIENT_TYPE}),
     "NotifyClientTermination": (termination, [GROUP_SUB], {Code.UNRECOGNIZED_CLIENT_TYPE}),
     "UpdateOffset": (

@@ -68,6 +68,9 @@ EXPECTED_FIELDS: Mapping[int, Mapping[str, str]] = {
 
 ASKED_HERE_ALONE = frozenset(
     {
+        # a reply is stored in the topic that it names, whichever that is: every user of RocketMQ may send to each topic
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
         # RocketMQ finds the names in a header alone; these have theirs in the body
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.QUERY_ASSIGNMENT,

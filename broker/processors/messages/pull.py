@@ -311,7 +311,9 @@ class PullProcessor:
             deadline_ms = self._clock() + max(0, min(wait_ms, SUSPEND_MAX_MS))
             waiting = WaitingPull(self, request)
             header = request.header
-            waiting.place = self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms)
+            waiting.place = self._long_polling.park(
+                header.topic, header.queue_id, waiting, deadline_ms=deadline_ms, characters=request.characters
+            )
             if waiting.place is not None:
                 self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
             else:  # an empty answer would make its client ask again at once, and so without end

@@ -7,6 +7,9 @@ A reply names the client that asked in REPLY_TO_CLIENT. It is pushed over that c
 (`storeReplyMessageEnable`), in this order; the replier gets the result of the push. If the requester is gone or does
 not accept the reply, only the replier gets an error; the request itself times out.
 
+A reply is stored in whatever topic it names, so it needs the right to that (auth/rights_table.py) and counts for quotas
+as a send does.
+
 The pushed properties are the reply's with PUSH_REPLY_TIME in front and the broker's region and trace switch behind;
 the stored message is as the replier sent it, with the properties that a broker adds to every message.
 Source: broker/processor/ReplyMessageProcessor.java, Apache RocketMQ 5.3.
@@ -62,9 +65,10 @@ class ReplyProcessor:
         store_host: tuple[str, int],
         advertised_address: str,
         check: Callable[[SendMessageRequestHeader], None],
+        count: Callable[[Connection, RemotingCommand, SendMessageRequestHeader], None],
         make_topic: Callable[[SendMessageRequestHeader, str], Awaitable[TopicConfig]],
     ) -> None:
-        """`check` and `make_topic`: the send family's."""
+        """`check`, `count` and `make_topic`: the send family's."""
         self._settings = settings
         self._topics = topics
         self._clients = clients
@@ -74,6 +78,7 @@ class ReplyProcessor:
         self._store_host = store_host
         self._advertised_address = advertised_address
         self._check = check
+        self._count = count
         self._make_topic = make_topic
 
     def routes(self) -> Mapping[int, Handler]:
@@ -87,6 +92,7 @@ class ReplyProcessor:
         try:
             header = decode_send_header(command.code, command.ext_fields)
             self._check(header)
+            self._count(connection, command, header)
             topic = self._topics.get(header.topic) or await self._make_topic(header, connection.remote_address)
             if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
                 raise InvalidParameterError(f"request queueId[{header.queue_id}] is illegal", topic=header.topic)

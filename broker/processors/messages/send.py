@@ -150,10 +150,7 @@ class SendProcessor:
             if led is not None:
                 header.queue_id = led.leader.queue_id
             self.check(header)
-            quotas = self._quotas.current()
-            if quotas is not None:
-                address, size_bytes = connection.remote_host_bytes, len(command.body)
-                quotas.check_send(header.topic, header.producer_group, address, size_bytes, command.user)
+            self.count(connection, command, header)
             config = self._topics.get(header.topic)
             target = self._retry_target(connection, command, header)
             if config is None or (target != header.topic and target not in self._topics):
@@ -179,6 +176,17 @@ class SendProcessor:
         if header.topic in SEND_FORBIDDEN_TOPICS:
             raise PermissionDeniedError(f"Sending message to topic[{header.topic}] is forbidden.")
         self._acknowledgements.check_room()
+
+    def count(self, connection: Connection, command: RemotingCommand, header: SendMessageRequestHeader) -> None:
+        """Count what a request has stored, by quotas.
+
+        Raises:
+            BrokerBusyError: It may not pass now.
+        """
+        quotas = self._quotas.current()
+        if quotas is not None:
+            address, size_bytes = connection.remote_host_bytes, len(command.body)
+            quotas.check_send(header.topic, header.producer_group, address, size_bytes, command.user)
 
     def _retry_target(self, connection: Connection, command: RemotingCommand, header: SendMessageRequestHeader) -> str:
         """The topic of a message that is sent to a retry topic: that one, or the group's dead-letter topic."""

@@ -49,9 +49,11 @@ class TransactionProcessor:
         cold: ColdReads,
         acknowledgements: Acknowledgements,
         check_topic: TopicCheck | None = None,
+        check_resumed: TopicCheck | None = None,
     ) -> None:
-        """`check_topic`: access control, if it is on."""
+        """`check_topic` of a decision, `check_resumed` of a resumption: access control, if it is on."""
         self._check_topic = check_topic
+        self._check_resumed = check_resumed
         self._store = store
         self._transactions = transactions
         self._cold = cold
@@ -105,13 +107,15 @@ class TransactionProcessor:
             record = self._store.read_record(physical_offset)
         except (OffsetOutOfRangeError, CorruptDataError):
             return ""
-        return str(record.properties.get(PropertyName.REAL_TOPIC, ""))
+        return _real_topic(record)
 
     async def resume(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """323: have the producers of a parked message asked again."""
         header = command.header(ResumeCheckHalfMessageRequestHeader)
         try:
             record = await self._read(header.msg_id or "")
+            if self._check_resumed is not None:
+                self._check_resumed(connection, command, _real_topic(record))
             self._transactions.resume(record)
         except MQError as error:
             logger.warning("half message not put back msg_id=%s error=%s", header.msg_id, error)
@@ -138,3 +142,8 @@ class TransactionProcessor:
         if cold is None:
             raise InvalidRequestError("there is no message with this id", message_id=message_id)
         return decode_record(cold.record)
+
+
+def _real_topic(record: MessageRecord) -> str:
+    """The topic that a half message, or a parked one, is for; empty for other messages."""
+    return record.properties.get(PropertyName.REAL_TOPIC, "")

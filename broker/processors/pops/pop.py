@@ -224,7 +224,9 @@ class PopProcessor:
         code = ResponseCode.POLLING_TIMEOUT
         if request.header.poll_time > 0:
             waiting = WaitingPop(self, request)
-            parking = self._polling.park(request.place, waiting, deadline_ms=request.deadline_ms)
+            parking = self._polling.park(
+                request.place, waiting, deadline_ms=request.deadline_ms, characters=request.characters
+            )
             if parking is Parking.PARKED:
                 self._look_on(request, harvest)
                 return None

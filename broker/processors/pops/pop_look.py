@@ -17,6 +17,9 @@ import logging
 from collections.abc import Callable, Mapping
 from random import Random
 
+import msgspec
+
+from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.pops import ANY_QUEUE, Parking, PopAdmission, PopPolling
 from thermocline.broker.processors.pops.pop import fill_born_time, place_of
 from thermocline.broker.pulls import ALL, ColdNeeded, PullAnswer, PullFinder, PullRequest
@@ -46,6 +49,8 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+MESSAGES_MAX = 32
+"""As of a POP."""
 RETRY_FIRST_ONE_IN = 5
 
 
@@ -69,7 +74,9 @@ class PopLookProcessor:
         finder: PullFinder,
         polling: PopPolling,
         notifications: PopPolling,
+        quotas: QuotaTable,
     ) -> None:
+        self._quotas = quotas
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -94,8 +101,11 @@ class PopLookProcessor:
         }
 
     def peek(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """200052: what a group would get next."""
+        """200052: what a group would get next, at most MESSAGES_MAX; it counts for quotas as a POP."""
         header = command.header(PeekMessageRequestHeader)
+        quotas, address = self._quotas.current(), connection.remote_host_bytes
+        if quotas is not None:
+            quotas.check_read(header.topic, header.consumer_group, address, command.user)
         self._admission.check_broker("peeking message")
         self._admission.check_place(
             header.topic, header.consumer_group, header.queue_id, remote_address=connection.remote_address
@@ -113,13 +123,15 @@ class PopLookProcessor:
         for topic, queue_id in places:
             offset = self._offset(topic, header.consumer_group, queue_id)
             rest_count += max(0, self._lookup.end(topic, queue_id) - offset)
-            wanted_count = header.max_msg_nums - message_count
+            wanted_count = min(header.max_msg_nums, MESSAGES_MAX) - message_count
             if wanted_count > 0:
                 answer = self._read(connection, command, header, topic, queue_id, offset, wanted_count)
                 if answer is not None:
                     pieces.extend(answer.buffers)
                     message_count += answer.message_count
                     size_bytes += answer.size_bytes
+        if quotas is not None:
+            quotas.took(header.topic, header.consumer_group, address, command.user, requests=1, size_bytes=size_bytes)
         if message_count:
             self._stats.add_get(header.topic, header.consumer_group, message_count, size_bytes)
         return RemotingCommand.response(
@@ -138,8 +150,11 @@ class PopLookProcessor:
         if not answer.has_msg and header.poll_time > 0:
             parking = self._notifications.park(
                 place_of(header.topic, header.consumer_group, header.queue_id),
-                WaitingNotification(self, connection, command, header),
+                WaitingNotification(
+                    self, connection, msgspec.structs.replace(command, ext_fields=None, body=b""), header
+                ),
                 deadline_ms=header.born_time + header.poll_time,
+                characters=sum(map(len, filter(None, (header.attempt_id, header.namespace, header.broker_name)))),
             )
             if parking is Parking.PARKED:
                 return None

@@ -93,8 +93,10 @@ class Acknowledging:
         check_group_name(group)
 
         async def end(handle: ProxyHandle) -> None:
-            await self._app.consumption.forward_to_dead_letters(
-                handle, topic=topic, group=group, message_id=message_id, timeout_ms=self._app.timeout_ms(call)
+            consumption, timeout_ms = self._app.consumption, self._app.timeout_ms(call)
+            await consumption.check_place(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+            await consumption.forward_to_dead_letters(
+                handle, topic=topic, group=group, message_id=message_id, timeout_ms=timeout_ms
             )
 
         await self._end(context, group, message_id, request.receipt_handle, end)

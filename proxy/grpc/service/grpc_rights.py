@@ -5,7 +5,7 @@
 | SendMessage, RecallMessage, EndTransaction | Pub on the topic |
 | QueryRoute | Pub or Sub on the topic |
 | ReceiveMessage, AckMessage, ForwardMessageToDeadLetterQueue, QueryAssignment | Sub on group and topic |
-| ChangeInvisibleDuration | Sub on the group |
+| ChangeInvisibleDuration | Sub on group and topic; RocketMQ: on the group, whatever topic the request names |
 | Heartbeat, NotifyClientTermination | Sub on the group, of consumers |
 | Telemetry, settings | Pub on each topic of a producer; Sub on the group and on each topic of a consumer |
 | PullMessage, SyncLiteSubscription | Sub on group and topic |
@@ -114,7 +114,7 @@ RIGHTS: Mapping[str, Callable[[Any], Rights]] = {
     "ReceiveMessage": _on_queue(Action.SUB),
     "AckMessage": _of_consumed,
     "ForwardMessageToDeadLetterQueue": _of_consumed,
-    "ChangeInvisibleDuration": _of_group,
+    "ChangeInvisibleDuration": _of_consumed,
     "Heartbeat": _of_heartbeat,
     "NotifyClientTermination": _of_termination,
     "Telemetry": _of_command,

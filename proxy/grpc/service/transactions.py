@@ -11,8 +11,14 @@ import itertools
 import logging
 from typing import Any
 
+import msgspec
+
+from thermocline.auth.actions import Action
+from thermocline.auth.resources import topic_resource
+from thermocline.auth.rights import Right
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
+from thermocline.proxy.access import Permit
 from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, enums, messages
@@ -75,14 +81,20 @@ class Transactions:
             ),
         )
         for client in self._app.clients.producer_of(topic, turn=next(self._turn)):
-            if await self._may_answer(client) and client.channel is not None and client.channel.send(command):
+            may_answer = await self._may_answer(client, real_topic)
+            if may_answer and client.channel is not None and client.channel.send(command):
                 return
         logger.info("a transaction's check finds no producer topic=%s", topic)
 
-    async def _may_answer(self, client: ProxyClient) -> bool:
-        """Whether a producer may be shown the message of a transaction now."""
+    async def _may_answer(self, client: ProxyClient, topic: str) -> bool:
+        """Whether a producer may be shown a message of this topic now. It was found by the name of its producer group,
+        which may be another topic's."""
+        permit: Permit | None = client.permit
+        if permit is not None:
+            right = Right(topic_resource(topic), (Action.PUB,))
+            permit = msgspec.structs.replace(permit, rights=(*permit.rights, right))
         try:
-            await self._app.check_again(client.permit)
+            await self._app.check_again(permit)
         except MQError:
             return False
         return True

@@ -26,6 +26,7 @@ from thermocline.remoting.bodies import (
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.response_code import ResponseCode
 
 GROUP = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
 
@@ -311,6 +312,19 @@ async def test_offsets_are_cloned(broker: ControlBroker) -> None:
     assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "H"})).code == 0
     assert offsets.topics_of("H") == {"T", "U"}
     assert offsets.of_group("U", "H") == {0: 7}
+
+
+async def test_no_offsets_are_cloned_to_names_without_a_bound(
+    broker: ControlBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = broker.parts.tables.offsets
+    offsets.commit("T", "G", 0, 7)
+    clone = {"srcGroup": "G", "topic": "T"}
+    assert (await broker.ask(314, {**clone, "destGroup": "h" * 300})).code == ResponseCode.INVALID_PARAMETER
+    monkeypatch.setattr(offsets, "_pairs_max", lambda: 1)
+    assert (await broker.ask(314, {**clone, "destGroup": "H"})).code == ResponseCode.SYSTEM_BUSY
+    assert (await broker.ask(314, {**clone, "destGroup": "G"})).code == ResponseCode.SUCCESS
+    assert offsets.topics_of("H") == set()
 
 
 async def test_the_least_offsets_of_all_groups(broker: ControlBroker) -> None:

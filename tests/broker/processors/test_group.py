@@ -12,6 +12,7 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.response_code import ResponseCode
 
 
 @pytest.fixture
@@ -88,6 +89,12 @@ async def test_a_group_can_be_kept_from_reading_a_topic(tmp_path: Path) -> None:
         assert not GroupForbidden.decode((await broker.ask(353, fields)).body).readable
         assert GroupForbidden.decode((await broker.ask(353, {**fields, "readable": "true"})).body).readable
         assert not broker.parts.tables.groups.is_read_forbidden("G", "T")
+
+
+@pytest.mark.parametrize("fields", [{"group": "g" * 300, "topic": "T"}, {"group": "G", "topic": "t" * 300}])
+async def test_names_too_long_are_not_kept(broker: ControlBroker, fields: dict[str, str]) -> None:
+    assert (await broker.ask(353, {**fields, "readable": "false"})).code == ResponseCode.INVALID_PARAMETER
+    assert broker.parts.tables.groups.forbidden_count == 0
 
 
 async def test_groups_come_in_pages(broker: ControlBroker) -> None:

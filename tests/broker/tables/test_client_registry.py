@@ -61,10 +61,15 @@ class Setup:
             data, connection, client_id=peer.remote_address, language=LanguageCode.JAVA, version=513, **more
         )
 
-    def produce(self, group: str, peer: Peer, client_id: str | None = None) -> None:
+    def produce(self, group: str, peer: Peer, client_id: str | None = None, user: str = "") -> None:
         connection: Any = peer
         self.registry.register_producer(
-            group, connection, client_id=client_id or peer.remote_address, language=LanguageCode.GO, version=513
+            group,
+            connection,
+            client_id=client_id or peer.remote_address,
+            language=LanguageCode.GO,
+            version=513,
+            user=user,
         )
 
     def leave(self, peer: Peer) -> None:
@@ -104,6 +109,25 @@ def test_members_are_notified_when_one_joins_or_leaves(setup: Setup) -> None:
     group = setup.registry.consumer_group("G")
     assert group is not None
     assert group.client_ids() == ["one"]
+
+
+def test_another_user_does_not_get_the_replies_for_a_client_id(setup: Setup) -> None:
+    def replies_go_to() -> object:
+        return setup.registry.producer_connection("id")
+
+    first, again, stranger = Peer("first"), Peer("again"), Peer("stranger")
+    setup.produce("P", first, "id", user="alice")
+    setup.produce("P", stranger, "id", user="mallory")
+    setup.produce("Q", stranger, "id", user="mallory")
+    assert replies_go_to() is first
+    setup.produce("P", again, "id", user="alice")  # the same client on a new connection
+    assert replies_go_to() is again
+    setup.leave(stranger)
+    assert replies_go_to() is again
+    setup.leave(again)
+    assert replies_go_to() is None
+    setup.produce("P", stranger, "id", user="mallory")
+    assert replies_go_to() is stranger
 
 
 def test_changes_of_one_tick_make_one_notice(setup: Setup) -> None:

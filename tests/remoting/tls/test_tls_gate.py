@@ -26,7 +26,7 @@ from tests.remoting.tls.tls_server import (
 )
 from tests.waiting import until
 from thermocline.remoting.errors import ConnectionLostError
-from thermocline.remoting.settings.tls_config import TlsConfig
+from thermocline.remoting.settings.tls_config import TlsConfig, TlsMode
 from thermocline.remoting.tls.certificate_subject import certificate_subject
 from thermocline.remoting.tls.tls_options import TlsOptions
 
@@ -207,6 +207,23 @@ async def test_certificates_of_clients(
         else:
             await refused(serving, stranger)
         await echo(right)
+
+
+@pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCING])
+async def test_a_required_certificate_that_plain_connections_get_around_is_told(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    config = certificates.server(
+        server_mode=mode, client_certificate="require", server_trust_path=str(certificates.authority.path)
+    )
+    with caplog.at_level(logging.WARNING):
+        async with served(config) as serving:
+            if mode == TlsMode.PERMISSIVE:
+                await echo(await serving.connect(None))
+            else:
+                await refused(serving, None)
+    warning = "plain connections are served without a certificate"
+    assert (warning in caplog.text) == (mode == TlsMode.PERMISSIVE)
 
 
 async def test_system_authorities_count_where_no_file_is_named(

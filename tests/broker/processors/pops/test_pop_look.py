@@ -58,6 +58,14 @@ async def test_a_peek_takes_nothing(broker: DataBroker) -> None:
     assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
 
 
+async def test_a_peek_brings_no_more_than_a_pop(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    for queue_id in range(2):
+        client.send(*(b"%d" % number for number in range(30)), queue_id=queue_id)
+    answer = peek(client, maxMsgNums=2**31 - 1)
+    assert len(list(iterate_records(bytes(answer.body)))) == 32
+
+
 async def test_a_peek_sees_returned_messages_and_only_its_queue(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"back", queue_id=1)
