@@ -11,6 +11,7 @@ to the owner. Source: client/impl/factory/MQClientInstance.java, Apache RocketMQ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from thermocline.client.answer import check_answer
 from thermocline.client.busy_retry import RETRIED_CODES, retry_while_busy
 from thermocline.client.client_id import build_client_id, local_address
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.name_servers import NameServers
 from thermocline.client.options import ClientOptions, name_server_addresses
 from thermocline.client.route_table import RouteTable
@@ -98,6 +100,7 @@ class ClientSession:
         self._heartbeat_due = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._close = CloseOnce()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -120,10 +123,11 @@ class ClientSession:
         self.start_task(self._keep_heartbeats_going())
 
     async def close(self) -> None:
-        """Say goodbye to every broker and close the connections; idempotent."""
-        if self._closing:
-            return
+        """Say goodbye to every broker and close the connections; idempotent. Cancelling stops only the waiting."""
         self._closing = True
+        await self._close.run(self._finish)
+
+    async def _finish(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -235,7 +239,8 @@ class ClientSession:
             await asyncio.sleep(self._options.poll_name_server_interval_ms / 1000)
             if not self.name_servers.is_fixed:
                 await self.name_servers.refresh()
-            await self.routes.refresh_all()
+            with contextlib.suppress(MQError):  # the table has logged it, and the next round asks again
+                await self.routes.refresh_all()
 
     async def _keep_heartbeats_going(self) -> None:
         while True:

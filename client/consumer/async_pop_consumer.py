@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Self
 
 from thermocline.client.busy_retry import retry_while_busy
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhere, PopConsumerOptions
 from thermocline.client.consumer.pop_calls import PopCalls
@@ -71,6 +72,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         self._attempts: dict[Place, str] = {}
         self._turn = 0
         self._closed = False
+        self._close = CloseOnce()
         self._start_timestamp_ms = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -87,10 +89,14 @@ class AsyncPopConsumer(PopConsumerOptions):
         await session.start()
 
     async def close(self) -> None:
-        """Leave the group; idempotent. What was not acknowledged comes back to others after its time."""
-        if self._closed:
-            return
+        """Leave the group; idempotent. What was not acknowledged comes back to others after its time.
+
+        Cancelling stops only the waiting.
+        """
         self._closed = True
+        await self._close.run(self._finish)
+
+    async def _finish(self) -> None:
         polls = list(self._polls.values())
         for poll in polls:
             poll.cancel()
@@ -320,6 +326,8 @@ class AsyncPopConsumer(PopConsumerOptions):
                 break
             for place in [place for place in self._polls if self._polls[place] in done]:
                 poll = self._polls.pop(place)
+                if poll.cancelled():
+                    continue  # the consumer was closed
                 try:
                     self._arrived.extend(poll.result())
                 except MQError as error:

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from thermocline.client.busy_retry import BusyPauses
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullStatus
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
@@ -58,6 +59,7 @@ __all__ = ["AsyncPullConsumer"]
 logger = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_S = 0.02
+UNSUBSCRIBED_PAUSE_S = 0.1
 PULL_BYTES_MAX = 2**31 - 1
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 
@@ -75,6 +77,7 @@ class AsyncPullConsumer(PullConsumerOptions):
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._closed = False
+        self._close = CloseOnce()
         self._start_timestamp_ms = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -133,16 +136,20 @@ class AsyncPullConsumer(PullConsumerOptions):
             parts.tasks.append(session.start_task(self._commit_by_itself()))
 
     async def close(self) -> None:
-        """Commit what was polled (with `auto_commit`), leave the group; idempotent."""
+        """Commit what was polled (with `auto_commit`), leave the group; idempotent.
+
+        Cancelling stops only the waiting.
+        """
         await self.close_after(has_consumed=True)
 
     async def close_after(self, *, has_consumed: bool) -> None:
         """As `close`; `has_consumed` says whether the messages of the last poll were dealt with."""
-        parts = self._parts
-        if self._closed:
-            return
         self._closed = True
         self._arrived.set()
+        await self._close.run(lambda: self._finish(has_consumed=has_consumed))
+
+    async def _finish(self, *, has_consumed: bool) -> None:
+        parts = self._parts
         if parts is None:
             return
         for task in (*parts.tasks, *self._loops.values()):
@@ -263,9 +270,9 @@ class AsyncPullConsumer(PullConsumerOptions):
             self._running()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Give message after message, until the consumer is closed."""
+        """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
         while not self._closed:
-            for message in await self.poll():
+            for message in await self.poll(count_max=1):
                 yield message
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -347,7 +354,7 @@ class AsyncPullConsumer(PullConsumerOptions):
             consume_from_where=self.consume_from_where,
             consume_timestamp_ms=self.consume_timestamp_ms or wall_clock_ms() - HALF_AN_HOUR_MS,
         )
-        if queue in self._table:
+        if queue in self._table or self.subscription_of(queue) is None:
             return
         pulled = self._table[queue] = PulledQueue(queue, start_offset=offset)
         parts.flow.add(pulled)
@@ -355,7 +362,9 @@ class AsyncPullConsumer(PullConsumerOptions):
 
     async def give_up(self, queue: MessageQueue) -> None:
         """Stop working on a queue; see `RebalanceOwner`."""
-        pulled = self._table.pop(queue)
+        pulled = self._table.pop(queue, None)
+        if pulled is None:
+            return  # another caller has given it up
         pulled.dropped = True
         loop = self._loops.pop(pulled, None)
         if loop is not None:
@@ -427,7 +436,9 @@ class AsyncPullConsumer(PullConsumerOptions):
             await parts.flow.wait_for_room(pulled)
             subscription = self.subscription_of(queue)
             if subscription is None:
-                return
+                # Unsubscribed: the next rebalance gives the queue up, unless the topic is subscribed again by then.
+                await asyncio.sleep(UNSUBSCRIBED_PAUSE_S)
+                continue
             generation = pulled.generation
             try:
                 result = await parts.calls.pull(

@@ -86,10 +86,14 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent.
 
         Checks that have not begun are left to other producers of the group, or to this one after a restart.
+        Cancelling stops only the waiting.
         """
-        if self._runner is not None and not self._closed:
-            await self._runner.close(timeout_ms=self.request_timeout_ms)
         await super().close()
+
+    async def _finish(self) -> None:
+        if self._runner is not None:
+            await self._runner.close(timeout_ms=self.request_timeout_ms)
+        await super()._finish()
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +152,9 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
 
     async def end_transaction(self, half: SendResult, state: LocalTransactionState) -> TransactionSendResult:
         """Tell the broker how a transaction ended, and return the result of its send."""
-        session, _, _ = self._started()
+        session = self._session
+        if session is None:
+            raise ClosedError("the producer is not started")
         header = EndTransactionRequestHeader(
             topic=half.queue.topic,
             producer_group=self.group,
