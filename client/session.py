@@ -29,7 +29,7 @@ from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerDat
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import ChunkHandler, Connection
-from thermocline.remoting.errors import MQError, UnsupportedRequestError
+from thermocline.remoting.errors import MQError, RequestTimeoutError, UnsupportedRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import UnregisterClientRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -176,9 +176,15 @@ class ClientSession:
         """Send the broker at `address` what needs no answer.
 
         Raises:
-            UnavailableError: There is no connection.
+            UnavailableError: There is no connection, or the broker takes nothing for `request_timeout_ms`.
         """
-        await self.connections.send_oneway(address, RemotingCommand.request(code, header, body=body, oneway=True))
+        try:
+            async with asyncio.timeout(self._options.request_timeout_ms / 1000):
+                await self.connections.send_oneway(
+                    address, RemotingCommand.request(code, header, body=body, oneway=True)
+                )
+        except TimeoutError as error:
+            raise RequestTimeoutError("the broker takes no request", address=address) from error
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -204,10 +210,13 @@ class ClientSession:
         self._heartbeat_due.set()
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
+        sent_at_s = asyncio.get_running_loop().time()
         try:
             await self.call(address, RequestCode.HEART_BEAT, body=body)
         except MQError as error:
             logger.warning("heartbeat failed address=%s error=%s", address, error)
+            if isinstance(error, RequestTimeoutError):
+                self.connections.drop_silent(address, since_s=sent_at_s)
 
     async def _unregister(self) -> None:
         headers = [

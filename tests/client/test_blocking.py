@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -143,7 +144,8 @@ def test_a_client_that_a_fork_has_copied_refuses_calls(loop: BackgroundLoop) -> 
     """Its thread is not there in the child; a call waited for ever."""
 
     def outcome() -> bytes:
-        for call in (lambda: loop.run(asyncio.sleep(0)), lambda: loop.post(print)):
+        calls: list[Callable[[], object]] = [lambda: loop.run(asyncio.sleep(0)), functools.partial(loop.post, print)]
+        for call in calls:
             try:
                 call()
             except ClosedError:

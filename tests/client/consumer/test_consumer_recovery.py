@@ -125,11 +125,16 @@ async def test_a_reset_waits_for_the_orderly_listener_before_the_queue_is_taken_
         assert not isinstance(answer, RemotingCommand)
         reset = asyncio.ensure_future(answer)
         await until(lambda: not consumer.assigned_queues() or consumer.assigned_queues() != [queue_of()])
-        pulls = len(broker.requests(RequestCode.QUERY_CONSUMER_OFFSET))
+
+        def questions() -> int:
+            asked = broker.requests(RequestCode.QUERY_CONSUMER_OFFSET)
+            return sum(one.fields["topic"] == TOPIC for one in asked)
+
+        before = questions()
         assert consumer._parts is not None
         for _ in range(3):
             await consumer._parts.rebalancer.balance()
-        assert len(broker.requests(RequestCode.QUERY_CONSUMER_OFFSET)) == pulls, "the queue was taken up too early"
+        assert questions() == before, "the queue was taken up too early"
         release.set()
         await reset
         await until(lambda: broker.committed_offset(GROUP, TOPIC, 0) == 10)
@@ -271,6 +276,41 @@ async def test_a_close_that_is_cancelled_goes_on(broker: FakeBroker) -> None:
     await again
     assert broker.group_members(GROUP) == []
     assert broker.committed_offset(GROUP, TOPIC, 0) == 1
+
+
+async def test_a_frozen_broker_does_not_hold_up_what_others_have(
+    two_brokers: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was polled anew by every second call, which waited for 10 s, whatever its `await_ms`."""
+    monkeypatch.setattr("thermocline.client.consumer.async_pop_consumer.LATE_MS", 200)
+    two_brokers.stay_silent(RequestCode.POP_MESSAGE, times=1_000, broker_name="broker-a")
+    consumer = AsyncPopConsumer(group=GROUP, namesrv=two_brokers.namesrv_address, consume_from_where=FIRST)
+    await consumer.subscribe(TOPIC)
+    bodies: list[bytes] = []
+    async with consumer:
+        await send(two_brokers, 6, queue=queue_of("broker-b"))
+        async with asyncio.timeout(15):
+            for _ in range(6):
+                bodies += [message.body for message in await consumer.receive(1, await_ms=1_000)]
+    assert bodies == [b"%d" % i for i in range(6)]
+    polls = two_brokers.requests(RequestCode.POP_MESSAGE, broker_name="broker-a")
+    assert len(polls) == 1, "not again while its answer is waited for"
+
+
+async def test_messages_of_an_unsubscribed_topic_are_not_given(broker: FakeBroker) -> None:
+    broker.create_topic("other", queue_nums=1)
+    consumer = AsyncPopConsumer(group=GROUP, namesrv=broker.namesrv_address, consume_from_where=FIRST)
+    await consumer.subscribe(TOPIC)
+    async with consumer:
+        waiting = asyncio.create_task(consumer.receive(await_ms=30_000))
+        await until(lambda: consumer._polls)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await consumer.subscribe("other")
+        await consumer.unsubscribe(TOPIC)
+        await send(broker, 1)
+        await until(lambda: all(poll.done() for poll in consumer._polls.values()))
+        assert await consumer.receive(await_ms=10) == []
 
 
 async def test_a_receive_that_waits_ends_with_the_consumer(broker: FakeBroker) -> None:

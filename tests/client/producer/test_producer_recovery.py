@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from tests.waiting import until
 from thermocline.client import AsyncProducer, Message, MessageQueue, Producer
 from thermocline.client.producer import send_pipeline
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, RequestTimeoutError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, RequestTimeoutError, UnavailableError
 from thermocline.remoting.request_code import RequestCode
 
 TOPIC = "orders"
@@ -145,6 +146,37 @@ async def test_a_frozen_broker_does_not_fill_the_memory(broker: FakeBroker, monk
             await producer.send_one_way(Message(TOPIC, b"x"))
         connection.abort()
         await producer.send(Message(TOPIC, b"thawed"), timeout_ms=10_000)
+
+
+async def test_a_connection_that_nothing_comes_from_is_replaced(broker: FakeBroker) -> None:
+    """Its peer vanished without a word, and serves new connections: sends timed out for a quarter of an hour."""
+    async with AsyncProducer(
+        namesrv=broker.namesrv_address, send_timeout_ms=300, request_timeout_ms=200, heartbeat_broker_interval_ms=1_000
+    ) as producer:
+        await producer.send(Message(TOPIC, b"x"))
+        freeze(broker)
+        with pytest.raises(RequestTimeoutError):
+            await producer.send(Message(TOPIC, b"y"))
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(MQError):
+                    await producer.send(Message(TOPIC, b"z"))
+                    break
+
+
+async def test_a_name_server_that_vanished_is_asked_on_a_new_connection(broker: FakeBroker) -> None:
+    async with AsyncProducer(namesrv=broker.namesrv_address, request_timeout_ms=200) as producer:
+        await producer.send(Message(TOPIC, b"x"))
+
+        def pause() -> None:
+            for connection in broker._running().server.connections:
+                assert connection._transport is not None
+                connection._transport.pause_reading()
+
+        broker._on_loop(pause)
+        with pytest.raises(UnavailableError):
+            await producer.fetch_publish_queues("new")
+        assert await producer.fetch_publish_queues("new")
 
 
 async def test_a_close_that_is_cancelled_goes_on(broker: FakeBroker) -> None:
