@@ -23,10 +23,16 @@ RocketMQ 5.3.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
-from thermocline.client.consumer.dispatch.listener_runner import ListenerRunner, TaskRunner, run_directly
+from thermocline.client.consumer.dispatch.listener_runner import (
+    ListenerRunner,
+    TaskRunner,
+    is_own_cancellation,
+    run_directly,
+)
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
@@ -118,6 +124,11 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
             try:
                 outcome = await self._listener.execute_local_transaction(message, transaction_id, argument)
                 state = checked_state(outcome)
+            except asyncio.CancelledError:
+                if is_own_cancellation():
+                    raise
+                logger.exception("local transaction cancelled, the broker will ask transaction_id=%s", transaction_id)
+                state = LocalTransactionState.UNKNOWN
             except Exception:
                 logger.exception("local transaction failed, the broker will ask transaction_id=%s", transaction_id)
                 state = LocalTransactionState.UNKNOWN

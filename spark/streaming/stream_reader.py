@@ -215,7 +215,7 @@ class _Planning:
         return self._sources.snapshot(now_ms=self._now_ms(), fresh=fresh, wait_ms=wait_ms)
 
     def _check_topics(self, line: OffsetLine) -> None:
-        """Refuse the checkpoint of other topics: their last batch would be read, then these topics from the oldest message."""
+        """Refuse the checkpoint of other topics: their last batch would be read, then these from the oldest."""
         found, wanted = {topic for topic, _ in line.offsets}, self._options.read.topics
         if found and found.isdisjoint(wanted):
             raise InvalidRequestError(

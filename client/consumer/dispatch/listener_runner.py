@@ -28,6 +28,7 @@ __all__ = [
     "ListenerRunner",
     "TaskRunner",
     "ThreadRunner",
+    "is_own_cancellation",
     "run_directly",
 ]
 
@@ -185,14 +186,18 @@ class TaskRunner:
                     job.started_at = time.monotonic()
                     outcome = await job.call()
             except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+                if is_own_cancellation():
                     raise
-                # Not this task was cancelled, but something that the listener waited for.
                 outcome = ListenerCancelledError("a listener raised CancelledError", reason=repr(error))
             except BaseException as error:  # noqa: BLE001 - the user's code ends here, and its outcome is handed on
                 outcome = error
             job.done(job, outcome)
+
+
+def is_own_cancellation() -> bool:
+    """Whether the task that runs was cancelled; else a CancelledError is of something that its code waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def run_directly(runner: ListenerRunner, call: Callable[[], Any]) -> object:

@@ -12,6 +12,7 @@ from tests.waiting import until
 from thermocline.client import AsyncPopConsumer, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Message
 from thermocline.client.consumer import queue_workers
 from thermocline.client.consumer.allocation import AllocateAveragely
+from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.listener import ConsumeResult
 from thermocline.client.consumer.options import ConsumeFromWhere
 from thermocline.client.message_queue import MessageQueue
@@ -247,6 +248,37 @@ async def test_a_listener_that_raises_cancelled_error_has_failed(broker: FakeBro
         await until(lambda: {b"0", b"1"} <= set(seen))
         await until(lambda: broker.committed_total(GROUP, TOPIC) in (0, 2))
     assert broker.committed_total(GROUP, TOPIC) == 2
+
+
+async def test_a_message_that_a_listener_has_too_long_is_not_given_to_a_second_call(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not be sent back, as its broker was away, and was handed over once more beside the first call."""
+    monkeypatch.setattr("thermocline.client.consumer.concurrent_dispatcher.LOCAL_RETRY_PAUSE_S", 0.0)
+    calls: list[str] = []
+    release = asyncio.Event()
+
+    async def listen(messages: Sequence[ReceivedMessage], context: object) -> None:
+        calls.extend(message.queue.topic for message in messages)
+        await release.wait()
+
+    async with pushing(broker, listen) as consumer:
+        await send(broker, 1)
+        await until(lambda: calls)
+        assert consumer._parts is not None
+        dispatcher = consumer._parts.dispatcher
+        assert isinstance(dispatcher, ConcurrentDispatcher)
+        for job in dispatcher._running:
+            job.started_at = -1e9
+        for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2):
+            broker.refuse(code)
+        dispatcher.give_back_expired()
+        await until(lambda: broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK))
+        await dispatcher.settle()
+        dispatcher.give_back_expired()
+        await until(lambda: f"%RETRY%{GROUP}" in calls)
+        assert calls == [TOPIC, f"%RETRY%{GROUP}"]
+        release.set()
 
 
 # -- closing -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tests.waiting import until
-from thermocline.client import AsyncProducer, Message, MessageQueue, Producer
+from thermocline.client import (
+    AsyncProducer,
+    AsyncTransactionProducer,
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    Producer,
+    ReceivedMessage,
+)
 from thermocline.client.producer import send_pipeline
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, RequestTimeoutError, UnavailableError
@@ -104,6 +112,38 @@ def test_what_cannot_be_encoded_is_the_callers_error(broker: FakeBroker, wrong: 
             with pytest.raises(InvalidRequestError):
                 outcome_of(send(message))
         producer.send(Message(TOPIC, b"x"))
+
+
+class CancelledListener:
+    """Waits for something that is cancelled."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+
+    async def execute_local_transaction(self, message: Message, transaction_id: str, argument: object) -> None:
+        raise asyncio.CancelledError
+
+    async def check_local_transaction(
+        self, message: ReceivedMessage, transaction_id: str
+    ) -> LocalTransactionState | None:
+        self.checks += 1
+        if self.checks == 1:
+            raise asyncio.CancelledError
+        return LocalTransactionState.COMMIT_MESSAGE
+
+
+async def test_a_transaction_whose_listener_raises_cancelled_error_is_asked_about(broker: FakeBroker) -> None:
+    """The caller's task counted as cancelled; of a check there was no outcome, so it held its place for ever."""
+    listener = CancelledListener()
+    producer = AsyncTransactionProducer(group="shop", namesrv=broker.namesrv_address, check_request_hold_max=1)
+    producer.register_transaction_listener(listener)  # type: ignore[arg-type]
+    async with producer:
+        result = await producer.send_message_in_transaction(Message(TOPIC, b"x"))
+        assert result.local_transaction_state is LocalTransactionState.UNKNOWN
+        while not broker.messages(TOPIC):
+            await asyncio.to_thread(broker.ask_producers)
+            await asyncio.sleep(0.01)
+    assert listener.checks >= 2
 
 
 def freeze(broker: FakeBroker) -> None:
