@@ -70,7 +70,7 @@ class Message(_MessageOptions, frozen=True):
 
         Raises:
             InvalidRequestError: Illegal topic, a body that is empty or no bytes, reserved property name, separator in a
-                value, two delays.
+                tag, key or value, two delays.
             MessageTooLargeError: The body is longer than `message_bytes_max`.
         """
         _check_sendable(self.topic)
@@ -84,6 +84,12 @@ class Message(_MessageOptions, frozen=True):
             raise MessageTooLargeError(topic=self.topic, size_bytes=len(self.body), size_bytes_max=message_bytes_max)
         if self.unique_key and not _SEPARATORS.isdisjoint(self.unique_key):
             raise InvalidRequestError("a unique id may not hold \\x01 or \\x02", topic=self.topic)
+        if self.tags:
+            _check_word("tag", self.tags)
+        if isinstance(self.keys, str) and self.keys:
+            _check_word("key", self.keys)
+        if self.sharding_key:
+            _check_word("sharding key", self.sharding_key)
         if self.is_delayed and bool(self.delay_level) + bool(self.delay_ms) + (self.deliver_at_ms is not None) > 1:
             raise InvalidRequestError("choose one of delay_level, delay_ms and deliver_at_ms", topic=self.topic)
         if self.properties:
@@ -99,20 +105,16 @@ class Message(_MessageOptions, frozen=True):
         """Return the property string as it is sent; `unique_key` becomes the message id.
 
         Raises:
-            InvalidRequestError: A tag or key holds a separator, a key is no text, or what is text is not all Unicode.
+            InvalidRequestError: What `check` does not see: one of several keys is no text, or a text is no Unicode.
         """
         text = f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01{'true' if self.wait_store_ok else 'false'}\x02"
         if self.tags:
-            _check_word("tag", self.tags)
             text += f"TAGS\x01{self.tags}\x02"
         if self.keys:
-            keys = self.keys if isinstance(self.keys, str) else _joined(self.keys)
-            _check_word("key", keys)
-            text += f"KEYS\x01{keys}\x02"
+            text += f"KEYS\x01{self.keys if isinstance(self.keys, str) else _joined(self.keys)}\x02"
         if self.properties:
             text += "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()])
         if self.sharding_key:
-            _check_word("sharding key", self.sharding_key)
             text += f"{PropertyName.SHARDING_KEY}\x01{self.sharding_key}\x02"
         if self.delay_level:
             text += f"{PropertyName.DELAY_LEVEL}\x01{self.delay_level}\x02"
@@ -127,9 +129,11 @@ class Message(_MessageOptions, frozen=True):
 
 def _joined(keys: Iterable[str]) -> str:
     try:
-        return " ".join(keys)
+        joined = " ".join(keys)
     except TypeError as error:
         raise InvalidRequestError("a key is text", reason=str(error)) from error
+    _check_word("key", joined)
+    return joined
 
 
 def _check_word(what: str, text: str) -> None:

@@ -85,6 +85,7 @@ IMPOSSIBLE = [
     {"body": "a text"},
     {"keys": [1]},
     {"keys": 7},
+    {"keys": ["a\x02b"]},
     {"keys": "half a pair \ud83d"},
     {"tags": "half a pair \ud83d"},
     {"tags": b"paid"},
