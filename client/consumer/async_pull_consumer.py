@@ -48,6 +48,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     MQError,
     ObjectNotFoundError,
+    UnavailableError,
     UnsupportedRequestError,
 )
 from thermocline.remoting.request_code import RequestCode
@@ -272,14 +273,20 @@ class AsyncPullConsumer(PullConsumerOptions):
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
         while not self._closed:
-            for message in await self.poll(count_max=1):
+            try:
+                messages = await self.poll(count_max=1)
+            except ClosedError:
+                if self._closed:
+                    return
+                raise
+            for message in messages:
                 yield message
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets: those given, or the places behind everything polled.
 
         Raises:
-            UnavailableError: A broker did not take its offset.
+            UnavailableError: A broker did not take its offset, or the file of broadcast offsets cannot be written.
             ClosedError: The consumer is not started, or closed.
         """
         parts = self._running()
@@ -288,6 +295,8 @@ class AsyncPullConsumer(PullConsumerOptions):
             offsets = self._committable()
         if self.message_model is MessageModel.BROADCASTING:
             await parts.store.persist(offsets, is_confirmed=True)
+            if any([await parts.store.read(queue) != offset for queue, offset in offsets.items()]):
+                raise UnavailableError("the file of broadcast offsets cannot be written", group=self.group)
             return
         for queue, offset in offsets.items():
             await parts.calls.commit_offset(queue, offset, is_confirmed=True)

@@ -47,6 +47,8 @@ class PullConsumer(PullConsumerOptions, BlockingHalf[AsyncPullConsumer]):
             try:
                 messages = self.poll(count_max=1)
             except ClosedError:
+                if not self._started:
+                    raise
                 return
             yield from messages
 

@@ -5,22 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.waiting import until
-from thermocline.client import AsyncPopConsumer, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Message
+from thermocline.client import (
+    AsyncPopConsumer,
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncPushConsumer,
+    Message,
+    PullConsumer,
+)
 from thermocline.client.consumer import queue_workers
 from thermocline.client.consumer.allocation import AllocateAveragely
 from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.listener import ConsumeResult
-from thermocline.client.consumer.options import ConsumeFromWhere
+from thermocline.client.consumer.options import ConsumeFromWhere, MessageModel
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.bodies import ResetOffsetBody
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import ClosedError
+from thermocline.remoting.errors import ClosedError, UnavailableError
 from thermocline.remoting.request_code import RequestCode
 
 TOPIC, GROUP = "orders", "billing"
@@ -380,3 +388,39 @@ async def test_a_loop_that_is_left_commits_only_what_it_gave(broker: FakeBroker)
         async for message in second:
             assert message.body == b"2"
             break
+
+
+async def test_a_loop_ends_with_the_consumer_and_needs_a_started_one(broker: FakeBroker) -> None:
+    """Closing raised ClosedError out of the asyncio loop; a blocking one ended at once before the start."""
+    consumer = AsyncPullConsumer(group=GROUP, namesrv=broker.namesrv_address)
+    await consumer.subscribe(TOPIC)
+
+    async def loop() -> None:
+        async for message in consumer:
+            raise AssertionError(message)
+
+    with pytest.raises(ClosedError):
+        await loop()
+    with pytest.raises(ClosedError):
+        next(iter(PullConsumer(group=GROUP, namesrv=broker.namesrv_address)))
+    await consumer.start()
+    task = asyncio.create_task(loop())
+    await until(lambda: broker.requests(RequestCode.LITE_PULL_MESSAGE))
+    await consumer.close()
+    await task
+
+
+async def test_a_commit_of_broadcast_offsets_that_cannot_be_written_raises(broker: FakeBroker, tmp_path: Path) -> None:
+    consumer = AsyncPullConsumer(
+        group=GROUP,
+        namesrv=broker.namesrv_address,
+        message_model=MessageModel.BROADCASTING,
+        local_offset_directory=tmp_path / "offsets",
+    )
+    async with consumer:
+        (tmp_path / "offsets").write_text("a file where the directory is to be")
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            await consumer.commit({queue_of(): 7})
+        (tmp_path / "offsets").unlink()
+        await consumer.commit({queue_of(): 7})
+        assert await consumer.committed(queue_of()) == 7
