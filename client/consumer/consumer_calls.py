@@ -299,10 +299,15 @@ class ConsumerCalls:
 
         async def ask(master: str, of_broker: list[MessageQueue]) -> None:
             answer = await self._ask_lock(RequestCode.LOCK_BATCH_MQ, master, of_broker)
-            if answer is not None:
+            if answer is None:
+                return
+            try:
                 granted = set(map(from_wire, LockBatchResponseBody.decode(answer.body).lock_ok_mq_set))
-                held.update(granted.intersection(of_broker))
-                refused.update(set(of_broker) - granted)
+            except MQError as error:
+                logger.warning("locks: the answer cannot be read address=%s error=%s", master, error)
+                return
+            held.update(granted.intersection(of_broker))
+            refused.update(set(of_broker) - granted)
 
         await asyncio.gather(*(ask(master, of_broker) for master, of_broker in self._by_master(queues)))
         return LockResult(held=frozenset(held), refused=frozenset(refused))

@@ -121,7 +121,6 @@ class Rebalancer:
         except MQError:
             raise
         except Exception as error:
-            logger.exception("the allocation strategy failed topic=%s", topic)
             raise InvalidRequestError("the allocation strategy failed", topic=topic, reason=repr(error)) from error
 
     async def _apply(self, topic: str, share: set[MessageQueue]) -> bool:

@@ -424,3 +424,26 @@ async def test_a_commit_of_broadcast_offsets_that_cannot_be_written_raises(broke
         (tmp_path / "offsets").unlink()
         await consumer.commit({queue_of(): 7})
         assert await consumer.committed(queue_of()) == 7
+
+
+@pytest.mark.parametrize(("of_a_queue", "of_all"), [(3, 50_000), (1_000, 4)])
+async def test_a_loop_makes_room_for_more(broker: FakeBroker, of_a_queue: int, of_all: int) -> None:
+    broker.create_topic(TOPIC, queue_nums=2)
+    await send(broker, 40, queue=queue_of(queue_id=0))
+    await send(broker, 40, queue=queue_of(queue_id=1))
+    consumer = AsyncPullConsumer(
+        group=GROUP,
+        namesrv=broker.namesrv_address,
+        consume_from_where=FIRST,
+        pull_batch_size=7,
+        pull_threshold_for_queue=of_a_queue,
+        pull_threshold_for_all=of_all,
+    )
+    await consumer.subscribe(TOPIC)
+    count = 0
+    async with asyncio.timeout(60), consumer:
+        async for _ in consumer:
+            count += 1
+            if count == 80:
+                break
+    assert broker.committed_total(GROUP, TOPIC) == 80
