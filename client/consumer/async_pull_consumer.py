@@ -272,13 +272,13 @@ class AsyncPullConsumer(PullConsumerOptions):
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
-        while not self._closed:
+        if not self._closed:
+            self._running()
+        while True:
             try:
                 messages = await self.poll(count_max=1)
             except ClosedError:
-                if self._closed:
-                    return
-                raise
+                return
             for message in messages:
                 yield message
 
