@@ -119,7 +119,9 @@ async def test_a_reset_waits_for_the_orderly_listener_before_the_queue_is_taken_
         seen.extend(message.queue_offset for message in messages)
         at_work[queue] -= 1
 
-    async with pushing(broker, listen, in_order=True, rebalance_interval_ms=20) as consumer:
+    async with pushing(
+        broker, listen, in_order=True, rebalance_interval_ms=20, persist_consumer_offset_interval_ms=20
+    ) as consumer:
         await until(lambda: at_work[queue_of()] == 1)
         body = ResetOffsetBody.decode(
             b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:7}}'
