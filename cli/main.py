@@ -7,6 +7,9 @@ the network or the user did.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -81,7 +84,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit status."""
+    """Run one command line, its output included, and return its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode shows escapes
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has closed
+        _give_up_stdout()
+        return EXIT_FAILED
+    except OSError as error:
+        _give_up_stdout()
+        sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
+        return EXIT_FAILED
+    return status
+
+
+def _give_up_stdout() -> None:
+    """Discard what stdout still holds: Python would try to write it once more at the end, and say so."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     if not __debug__:
         sys.stderr.write("thermocline: refusing to run without assertions; start Python without -O.\n")
         return EXIT_MISUSED
@@ -103,8 +131,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"thermocline: {error}.\n")
         return EXIT_FAILED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has closed; a second error while closing would be noise
-        return EXIT_FAILED
+        raise
     except OSError as error:
         sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
         return EXIT_FAILED

@@ -7,13 +7,16 @@ defaults and behaviour by construction, and connections need no locks: only the 
 Rules
   - Any thread may call a blocking client, except its own loop's (a callback that waits for its own loop would never
     end): that is refused.
+  - A client belongs to the process that started it: its thread does not survive a fork, so a child's calls are refused.
   - Posts of many threads at the same time wake the loop once: a wake-up costs more than a send.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -52,10 +55,12 @@ class BackgroundLoop:
         self._lock = threading.Lock()
         self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._wake_up_due = False
+        self._process_id = os.getpid()
 
     def start(self) -> None:
         """Start the thread and return when its loop runs."""
         assert self._thread is None
+        self._process_id = os.getpid()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name=self._name, daemon=True)
         self._thread.start()
@@ -65,21 +70,22 @@ class BackgroundLoop:
         """Run the coroutine on the loop and wait for its result; an interrupt of the waiting thread cancels it.
 
         Raises:
-            ClosedError: The loop does not run.
+            ClosedError: The loop does not run, ends meanwhile, or runs in the process that this one was forked from.
             InvalidRequestError: Called from the loop's own thread.
         """
-        loop = self._loop
         try:
-            if loop is None:
-                raise ClosedError("the client is not started, or is closed")
             self.check_may_wait()
+            self._check_process()
+            with self._lock:  # so that `close` comes before the coroutine is taken, or after
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
         except MQError:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
-        except KeyboardInterrupt:
+        except concurrent.futures.CancelledError as error:
+            raise ClosedError("the client was closed during the call") from error
+        except BaseException:
             future.cancel()
             raise
 
@@ -96,24 +102,36 @@ class BackgroundLoop:
         """Have `callback(*args)` called on the loop soon, in the order of posting; never waits.
 
         Raises:
-            ClosedError: The loop does not run.
+            ClosedError: As `run`.
         """
+        self._check_process()
         with self._lock:
-            if self._loop is None:
-                raise ClosedError("the client is not started, or is closed")
+            loop = self._running_loop()
             self._posted.append((callback, args))
             if not self._wake_up_due:
                 self._wake_up_due = True
-                self._loop.call_soon_threadsafe(self._drain)
+                loop.call_soon_threadsafe(self._drain)
 
     def close(self) -> None:
         """Stop the loop once everything posted has run, and wait for its thread; idempotent."""
+        if self._process_id != os.getpid():
+            return  # it is the parent's
         with self._lock:
             thread, loop, stop = self._thread, self._loop, self._stop
             self._loop = None
         if thread is not None and loop is not None and stop is not None:
             loop.call_soon_threadsafe(stop.set)
             thread.join()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise ClosedError("the client is not started, or is closed")
+        return self._loop
+
+    def _check_process(self) -> None:
+        """Refuse a client that a fork has copied: its thread is not there, so a call would wait for ever."""
+        if self._thread is not None and self._process_id != os.getpid():
+            raise ClosedError("the client was started before a fork; each process starts its own")
 
     def _drain(self) -> None:
         self._wake_up_due = False  # first: a later post is seen below, or wakes the loop again

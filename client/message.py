@@ -23,6 +23,7 @@ __all__ = ["RESERVED_NAMES", "Message"]
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _SEPARATORS = frozenset("\x01\x02")
 _CHECKED_TOPICS_MAX = 4096
+_FLAG_END = 1 << 31
 RESERVED_NAMES = frozenset(value for name, value in vars(PropertyName).items() if name.isupper())
 """Names of properties that mean something to brokers or clients."""
 
@@ -68,16 +69,27 @@ class Message(_MessageOptions, frozen=True):
         """Refuse what the broker or a reader could not take.
 
         Raises:
-            InvalidRequestError: Illegal topic, empty body, reserved property name, separator in a value, two delays.
+            InvalidRequestError: Illegal topic, a body that is empty or no bytes, reserved property name, separator in a
+                tag, key or value, two delays.
             MessageTooLargeError: The body is longer than `message_bytes_max`.
         """
         _check_sendable(self.topic)
         if not self.body:
             raise InvalidRequestError("a message needs a body", topic=self.topic)
+        if not isinstance(self.body, bytes | bytearray | memoryview):
+            raise InvalidRequestError("a body is bytes", topic=self.topic, type=type(self.body).__name__)
+        if not isinstance(self.flag, int) or not -_FLAG_END <= self.flag < _FLAG_END:
+            raise InvalidRequestError("a flag is a number of 32 bits", topic=self.topic, flag=self.flag)
         if len(self.body) > message_bytes_max:
             raise MessageTooLargeError(topic=self.topic, size_bytes=len(self.body), size_bytes_max=message_bytes_max)
         if self.unique_key and not _SEPARATORS.isdisjoint(self.unique_key):
             raise InvalidRequestError("a unique id may not hold \\x01 or \\x02", topic=self.topic)
+        if self.tags:
+            _check_word("tag", self.tags)
+        if isinstance(self.keys, str) and self.keys:
+            _check_word("key", self.keys)
+        if self.sharding_key:
+            _check_word("sharding key", self.sharding_key)
         if self.is_delayed and bool(self.delay_level) + bool(self.delay_ms) + (self.deliver_at_ms is not None) > 1:
             raise InvalidRequestError("choose one of delay_level, delay_ms and deliver_at_ms", topic=self.topic)
         if self.properties:
@@ -90,12 +102,16 @@ class Message(_MessageOptions, frozen=True):
                     raise InvalidRequestError("a property may not hold \\x01 or \\x02", name=name)
 
     def properties_text(self, unique_key: str) -> str:
-        """Return the property string as it is sent; `unique_key` becomes the message id."""
+        """Return the property string as it is sent; `unique_key` becomes the message id.
+
+        Raises:
+            InvalidRequestError: What `check` does not see: one of several keys is no text, or a text is no Unicode.
+        """
         text = f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01{'true' if self.wait_store_ok else 'false'}\x02"
         if self.tags:
             text += f"TAGS\x01{self.tags}\x02"
         if self.keys:
-            text += f"KEYS\x01{self.keys if isinstance(self.keys, str) else ' '.join(self.keys)}\x02"
+            text += f"KEYS\x01{self.keys if isinstance(self.keys, str) else _joined(self.keys)}\x02"
         if self.properties:
             text += "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()])
         if self.sharding_key:
@@ -106,7 +122,34 @@ class Message(_MessageOptions, frozen=True):
             text += f"{PropertyName.TIMER_DELAY_MS}\x01{self.delay_ms}\x02"
         if self.deliver_at_ms is not None:
             text += f"{PropertyName.TIMER_DELIVER_MS}\x01{self.deliver_at_ms}\x02"
+        if not text.isascii():
+            _check_unicode(text)
         return text
+
+
+def _joined(keys: Iterable[str]) -> str:
+    try:
+        joined = " ".join(keys)
+    except TypeError as error:
+        raise InvalidRequestError("a key is text", reason=str(error)) from error
+    _check_word("key", joined)
+    return joined
+
+
+def _check_word(what: str, text: str) -> None:
+    """Refuse a separator: what follows it would be read as other properties."""
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"a {what} is text", type=type(text).__name__)
+    if "\x01" in text or "\x02" in text:
+        raise InvalidRequestError(f"a {what} may not hold \\x01 or \\x02")
+
+
+def _check_unicode(text: str) -> None:
+    """Refuse half a surrogate pair, as a text that was cut in the middle of a character holds it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError("a tag, key or property is no Unicode text", reason=error.reason) from error
 
 
 @lru_cache(maxsize=_CHECKED_TOPICS_MAX)

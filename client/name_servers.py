@@ -11,6 +11,7 @@ Source: remoting/netty/NettyRemotingClient.java (getAndCreateNameserverChannel),
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from random import Random
@@ -20,7 +21,7 @@ from thermocline.client.fan_out import Answers, ask_each
 from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import ConnectionLostError, UnavailableError
+from thermocline.remoting.errors import ConnectionLostError, RequestTimeoutError, UnavailableError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import GetRouteInfoRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -126,10 +127,13 @@ class NameServers:
         while self._current not in tried:
             address = self._current
             tried.add(address)
+            asked_at_s = asyncio.get_running_loop().time()
             try:
                 return address, await self._connections.call(address, request(), timeout_ms=self._timeout_ms)
             except UnavailableError as error:
                 failure = error
+                if isinstance(error, RequestTimeoutError):
+                    self._connections.drop_silent(address, since_s=asked_at_s)
                 self._move_on(address)
                 if len(self._addresses) > 1:
                     logger.warning("NameServer failed address=%s error=%s", address, error)

@@ -144,6 +144,11 @@ class ReceivedMessage:
             sharding_key=self.sharding_key,
         )
 
+    def __getstate__(self) -> tuple[None, dict[str, object]]:
+        """Return what pickles and copies hold: all but the parsed properties, a view that cannot be pickled."""
+        names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        return None, {name: getattr(self, name) for name in names} | {"_properties": None}
+
     def __repr__(self) -> str:
         return (
             f"ReceivedMessage(topic={self.topic!r}, queue='{self.queue}', queue_offset={self.queue_offset}, "

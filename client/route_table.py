@@ -82,7 +82,8 @@ class RouteTable:
         return self._route_of(broker_name).master(broker_name)
 
     def _route_of(self, broker_name: str) -> TopicRoute:
-        for route in self._routes.values():
+        """The route that was fetched last of those with this broker: that of a deleted topic stays as it was."""
+        for route in reversed(self._routes.values()):
             if route.addresses.get(broker_name):
                 return route
         raise UnavailableError("this broker is in no route", broker_name=broker_name)
@@ -181,7 +182,12 @@ class RouteTable:
             await self.refresh(topic)
 
     async def refresh_all(self) -> None:
-        """Fetch every known or watched route anew; failures are logged and leave what is known."""
+        """Fetch every known or watched route anew; failures are logged and leave what is known.
+
+        Raises:
+            MQError: The first refusal by a NameServer, once the other topics' routes are fetched.
+        """
+        refusal: MQError | None = None
         for topic in sorted(self._watched | self._routes.keys()):
             try:
                 await self._renew(topic)
@@ -191,7 +197,12 @@ class RouteTable:
                     logger.info("topic not found topic=%s error=%s", topic, error)
             except UnavailableError as error:
                 logger.warning("route refresh failed topic=%s error=%s", topic, error)
-                return
+                break
+            except MQError as error:
+                logger.warning("route refused topic=%s error=%s", topic, error)
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
 
     async def close(self) -> None:
         """Abandon the fetches that are under way."""
@@ -213,8 +224,9 @@ class RouteTable:
         return data
 
     def _put(self, route: TopicRoute) -> None:
-        if self._routes.get(route.topic) == route:
+        before = self._routes.pop(route.topic, None)
+        self._routes[route.topic] = route  # the last in the table is the newest, see `_route_of`
+        if before == route:
             return
-        self._routes[route.topic] = route
         for callback in self._on_change:
             callback(route)

@@ -11,6 +11,7 @@ to the owner. Source: client/impl/factory/MQClientInstance.java, Apache RocketMQ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from thermocline.client.answer import check_answer
 from thermocline.client.busy_retry import RETRIED_CODES, retry_while_busy
 from thermocline.client.client_id import build_client_id, local_address
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.name_servers import NameServers
 from thermocline.client.options import ClientOptions, name_server_addresses
 from thermocline.client.route_table import RouteTable
@@ -27,7 +29,7 @@ from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerDat
 from thermocline.remoting.clients import NameServerSource, RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import ChunkHandler, Connection
-from thermocline.remoting.errors import MQError, UnsupportedRequestError
+from thermocline.remoting.errors import MQError, RequestTimeoutError, UnsupportedRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import UnregisterClientRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -98,6 +100,7 @@ class ClientSession:
         self._heartbeat_due = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._close = CloseOnce()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -120,10 +123,11 @@ class ClientSession:
         self.start_task(self._keep_heartbeats_going())
 
     async def close(self) -> None:
-        """Say goodbye to every broker and close the connections; idempotent."""
-        if self._closing:
-            return
+        """Say goodbye to every broker and close the connections; idempotent. Cancelling stops only the waiting."""
         self._closing = True
+        await self._close.run(self._finish)
+
+    async def _finish(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -172,9 +176,15 @@ class ClientSession:
         """Send the broker at `address` what needs no answer.
 
         Raises:
-            UnavailableError: There is no connection.
+            UnavailableError: There is no connection, or the broker takes nothing for `request_timeout_ms`.
         """
-        await self.connections.send_oneway(address, RemotingCommand.request(code, header, body=body, oneway=True))
+        try:
+            async with asyncio.timeout(self._options.request_timeout_ms / 1000):
+                await self.connections.send_oneway(
+                    address, RemotingCommand.request(code, header, body=body, oneway=True)
+                )
+        except TimeoutError as error:
+            raise RequestTimeoutError("the broker takes no request", address=address) from error
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -200,10 +210,13 @@ class ClientSession:
         self._heartbeat_due.set()
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
+        sent_at_s = asyncio.get_running_loop().time()
         try:
             await self.call(address, RequestCode.HEART_BEAT, body=body)
         except MQError as error:
             logger.warning("heartbeat failed address=%s error=%s", address, error)
+            if isinstance(error, RequestTimeoutError):
+                self.connections.drop_silent(address, since_s=sent_at_s)
 
     async def _unregister(self) -> None:
         headers = [
@@ -235,7 +248,8 @@ class ClientSession:
             await asyncio.sleep(self._options.poll_name_server_interval_ms / 1000)
             if not self.name_servers.is_fixed:
                 await self.name_servers.refresh()
-            await self.routes.refresh_all()
+            with contextlib.suppress(MQError):  # the table has logged it, and the next round asks again
+                await self.routes.refresh_all()
 
     async def _keep_heartbeats_going(self) -> None:
         while True:

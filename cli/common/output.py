@@ -10,6 +10,7 @@ nothing is cut.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from thermocline.client.fan_out import PeerFailure
     from thermocline.remoting.errors import MQError
 
-__all__ = ["Failure", "Output", "Row"]
+__all__ = ["Failure", "Output", "Row", "harmless"]
 
 Row = Mapping[str, object]
 
@@ -247,10 +248,16 @@ def _snake_name(name: str) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Return a time in the local zone to the millisecond; "-" for 0 and less, which mean "none"."""
+    """Return a time in the local zone to the millisecond; "-" for 0 and less, which mean "none".
+
+    What is beyond the calendar, which ends with the year 9999, stays a number.
+    """
     if timestamp_ms <= 0:
         return "-"
-    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).astimezone()
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"  # producers say when a message was born: anything
     return moment.isoformat(sep=" ", timespec="milliseconds")
 
 
@@ -265,14 +272,23 @@ def bytes_text(size_bytes: int) -> str:
 
 
 def _write_json(value: object) -> None:
-    encoded = msgspec.json.encode(value, enc_hook=str)
-    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+    sys.stdout.write(msgspec.json.format(_json_text(value), indent=2) + "\n")
 
 
 def _stream_json(rows: Iterable[Row]) -> None:
     """One array, an element a line. What fails before the first element writes nothing."""
     separator = "[\n"
     for row in rows:
-        sys.stdout.write(separator + msgspec.json.encode(row, enc_hook=str).decode())
+        sys.stdout.write(separator + _json_text(row))
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _json_text(value: object) -> str:
+    """The value as JSON that stdout can take: with escapes where it is no UTF-8, or where a text is no Unicode."""
+    try:
+        text = msgspec.json.encode(value, enc_hook=str).decode()
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, enc_hook=str))
+    return text

@@ -58,10 +58,9 @@ class Time(click.ParamType[int]):
         if text.isdecimal():
             return int(text)
         try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
+            return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+        except (ValueError, OverflowError):
             self.fail(f"{value!r} is no time; write earliest, latest, 2026-05-01T12:00 or milliseconds.", param, ctx)
-        return int(moment.astimezone().timestamp() * 1000)
 
 
 class Moment(Time):

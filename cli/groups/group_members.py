@@ -58,6 +58,7 @@ def members(app: Application, name: str, client_id: str | None, stacks: bool) ->
     Example:
       thermocline group members billing --stacks
     """
+    from thermocline.cli.common.output import harmless
     from thermocline.remoting.errors import MQError
 
     rows: list[Row] = []
@@ -77,7 +78,8 @@ def members(app: Application, name: str, client_id: str | None, stacks: bool) ->
     app.output.rows(rows, columns=COLUMNS)
     if stacks and not app.output.as_json:
         for row in rows:
-            sys.stdout.write(f"\n{row['client_id']}\n{row.get('stacks') or '-'}\n")
+            lines = [str(row["client_id"]), *str(row.get("stacks") or "-").expandtabs().splitlines()]
+            sys.stdout.write("\n" + "".join(f"{harmless(line)}\n" for line in lines))
 
 
 def _figures(info: ConsumerRunningInfo) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -72,7 +73,7 @@ def send(
     if delay_ms is not None and deliver_at_ms is not None:
         raise click.UsageError("Give either --delay or --deliver-at.")
     pairs = parse_pairs(properties, option="--property")
-    bodies = [body.encode()] if body is not None else _lines(file)
+    bodies = [os.fsencode(body)] if body is not None else _lines(file)
 
     def messages() -> Iterator[Message]:
         for one in bodies:

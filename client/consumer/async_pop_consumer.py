@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Self
 
 from thermocline.client.busy_retry import retry_while_busy
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhere, PopConsumerOptions
 from thermocline.client.consumer.pop_calls import PopCalls
@@ -71,6 +72,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         self._attempts: dict[Place, str] = {}
         self._turn = 0
         self._closed = False
+        self._close = CloseOnce()
         self._start_timestamp_ms = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -87,10 +89,14 @@ class AsyncPopConsumer(PopConsumerOptions):
         await session.start()
 
     async def close(self) -> None:
-        """Leave the group; idempotent. What was not acknowledged comes back to others after its time."""
-        if self._closed:
-            return
+        """Leave the group; idempotent. What was not acknowledged comes back to others after its time.
+
+        Cancelling stops only the waiting.
+        """
         self._closed = True
+        await self._close.run(self._finish)
+
+    async def _finish(self) -> None:
         polls = list(self._polls.values())
         for poll in polls:
             poll.cancel()
@@ -160,6 +166,7 @@ class AsyncPopConsumer(PopConsumerOptions):
             raise InvalidRequestError("nothing is subscribed", group=self.group)
         invisible_ms = self.invisible_ms if invisible_ms is None else invisible_ms
         await_ms = self.await_ms if await_ms is None else await_ms
+        self._collect(poll for poll in self._polls.values() if poll.done())
         taken = self._take_arrived(count_max)
         if taken:
             return taken
@@ -168,15 +175,15 @@ class AsyncPopConsumer(PopConsumerOptions):
         places = places[self._turn % len(places) :] + places[: self._turn % len(places)]
         if len(places) > 1:
             # First poll every place without waiting: another one may have messages.
-            for place in [place for place in places if place not in self._polls]:
-                messages = await self._try(place, count_max, invisible_ms)
-                if messages:
-                    return messages
+            for place in places:
+                if place not in self._polls:
+                    await self._try(self._begin_poll(place, count_max, invisible_ms, 0))
+                taken = self._take_arrived(count_max)
+                if taken:
+                    return taken
         for place in places:
             if place not in self._polls:
-                self._polls[place] = asyncio.get_running_loop().create_task(
-                    self._pop(place, count_max, invisible_ms, await_ms)
-                )
+                self._begin_poll(place, count_max, invisible_ms, await_ms)
         return await self._first_of(places, count_max, await_ms)
 
     async def ack(self, message: PoppedMessage) -> None:
@@ -258,21 +265,44 @@ class AsyncPopConsumer(PopConsumerOptions):
         return places
 
     def _take_arrived(self, count_max: int) -> list[PoppedMessage]:
-        """Return messages that arrived while no call waited, without those whose invisible time is over."""
+        """Return messages that arrived, without those whose invisible time is over or whose topic was unsubscribed."""
         now_ms = wall_clock_ms()
         taken: list[PoppedMessage] = []
         while self._arrived and len(taken) < count_max:
             message = self._arrived.popleft()
-            if message.visible_at_ms > now_ms:
+            if message.visible_at_ms > now_ms and message.topic in self._subscriptions:
                 taken.append(message)
         return taken
 
-    async def _try(self, place: Place, count_max: int, invisible_ms: int) -> list[PoppedMessage]:
-        try:
-            return await self._pop(place, count_max, invisible_ms, 0)
-        except MQError as error:
-            self._failed(place, error)
-            return []
+    def _begin_poll(
+        self, place: Place, count_max: int, invisible_ms: int, await_ms: int
+    ) -> asyncio.Task[list[PoppedMessage]]:
+        poll = asyncio.get_running_loop().create_task(self._pop(place, count_max, invisible_ms, await_ms))
+        self._polls[place] = poll
+        return poll
+
+    async def _try(self, poll: asyncio.Task[list[PoppedMessage]]) -> None:
+        """Give a poll that does not wait for messages a moment. It stays open if its broker has not answered by then:
+        other brokers are polled meanwhile, and it is not polled again before."""
+        await asyncio.wait({poll}, timeout=LATE_MS / 1_000)
+        self._running()
+        if poll.done():
+            self._collect([poll])
+
+    def _collect(self, done: Iterable[asyncio.Task[list[PoppedMessage]]]) -> MQError | None:
+        """Take the messages of polls that are done; the last failure of one."""
+        failure: MQError | None = None
+        ended = set(done)
+        for place in [place for place, poll in self._polls.items() if poll in ended]:
+            poll = self._polls.pop(place)
+            if poll.cancelled():
+                continue  # the consumer was closed
+            try:
+                self._arrived.extend(poll.result())
+            except MQError as error:
+                failure = error
+                self._failed(place, error)
+        return failure
 
     def _failed(self, place: Place, error: MQError) -> None:
         topic, broker_name = place
@@ -318,13 +348,7 @@ class AsyncPopConsumer(PopConsumerOptions):
             )
             if not done:
                 break
-            for place in [place for place in self._polls if self._polls[place] in done]:
-                poll = self._polls.pop(place)
-                try:
-                    self._arrived.extend(poll.result())
-                except MQError as error:
-                    failure = error
-                    self._failed(place, error)
+            failure = self._collect(done) or failure
             taken = self._take_arrived(count_max)
             if taken:
                 return taken

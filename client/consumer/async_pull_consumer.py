@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from thermocline.client.busy_retry import BusyPauses
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullStatus
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
@@ -47,6 +48,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     MQError,
     ObjectNotFoundError,
+    UnavailableError,
     UnsupportedRequestError,
 )
 from thermocline.remoting.request_code import RequestCode
@@ -58,6 +60,7 @@ __all__ = ["AsyncPullConsumer"]
 logger = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_S = 0.02
+UNSUBSCRIBED_PAUSE_S = 0.1
 PULL_BYTES_MAX = 2**31 - 1
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 
@@ -75,6 +78,7 @@ class AsyncPullConsumer(PullConsumerOptions):
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._closed = False
+        self._close = CloseOnce()
         self._start_timestamp_ms = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -133,16 +137,20 @@ class AsyncPullConsumer(PullConsumerOptions):
             parts.tasks.append(session.start_task(self._commit_by_itself()))
 
     async def close(self) -> None:
-        """Commit what was polled (with `auto_commit`), leave the group; idempotent."""
+        """Commit what was polled (with `auto_commit`), leave the group; idempotent.
+
+        Cancelling stops only the waiting.
+        """
         await self.close_after(has_consumed=True)
 
     async def close_after(self, *, has_consumed: bool) -> None:
         """As `close`; `has_consumed` says whether the messages of the last poll were dealt with."""
-        parts = self._parts
-        if self._closed:
-            return
         self._closed = True
         self._arrived.set()
+        await self._close.run(lambda: self._finish(has_consumed=has_consumed))
+
+    async def _finish(self, *, has_consumed: bool) -> None:
+        parts = self._parts
         if parts is None:
             return
         for task in (*parts.tasks, *self._loops.values()):
@@ -263,16 +271,22 @@ class AsyncPullConsumer(PullConsumerOptions):
             self._running()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Give message after message, until the consumer is closed."""
-        while not self._closed:
-            for message in await self.poll():
+        """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
+        if not self._closed:
+            self._running()
+        while True:
+            try:
+                messages = await self.poll(count_max=1)
+            except ClosedError:
+                return
+            for message in messages:
                 yield message
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets: those given, or the places behind everything polled.
 
         Raises:
-            UnavailableError: A broker did not take its offset.
+            UnavailableError: A broker did not take its offset, or the file of broadcast offsets cannot be written.
             ClosedError: The consumer is not started, or closed.
         """
         parts = self._running()
@@ -281,6 +295,8 @@ class AsyncPullConsumer(PullConsumerOptions):
             offsets = self._committable()
         if self.message_model is MessageModel.BROADCASTING:
             await parts.store.persist(offsets, is_confirmed=True)
+            if any([await parts.store.read(queue) != offset for queue, offset in offsets.items()]):
+                raise UnavailableError("the file of broadcast offsets cannot be written", group=self.group)
             return
         for queue, offset in offsets.items():
             await parts.calls.commit_offset(queue, offset, is_confirmed=True)
@@ -347,7 +363,7 @@ class AsyncPullConsumer(PullConsumerOptions):
             consume_from_where=self.consume_from_where,
             consume_timestamp_ms=self.consume_timestamp_ms or wall_clock_ms() - HALF_AN_HOUR_MS,
         )
-        if queue in self._table:
+        if queue in self._table or self.subscription_of(queue) is None:
             return
         pulled = self._table[queue] = PulledQueue(queue, start_offset=offset)
         parts.flow.add(pulled)
@@ -355,7 +371,9 @@ class AsyncPullConsumer(PullConsumerOptions):
 
     async def give_up(self, queue: MessageQueue) -> None:
         """Stop working on a queue; see `RebalanceOwner`."""
-        pulled = self._table.pop(queue)
+        pulled = self._table.pop(queue, None)
+        if pulled is None:
+            return  # another caller has given it up
         pulled.dropped = True
         loop = self._loops.pop(pulled, None)
         if loop is not None:
@@ -427,7 +445,9 @@ class AsyncPullConsumer(PullConsumerOptions):
             await parts.flow.wait_for_room(pulled)
             subscription = self.subscription_of(queue)
             if subscription is None:
-                return
+                # Unsubscribed: the next rebalance gives the queue up, unless the topic is subscribed again by then.
+                await asyncio.sleep(UNSUBSCRIBED_PAUSE_S)
+                continue
             generation = pulled.generation
             try:
                 result = await parts.calls.pull(
@@ -466,9 +486,12 @@ class AsyncPullConsumer(PullConsumerOptions):
         for queue, pulled in list(self._table.items()):
             if pulled.is_paused or not pulled.cached_count:
                 continue
+            before = pulled.cached_count
             messages = pulled.hand_out(count_max)
             self._table[queue] = self._table.pop(queue)  # to the end of the round
-            self._running().flow.changed()
+            # Waiting pull loops look for room once a pull's worth of messages, not for each one of a loop over them.
+            if not pulled.cached_count or before // self.pull_batch_size != pulled.cached_count // self.pull_batch_size:
+                self._running().flow.changed()
             return messages
         return []
 

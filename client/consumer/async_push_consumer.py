@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.consumer_calls import ConsumerCalls
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
@@ -54,7 +55,6 @@ from thermocline.remoting.topic_validation import check_topic, retry_topic
 
 __all__ = ["AsyncPushConsumer"]
 
-LOCK_INTERVAL_S = 20.0
 EXPIRY_INTERVAL_S = 60.0
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 
@@ -70,6 +70,7 @@ class AsyncPushConsumer(PushConsumerOptions):
         self._parts: _Parts | None = None
         self._traces: TraceDispatcher | None = None
         self._closed = False
+        self._close = CloseOnce()
 
     # -- setting up --------------------------------------------------------------------------------------------------
 
@@ -132,12 +133,16 @@ class AsyncPushConsumer(PushConsumerOptions):
         """Let listeners that have begun finish, commit, leave the group; idempotent.
 
         Waits at most `await_termination_ms` for listeners; the messages of one that is not done come again elsewhere.
+        Cancelling stops only the waiting.
         """
-        parts = self._parts
-        if self._closed:
-            return
         self._closed = True
+        await self._close.run(self._finish)
+
+    async def _finish(self) -> None:
+        parts = self._parts
         if parts is None:
+            if self._traces is not None:
+                await self._traces.close()
             return
         parts.dispatcher.stop()
         for task in parts.tasks:
@@ -146,6 +151,7 @@ class AsyncPushConsumer(PushConsumerOptions):
         await parts.workers.stop()
         if await parts.runner.close(timeout_ms=self.await_termination_ms):
             await parts.dispatcher.settle()
+            await parts.workers.settle()
         await parts.workers.commit(is_confirmed=True)
         await parts.workers.unlock_all()
         if self._traces is not None:
@@ -207,13 +213,13 @@ class AsyncPushConsumer(PushConsumerOptions):
             raise InvalidRequestError("register a listener first", group=self.group)
         if self.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(self.group))
-        if self.enable_trace:
-            self._traces = TraceDispatcher(trace_producer(self, self.group, kind="CONSUME"), topic=self.trace_topic)
-            await self._traces.start()
-        self._parts = parts = self._assemble(runner, self._listener)
-        for topic in self._subscriptions:
-            parts.session.routes.watch(topic)
         try:
+            if self.enable_trace:
+                self._traces = TraceDispatcher(trace_producer(self, self.group, kind="CONSUME"), topic=self.trace_topic)
+                await self._traces.start()
+            self._parts = parts = self._assemble(runner, self._listener)
+            for topic in self._subscriptions:
+                parts.session.routes.watch(topic)
             await parts.session.start()
             for subscription in self._subscriptions.values():
                 await parts.calls.check_subscription(subscription)
@@ -228,7 +234,7 @@ class AsyncPushConsumer(PushConsumerOptions):
                     lambda: parts.workers.commit(is_confirmed=False),
                 )
             ),
-            parts.session.start_task(_every(LOCK_INTERVAL_S, parts.workers.renew_locks)),
+            parts.session.start_task(parts.workers.keep_locks()),
             parts.session.start_task(_every(EXPIRY_INTERVAL_S, _as_coroutine(parts.workers.give_back_expired))),
         ]
 

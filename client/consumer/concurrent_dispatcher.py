@@ -105,7 +105,7 @@ class ConcurrentDispatcher:
                 logger.warning("listener takes too long queue=%s count=%d", process_queue.queue, len(batch))
                 waiting = [message for message in batch if process_queue.contains(message)]
                 if waiting:
-                    self._start_send_back(process_queue, waiting, EXPIRED_DELAY_LEVEL)
+                    self._start_send_back(process_queue, waiting, EXPIRED_DELAY_LEVEL, is_with_listener=True)
 
     async def settle(self) -> None:
         """Wait for the send-backs under way; see `Dispatcher`."""
@@ -157,12 +157,29 @@ class ConcurrentDispatcher:
             logger.error("listener answered nonsense queue=%s answer=%r", process_queue.queue, outcome)
         return 0
 
-    def _start_send_back(self, process_queue: ProcessQueue, messages: list[ReceivedMessage], delay_level: int) -> None:
-        task = self._host.start_task(self._send_back(process_queue, messages, delay_level))
+    def _start_send_back(
+        self,
+        process_queue: ProcessQueue,
+        messages: list[ReceivedMessage],
+        delay_level: int,
+        *,
+        is_with_listener: bool = False,
+    ) -> None:
+        task = self._host.start_task(
+            self._send_back(process_queue, messages, delay_level, is_with_listener=is_with_listener)
+        )
         self._send_backs.add(task)
         task.add_done_callback(self._send_backs.discard)
 
-    async def _send_back(self, process_queue: ProcessQueue, messages: list[ReceivedMessage], delay_level: int) -> None:
+    async def _send_back(
+        self,
+        process_queue: ProcessQueue,
+        messages: list[ReceivedMessage],
+        delay_level: int,
+        *,
+        is_with_listener: bool,
+    ) -> None:
+        """What cannot be sent back is tried again here, unless a listener has it still: then the next round tries."""
         kept: list[ReceivedMessage] = []
         for message in messages:
             try:
@@ -171,8 +188,9 @@ class ConcurrentDispatcher:
                 )
             except MQError as error:
                 logger.warning("message not sent back message_id=%s error=%s", message.message_id, error)
-                message.reconsume_times += 1
-                kept.append(message)
+                if not is_with_listener:
+                    message.reconsume_times += 1
+                    kept.append(message)
             else:
                 process_queue.finish([message])
         self._host.queue_changed(process_queue)

@@ -6,6 +6,7 @@ everything else goes to the master. Source: client/impl/consumer/PullAPIWrapper.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import logging
 import random
@@ -45,11 +46,11 @@ from thermocline.remoting.headers import (
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
-from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_code import RequestCode, request_name
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.topic_validation import retry_topic
 
-__all__ = ["ConsumerCalls", "PullResult", "PullStatus"]
+__all__ = ["ConsumerCalls", "LockResult", "PullResult", "PullStatus"]
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,16 @@ class PullResult:
     min_offset: int
     max_offset: int
     messages: list[ReceivedMessage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockResult:
+    """The answers to a request for queue locks."""
+
+    held: frozenset[MessageQueue]
+    """Locked for this member now."""
+    refused: frozenset[MessageQueue]
+    """Locked for another member."""
 
 
 class ConsumerCalls:
@@ -278,31 +289,44 @@ class ConsumerCalls:
         answer = await self._session.call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
         return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues for this member, or renew its locks; return those that it holds now.
+    async def lock(self, queues: Iterable[MessageQueue]) -> LockResult:
+        """Lock queues for this member, or renew its locks; brokers are asked side by side, failures are logged.
 
-        A broker that does not answer grants nothing; one without a master is not asked.
+        Queues of a broker that does not answer, or has no master now, are neither held nor refused.
         """
-        locked: set[MessageQueue] = set()
-        for master, of_broker in self._by_master(queues):
-            answer = await self._session.call(
-                master,
-                RequestCode.LOCK_BATCH_MQ,
-                body=self._lock_body(of_broker),
-                timeout_ms=LOCK_TIMEOUT_MS,
-            )
-            locked.update(map(from_wire, LockBatchResponseBody.decode(answer.body).lock_ok_mq_set))
-        return locked
+        held: set[MessageQueue] = set()
+        refused: set[MessageQueue] = set()
+
+        async def ask(master: str, of_broker: list[MessageQueue]) -> None:
+            answer = await self._ask_lock(RequestCode.LOCK_BATCH_MQ, master, of_broker)
+            if answer is None:
+                return
+            try:
+                granted = set(map(from_wire, LockBatchResponseBody.decode(answer.body).lock_ok_mq_set))
+            except MQError as error:
+                logger.warning("locks: the answer cannot be read address=%s error=%s", master, error)
+                return
+            held.update(granted.intersection(of_broker))
+            refused.update(set(of_broker) - granted)
+
+        await asyncio.gather(*(ask(master, of_broker) for master, of_broker in self._by_master(queues)))
+        return LockResult(held=frozenset(held), refused=frozenset(refused))
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Release this member's locks."""
-        for master, of_broker in self._by_master(queues):
-            await self._session.call(
-                master,
-                RequestCode.UNLOCK_BATCH_MQ,
-                body=self._lock_body(of_broker),
-                timeout_ms=LOCK_TIMEOUT_MS,
+        """Release this member's locks; a broker that does not answer keeps them until they expire."""
+        await asyncio.gather(
+            *(
+                self._ask_lock(RequestCode.UNLOCK_BATCH_MQ, master, of_broker)
+                for master, of_broker in self._by_master(queues)
             )
+        )
+
+    async def _ask_lock(self, code: int, master: str, queues: list[MessageQueue]) -> RemotingCommand | None:
+        try:
+            return await self._session.call(master, code, body=self._lock_body(queues), timeout_ms=LOCK_TIMEOUT_MS)
+        except MQError as error:
+            logger.warning("locks: %s failed address=%s error=%s", request_name(code), master, error)
+            return None
 
     def _by_master(self, queues: Iterable[MessageQueue]) -> Iterator[tuple[str, list[MessageQueue]]]:
         """The queues by the addresses of their masters; those without one are left out."""

@@ -42,11 +42,13 @@ class PullConsumer(PullConsumerOptions, BlockingHalf[AsyncPullConsumer]):
     offset_for_timestamp = blocking(AsyncPullConsumer.offset_for_timestamp)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Give message after message, until the consumer is closed."""
+        """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
         while True:
             try:
-                messages = self.poll()
+                messages = self.poll(count_max=1)
             except ClosedError:
+                if not self._started:
+                    raise
                 return
             yield from messages
 

@@ -8,7 +8,9 @@ Rules
   - The next pull offset always comes from a broker's answer; guessing could skip messages.
   - An answer "offset illegal" (the queue was reset, or its old messages expired) drops the queue, stores the broker's
     offset and takes the queue up anew from there.
-  - A lock that could not be renewed drops its queue: another member may have consumed meanwhile.
+  - A lock that another member has drops its queue. While a broker does not answer, its queues stay: each is consumed
+    as long as its lock is trusted, and again once the lock is renewed. Other brokers' queues are not affected.
+  - A queue that is given up, reset or corrected is not taken up before its listener is done and its offset stored.
 Source: client/impl/consumer/DefaultMQPushConsumerImpl.java (pullMessage), RebalancePushImpl.java, Apache RocketMQ 5.3.
 """
 
@@ -47,10 +49,13 @@ __all__ = ["QueueWorkers"]
 
 logger = logging.getLogger(__name__)
 
+LOCK_INTERVAL_S = 20.0
+LOCK_RETRY_S = 1.0
 SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 FLOW_CONTROL_PAUSE_S = 0.02
 LOCK_WAIT_S = 0.1
+UNSUBSCRIBED_PAUSE_S = 0.1
 
 
 class QueueWorkers:
@@ -81,6 +86,7 @@ class QueueWorkers:
         self._dispatcher: Dispatcher
         self._loops: dict[ProcessQueue, asyncio.Task[Any]] = {}
         self._leaving: set[MessageQueue] = set()
+        self._leaves: set[asyncio.Task[Any]] = set()
         self._resumed = asyncio.Event()
         self._resumed.set()
         self.table: dict[MessageQueue, ProcessQueue] = {}
@@ -103,8 +109,13 @@ class QueueWorkers:
         """Begin to work on a queue; see `RebalanceOwner`."""
         if queue in self._leaving:
             raise UnavailableError("a listener is still at work on this queue")
-        if self._needs_locks and queue not in await self._calls.lock([queue]):
-            raise UnavailableError("another member holds the lock of this queue")
+        asked_ms = wall_clock_ms()
+        if self._needs_locks:
+            locks = await self._calls.lock([queue])
+            if queue not in locks.held:
+                is_refused = queue in locks.refused
+                whose = "another member holds" if is_refused else "no master answers for"
+                raise UnavailableError(f"{whose} the lock of this queue")
         offset = await find_start_offset(
             queue,
             store=self._store,
@@ -116,6 +127,7 @@ class QueueWorkers:
             return
         process_queue = ProcessQueue(queue, start_offset=offset, now_ms=wall_clock_ms())
         process_queue.locked = self._needs_locks
+        process_queue.last_lock_ms = asked_ms
         self.table[queue] = process_queue
         self._flow.add(process_queue)
         self._loops[process_queue] = self._session.start_task(self._pull_loop(process_queue))
@@ -123,6 +135,8 @@ class QueueWorkers:
 
     async def give_up(self, queue: MessageQueue) -> None:
         """Stop working on a queue; see `RebalanceOwner`."""
+        if queue not in self.table:
+            return  # reset, or its lock lost, while the caller waited for something else
         process_queue = self._drop(queue)
         if not self._needs_locks:
             await self._dispatcher.release(process_queue)
@@ -131,14 +145,21 @@ class QueueWorkers:
             return
         # A listener may be at work for long; the other queues need not wait for it.
         self._leaving.add(queue)
-        self._session.start_task(self._leave_in_order(process_queue))
+        leave = self._session.start_task(self._leave_in_order(process_queue))
+        self._leaves.add(leave)
+        leave.add_done_callback(self._leaves.discard)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets in those of the queues that this member works on."""
         mine = {queue: offset for queue, offset in offsets.items() if queue in self.table}
-        for queue in mine:
-            await self._dispatcher.release(self._drop(queue))
-        await self._store.persist(mine, is_confirmed=True)
+        dropped = [self._drop(queue) for queue in mine]
+        self._leaving |= mine.keys()
+        try:
+            for process_queue in dropped:
+                await self._dispatcher.release(process_queue)
+            await self._store.persist(mine, is_confirmed=True)
+        finally:
+            self._leaving -= mine.keys()
         self._rebalance_soon()
 
     async def _leave_in_order(self, process_queue: ProcessQueue) -> None:
@@ -147,8 +168,6 @@ class QueueWorkers:
             await self._dispatcher.release(process_queue)
             await self._store.persist({queue: process_queue.commit_offset}, is_confirmed=True)
             await self._calls.unlock([queue])
-        except MQError as error:
-            logger.warning("queue not unlocked, its lock will expire queue=%s error=%s", queue, error)
         finally:
             self._leaving.discard(queue)
         logger.info("queue given up queue=%s offset=%d", queue, process_queue.commit_offset)
@@ -175,8 +194,12 @@ class QueueWorkers:
                 await asyncio.sleep(LOCK_WAIT_S)
                 continue
             subscription = self._subscriptions.get(queue.topic)
-            if subscription is None or not self._is_mine(process_queue):
+            if not self._is_mine(process_queue):
                 return
+            if subscription is None:
+                # Unsubscribed: the next rebalance gives the queue up, unless the topic is subscribed again by then.
+                await asyncio.sleep(UNSUBSCRIBED_PAUSE_S)
+                continue
             process_queue.last_pull_ms = wall_clock_ms()
             started_at = time.monotonic()
             try:
@@ -240,8 +263,12 @@ class QueueWorkers:
             result.max_offset,
         )
         self._drop(queue)
-        await self._dispatcher.release(process_queue)
-        await self._store.persist({queue: result.next_begin_offset}, is_confirmed=True)
+        self._leaving.add(queue)
+        try:
+            await self._dispatcher.release(process_queue)
+            await self._store.persist({queue: result.next_begin_offset}, is_confirmed=True)
+        finally:
+            self._leaving.discard(queue)
         self._rebalance_soon()
 
     # -- rounds ------------------------------------------------------------------------------------------------------
@@ -251,26 +278,30 @@ class QueueWorkers:
         offsets = {queue: process_queue.commit_offset for queue, process_queue in self.table.items()}
         await self._store.persist(offsets, is_confirmed=is_confirmed)
 
-    async def renew_locks(self) -> None:
-        """Renew the locks of all queues; those that were lost are dropped, and taken up anew when they can be."""
+    async def keep_locks(self) -> None:
+        """Renew locks for ever; soon again while a broker gives no answer."""
+        pause_s = LOCK_INTERVAL_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = LOCK_INTERVAL_S if await self.renew_locks() else LOCK_RETRY_S
+
+    async def renew_locks(self) -> bool:
+        """Renew the locks of all queues, and give up those that another member has; False: a broker gave no answer."""
         if not self._needs_locks or not self.table:
-            return
+            return True
         wanted = set(self.table)
-        try:
-            locked = await self._calls.lock(wanted)
-        except MQError as error:
-            logger.warning("locks not renewed error=%s", error)
-            for topic in {queue.topic for queue in wanted}:
-                self._session.routes.refresh_soon(topic)
-            return
-        now_ms = wall_clock_ms()
-        for queue in wanted & self.table.keys():
-            if queue in locked:
-                self.table[queue].last_lock_ms = now_ms
-            else:
-                logger.warning("lock lost queue=%s", queue)
-                await self.give_up(queue)
-                self._rebalance_soon()
+        asked_ms = wall_clock_ms()
+        locks = await self._calls.lock(wanted)
+        for queue in locks.held & self.table.keys():
+            self.table[queue].last_lock_ms = asked_ms
+        for queue in locks.refused & self.table.keys():
+            logger.warning("lock lost queue=%s", queue)
+            await self.give_up(queue)
+            self._rebalance_soon()
+        unanswered = wanted - locks.held - locks.refused
+        for topic in {queue.topic for queue in unanswered}:
+            self._session.routes.refresh_soon(topic)
+        return not unanswered
 
     def give_back_expired(self) -> None:
         """Give back messages whose listener takes too long."""
@@ -297,10 +328,12 @@ class QueueWorkers:
     async def unlock_all(self) -> None:
         """Release the locks of all queues."""
         if self._needs_locks and self.table:
-            try:
-                await self._calls.unlock(self.table)
-            except MQError as error:
-                logger.warning("locks not released, they will expire error=%s", error)
+            await self._calls.unlock(self.table)
+
+    async def settle(self) -> None:
+        """Wait for the queues that are being given up: their listeners are done, their offsets are not stored yet."""
+        if self._leaves:
+            await asyncio.wait(self._leaves)
 
     def queue_changed(self, process_queue: ProcessQueue) -> None:
         """The queue holds less than before; see `DispatcherHost`."""

@@ -19,7 +19,7 @@ from thermocline.client.consumer.options import MessageModel
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.session import ClientSession
 from thermocline.remoting.bodies import SubscriptionData
-from thermocline.remoting.errors import MQError, TopicNotFoundError
+from thermocline.remoting.errors import InvalidRequestError, MQError, TopicNotFoundError
 from thermocline.remoting.topic_validation import is_retry_topic
 
 __all__ = ["RebalanceOwner", "Rebalancer"]
@@ -115,7 +115,13 @@ class Rebalancer:
         if self._session.client_id not in member_ids:
             self._session.heartbeat_soon()
             return None
-        return set(self._allocation.allocate(client_id=self._session.client_id, queues=queues, client_ids=member_ids))
+        try:
+            share = self._allocation.allocate(client_id=self._session.client_id, queues=queues, client_ids=member_ids)
+            return set(share)
+        except MQError:
+            raise
+        except Exception as error:
+            raise InvalidRequestError("the allocation strategy failed", topic=topic, reason=repr(error)) from error
 
     async def _apply(self, topic: str, share: set[MessageQueue]) -> bool:
         mine = {queue for queue in self._owner.queues() if queue.topic == topic}

@@ -26,6 +26,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from thermocline.client.close_once import CloseOnce
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.options import ClientOptions
@@ -81,6 +82,7 @@ class AsyncProducer(ProducerOptions):
         self._tracer: PublishTracer | None = None
         self._in_flight = InFlight(count_max=self.in_flight_max, bytes_max=IN_FLIGHT_BYTES_MAX)
         self._closed = False
+        self._close = CloseOnce()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -126,11 +128,15 @@ class AsyncProducer(ProducerOptions):
             raise
 
     async def close(self) -> None:
-        """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent."""
-        session, pipeline = self._session, self._pipeline
-        if self._closed:
-            return
+        """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent.
+
+        Cancelling stops only the waiting.
+        """
         self._closed = True
+        await self._close.run(self._finish)
+
+    async def _finish(self) -> None:
+        session, pipeline = self._session, self._pipeline
         if session is None or pipeline is None:
             return
         if self._lingering is not None:

@@ -23,10 +23,16 @@ RocketMQ 5.3.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
-from thermocline.client.consumer.dispatch.listener_runner import ListenerRunner, TaskRunner, run_directly
+from thermocline.client.consumer.dispatch.listener_runner import (
+    ListenerRunner,
+    TaskRunner,
+    is_own_cancellation,
+    run_directly,
+)
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
@@ -86,10 +92,14 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent.
 
         Checks that have not begun are left to other producers of the group, or to this one after a restart.
+        Cancelling stops only the waiting.
         """
-        if self._runner is not None and not self._closed:
-            await self._runner.close(timeout_ms=self.request_timeout_ms)
         await super().close()
+
+    async def _finish(self) -> None:
+        if self._runner is not None:
+            await self._runner.close(timeout_ms=self.request_timeout_ms)
+        await super()._finish()
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -114,6 +124,11 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
             try:
                 outcome = await self._listener.execute_local_transaction(message, transaction_id, argument)
                 state = checked_state(outcome)
+            except asyncio.CancelledError:
+                if is_own_cancellation():
+                    raise
+                logger.exception("local transaction cancelled, the broker will ask transaction_id=%s", transaction_id)
+                state = LocalTransactionState.UNKNOWN
             except Exception:
                 logger.exception("local transaction failed, the broker will ask transaction_id=%s", transaction_id)
                 state = LocalTransactionState.UNKNOWN
@@ -148,7 +163,9 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
 
     async def end_transaction(self, half: SendResult, state: LocalTransactionState) -> TransactionSendResult:
         """Tell the broker how a transaction ended, and return the result of its send."""
-        session, _, _ = self._started()
+        session = self._session
+        if session is None:
+            raise ClosedError("the producer is not started")
         header = EndTransactionRequestHeader(
             topic=half.queue.topic,
             producer_group=self.group,

@@ -55,6 +55,8 @@ class InFlight:
                 if not waiter.cancelled():
                     self._wake_next()  # the turn was ours, and passes on
                 raise
+            # The caller counts itself before this is called, or it was refused and there is still room for the next.
+            asyncio.get_running_loop().call_soon(self._wake_next)
 
     async def wait_until_idle(self) -> None:
         """Return when nothing is under way."""
@@ -63,7 +65,7 @@ class InFlight:
             await self._idle
 
     def _wake_next(self) -> None:
-        """Wake one who waits: it counts itself when it runs, and the next outcome wakes the next."""
+        """Wake one who waits: it counts itself when it runs, and wakes the next if there is room for more."""
         while self._waiting and self.has_room:
             waiter = self._waiting.popleft()
             if not waiter.done():

@@ -10,6 +10,7 @@ the rest, and callbacks run on its thread: they must be short, and must not call
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Iterable
 
@@ -22,9 +23,11 @@ from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.queue_selector import QueueSelector
 from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
 from thermocline.client.send_result import SendResult
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import InvalidRequestError, MQError
 
 __all__ = ["Producer"]
+
+logger = logging.getLogger(__name__)
 
 
 class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
@@ -113,6 +116,9 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
             )
         except MQError as error:
             done(error)
+        except Exception as error:
+            logger.exception("a message cannot be sent")
+            done(InvalidRequestError("a message cannot be sent", reason=repr(error)))
 
     def send_many(
         self,

@@ -48,6 +48,7 @@ from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
+    BrokerBusyError,
     ClosedError,
     ConnectionLostError,
     MQError,
@@ -89,6 +90,10 @@ ROUTE_CODES = frozenset(
 
 OPAQUE_FIRST = 1 << 30
 OPAQUE_END = 1 << 31
+UNSENT_BYTES_MAX = 128 * 1024 * 1024
+"""With more than this unsent to a broker, it gets no further send. It is more than a producer may have under way, so
+it is reached by sends that timed out: those of a broker that is frozen stay in its connection's buffer."""
+NOT_TAKEN = "the broker does not take what is sent"
 SAME_BROKER_PAUSE_S = 0.1
 SWEEP_INTERVAL_S = 0.1
 
@@ -149,10 +154,11 @@ class SendPipeline:
         waiting.append(sending)
 
     async def send_one_way(self, sending: Sending) -> None:
-        """Write a request without an answer; returns when the operating system has room for more.
+        """Write a request without an answer, once the peer has taken enough of what was written before.
 
         Raises:
             MQError: There is no route or connection; later failures are not reported.
+            RequestTimeoutError: The peer took nothing for `send_timeout_ms`; nothing was written.
         """
         target = self._targets.get(sending.topic)
         if target is None:
@@ -164,8 +170,14 @@ class SendPipeline:
             target = self._targets[sending.topic]
         lane = self._choose(sending, target)
         connection = await self._connections.connect(lane.address)
+        try:
+            async with asyncio.timeout(self._options.send_timeout_ms / 1000):
+                await connection.wait_writable()
+        except TimeoutError as error:
+            raise RequestTimeoutError(NOT_TAKEN, address=lane.address) from error
+        if connection.is_closed:
+            raise ConnectionLostError(ConnectionLostError.LOST, address=lane.address)
         connection.write(self._frame(sending, lane, opaque=self._take_opaque(), command_flag=FLAG_ONEWAY))
-        await connection.wait_writable()
 
     def refuse_new(self) -> None:
         """Take nothing more; what is under way goes on."""
@@ -213,6 +225,9 @@ class SendPipeline:
         return target.next_lane() if previous is None else target.next_lane(avoid_broker=previous.broker_name)
 
     def _write(self, sending: Sending, lane: Lane, connection: Connection) -> None:
+        if connection.is_write_paused and connection.unsent_bytes > UNSENT_BYTES_MAX:
+            self._retry_or_fail(sending, BrokerBusyError(NOT_TAKEN, address=lane.address), is_retryable=True)
+            return
         opaque = self._take_opaque()
         self._pending[opaque] = sending
         sending.connection = connection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 
 from thermocline.client.message import Message
@@ -16,7 +17,7 @@ from thermocline.client.producer.sending import (
     SendCallback,
     SingleSending,
 )
-from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeError
+from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeError, MQError
 from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.records.message_id import UniqueIdGenerator
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
@@ -144,9 +145,28 @@ def _queue_chooser(
 ) -> Callable[[tuple[MessageQueue, ...]], MessageQueue] | None:
     """Return how this message's queue is chosen; None when any will do."""
     if selector is not None:
-        return lambda queues: selector(queues, message, argument)
+        return functools.partial(_choose, selector, message, argument)
     if argument is not None:
         raise InvalidRequestError("an argument is for a selector", argument=repr(argument))
     if message.sharding_key:
         return lambda queues: select_by_hash(queues, message, message.sharding_key)
     return None
+
+
+def _choose(
+    selector: QueueSelector, message: Message, argument: object, queues: tuple[MessageQueue, ...]
+) -> MessageQueue:
+    """Call the application's selector.
+
+    Raises:
+        InvalidRequestError: It failed, or returned no queue.
+    """
+    try:
+        queue = selector(queues, message, argument)
+    except MQError:
+        raise
+    except Exception as error:
+        raise InvalidRequestError("the queue selector failed", topic=message.topic, reason=repr(error)) from error
+    if not isinstance(queue, MessageQueue):
+        raise InvalidRequestError("a queue selector returns one of the queues", topic=message.topic, answer=repr(queue))
+    return queue

@@ -8,6 +8,7 @@ Source: NettyRemotingClient.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 
@@ -33,6 +34,8 @@ from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.socket_address import is_unix_address, parse_address
 from thermocline.remoting.tls import ClientTls
+
+logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_MS = 3_000
 
@@ -279,6 +282,17 @@ class RemotingClient:
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
+
+    def drop_silent(self, address: str, *, since_s: float) -> None:
+        """Drop the connection to an address if it was open at that time of the loop and nothing has come since.
+
+        For a caller whose request had no answer: a peer that vanished without closing (a power cut, a gateway that
+        forgot the connection) keeps it open for a quarter of an hour, as far as the operating system can tell.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and connection.received_at < since_s:
+            logger.warning("connection dropped, nothing comes any more address=%s", address)
+            connection.abort()
 
     async def close(self, *, timeout_ms: int = 1_000) -> None:
         """Close every connection; pending calls fail, what is not sent within `timeout_ms` is lost. Idempotent."""

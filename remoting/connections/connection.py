@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "local_address",
         "loop",
+        "received_at",
         "remote_address",
         "remote_host",
         "remote_host_bytes",
@@ -131,8 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         """`receive_buffer` and `outbox` may be shared by all connections of `loop`; without them the connection makes
         its own.
 
-        `clock` gives seconds for `last_active`; without it the loop's own time is taken. `half_frames` and
-        `unsent_of_all`: bounds on what all connections of a server hold together.
+        `clock` gives seconds for `last_active` and `received_at`, when bytes came last; without it the loop's own time
+        is taken. `half_frames` and `unsent_of_all`: bounds on what all connections of a server hold together.
         """
         self.loop = loop
         self._handler = handler
@@ -166,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._running: set[asyncio.Task[None]] = set()
         self._calls = PendingCalls(loop)
         self._closed = False
-        self.last_active = self._clock()
+        self.last_active = self.received_at = self._clock()
         self.context: object | None = None
         self.remote_address = ""
         self.local_address = ""
@@ -374,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """A chunk was received."""
-        self.last_active = self._clock()
+        self.last_active = self.received_at = self._clock()
         if self._closed:
             return
         self._traffic.received_bytes += nbytes

@@ -30,7 +30,11 @@ class LiveClient:
         self._loop = BackgroundLoop(name="live-brokers")
         self._loop.start()
         self._brokers = _Brokers(namesrv=name_servers, request_timeout_ms=REQUEST_TIMEOUT_MS)
-        self._loop.run(self._brokers.start())
+        try:
+            self._loop.run(self._brokers.start())
+        except BaseException:
+            self._loop.close()
+            raise
 
     def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         """Run on the client's loop, and wait for it."""

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from thermocline.remoting.clocks import wall_clock_ms
-from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.bodies.body_reader import BodyBatches
 from thermocline.spark.plain_errors import plain_errors
@@ -83,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the batch that begins at `start` ends.
 
         Raises:
+            InvalidRequestError: `start` is of a query of other topics.
             CorruptDataError: The topic was deleted, or made again; a queue is shorter than the query has read.
             UnavailableError: The store gives no answer at the first call.
         """
@@ -186,6 +187,7 @@ class _Planning:
         return self._initial
 
     def next(self, start: OffsetLine, limit: ReadLimit) -> OffsetLine:
+        self._check_topics(start)
         snapshot = self._snapshot()
         snapshot.check_line(start)
         self._check_ends(snapshot, start)
@@ -204,12 +206,23 @@ class _Planning:
         self._targets = newest_line(snapshot, self._options).offsets
 
     def tasks(self, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
+        self._check_topics(end)
         snapshot = self._snapshot()
         snapshot.check_line(end)
         return self._batches.tasks(snapshot, start, end)
 
     def _snapshot(self, *, fresh: bool = False, wait_ms: int = 0) -> SourceSnapshot:
         return self._sources.snapshot(now_ms=self._now_ms(), fresh=fresh, wait_ms=wait_ms)
+
+    def _check_topics(self, line: OffsetLine) -> None:
+        """Refuse the checkpoint of other topics: their last batch would be read, then these from the oldest."""
+        found, wanted = {topic for topic, _ in line.offsets}, self._options.read.topics
+        if found and found.isdisjoint(wanted):
+            raise InvalidRequestError(
+                "this checkpoint is of a query of other topics; the query needs one of its own",
+                topic=", ".join(wanted),
+                checkpoint_topic=", ".join(sorted(found)),
+            )
 
     def _check_ends(self, snapshot: SourceSnapshot, start: OffsetLine) -> None:
         """Every queue that its broker has spoken of is as long as the query has read it."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import os
+import signal
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -112,3 +116,56 @@ def test_the_loops_own_thread_may_not_wait_for_it(loop: BackgroundLoop) -> None:
     loop.post(wait_for_myself)
     assert done.wait(10)
     assert len(outcome) == 1
+
+
+def test_a_call_under_way_when_the_client_closes_is_an_error(loop: BackgroundLoop) -> None:
+    outcome: list[ClosedError] = []
+    began = threading.Event()
+
+    async def wait_for_ever() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            loop.run(wait_for_ever())
+        except ClosedError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert began.wait(10)
+    loop.close()
+    thread.join(10)
+    assert len(outcome) == 1
+
+
+def test_a_client_that_a_fork_has_copied_refuses_calls(loop: BackgroundLoop) -> None:
+    """Its thread is not there in the child; a call waited for ever."""
+
+    def outcome() -> bytes:
+        calls: list[Callable[[], object]] = [lambda: loop.run(asyncio.sleep(0)), functools.partial(loop.post, print)]
+        for call in calls:
+            try:
+                call()
+            except ClosedError:
+                continue
+            return b"called"
+        loop.close()
+        return b"refused"
+
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: that is the case here
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os.write(writer, outcome())
+        os._exit(0)
+    os.close(writer)
+    try:
+        assert os.read(reader, 100) == b"refused"
+    finally:
+        os.close(reader)
+        os.waitpid(child, 0)
+    loop.run(asyncio.sleep(0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from thermocline.client.message_queue import MessageQueue
@@ -89,3 +92,13 @@ def test_a_damaged_pull_gives_nothing() -> None:
     data[-20] ^= 0xFF
     with pytest.raises(CorruptDataError):
         decode_messages(bytes(data[:-1]), queue=QUEUE)
+
+
+def test_a_message_can_be_pickled_after_its_properties_were_read() -> None:
+    """As for a pool of processes; it could before `tags` was read, and not afterwards."""
+    message = received(record(b"x", TAGS="paid"))
+    message.topic = "orders before the retry"
+    assert message.tags == "paid"
+    for other in (pickle.loads(pickle.dumps(message)), copy.copy(message)):
+        assert (other.tags, other.body, other.topic) == ("paid", b"x", message.topic)
+        assert (other.queue, other.record) == (message.queue, message.record)

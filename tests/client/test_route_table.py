@@ -114,3 +114,43 @@ async def test_failures_at_once_fetch_once() -> None:
         routes.refresh_soon(NEW)
         await asyncio.sleep(0)
         assert fetches() == 1
+
+
+async def test_a_broker_s_address_is_that_of_the_newest_route() -> None:
+    """The route of a deleted topic stays as it was; it hid the new master of its broker from all other topics."""
+    moved = "10.0.0.9:10911"
+    async with name_server() as (server, address), routes_of(address) as routes:
+        server.registry.register(registration(topic("deleted"), OTHER), connection="master")
+        await routes.get("deleted")
+        await routes.get(OTHER.topic_name)
+        gone = registration(topic("deleted"), OTHER)
+        server.registry.unregister(cluster=gone.cluster, broker_name=gone.broker_name, address=MASTER)
+        server.registry.register(registration(TEMPLATE, OTHER, address=moved), connection="new master")
+        await routes.refresh_all()
+        assert routes.cached("deleted") is not None
+        assert routes.master(gone.broker_name) == moved
+        assert routes.reader(gone.broker_name) == moved
+
+
+async def test_a_topic_that_is_refused_does_not_end_the_refreshing() -> None:
+    """An answer that is neither a route nor "no such topic" ended the refreshing of all routes, for good."""
+    with FakeBroker() as broker:
+        for name in ("a", "b"):
+            broker.create_topic(name, queue_nums=1)
+        options = ClientOptions(namesrv=broker.namesrv_address, poll_name_server_interval_ms=20)
+        session = ClientSession(options, Owner())  # type: ignore[arg-type]
+        await session.start()
+        try:
+            await session.routes.get("a")
+            await session.routes.get("b")
+            broker.refuse(RequestCode.GET_ROUTEINFO_BY_TOPIC, broker_name="namesrv", times=3)
+            broker.create_topic("b", queue_nums=5)
+
+            def queue_count() -> int:
+                route = session.routes.cached("b")
+                assert route is not None
+                return len(route.publish_queues)
+
+            await until(lambda: queue_count() == 5)
+        finally:
+            await session.close()

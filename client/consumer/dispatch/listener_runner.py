@@ -19,13 +19,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from thermocline.remoting.errors import ClosedError
+from thermocline.remoting.errors import ClosedError, MQError
 
-__all__ = ["ListenerJob", "ListenerNotRunError", "ListenerRunner", "TaskRunner", "ThreadRunner", "run_directly"]
+__all__ = [
+    "ListenerCancelledError",
+    "ListenerJob",
+    "ListenerNotRunError",
+    "ListenerRunner",
+    "TaskRunner",
+    "ThreadRunner",
+    "is_own_cancellation",
+    "run_directly",
+]
 
 
 class ListenerNotRunError(ClosedError):
     """Outcome of a call that was cancelled, or whose runner closed, before it began."""
+
+
+class ListenerCancelledError(MQError):
+    """Outcome of a coroutine listener that raised CancelledError by itself: what it waited for was cancelled."""
 
 
 @dataclass(slots=True, eq=False)
@@ -172,11 +185,19 @@ class TaskRunner:
                 else:
                     job.started_at = time.monotonic()
                     outcome = await job.call()
-            except asyncio.CancelledError:
-                raise
+            except asyncio.CancelledError as error:
+                if is_own_cancellation():
+                    raise
+                outcome = ListenerCancelledError("a listener raised CancelledError", reason=repr(error))
             except BaseException as error:  # noqa: BLE001 - the user's code ends here, and its outcome is handed on
                 outcome = error
             job.done(job, outcome)
+
+
+def is_own_cancellation() -> bool:
+    """Whether the task that runs was cancelled; else a CancelledError is of something that its code waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def run_directly(runner: ListenerRunner, call: Callable[[], Any]) -> object:

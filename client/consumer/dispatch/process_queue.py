@@ -85,8 +85,8 @@ class ProcessQueue:
         return len(self._taken)
 
     def is_lock_trusted(self, now_ms: int) -> bool:
-        """Whether this member may consume the queue in order now."""
-        return self.locked and now_ms - self.last_lock_ms <= LOCK_TRUSTED_MS
+        """Whether this member may consume the queue in order now; not so after a clock that was set back."""
+        return self.locked and 0 <= now_ms - self.last_lock_ms <= LOCK_TRUSTED_MS
 
     def put(self, messages: Sequence[ReceivedMessage], *, next_offset: int) -> None:
         """Take in one pull's messages (rising queue offsets, at or above the last `next_offset`)."""

@@ -76,6 +76,24 @@ def test_every_message_once_in_order_in_batches_of_bounded_offsets(tier: ColdTie
     assert in_order(journal.rows)
 
 
+def test_a_checkpoint_of_other_topics_is_refused(tier: ColdTier) -> None:
+    """Its last batch, when that was not done, was read into the query; then the topic from its oldest message."""
+    for topic in ("orders", "payments", "returns"):
+        tier.seal(flights(topic, 100, queue_count=1))
+    journal = Journal()
+    MicroBatches(journal, tier.url, maxOffsetsPerTrigger="50").plan()
+    other = MicroBatches(journal, tier.url, topic="payments")
+    with pytest.raises(InvalidRequestError, match=r"a query of other topics.*checkpoint_topic=orders"):
+        other.run_batch()
+    assert MicroBatches(journal, tier.url, maxOffsetsPerTrigger="50").run_batch()
+    with pytest.raises(InvalidRequestError, match="a query of other topics"):
+        other.run_batch()
+    more = MicroBatches(journal, tier.url, topic="orders,payments")
+    more.run_available()
+    assert {row["topic"] for row in journal.rows} == {"orders", "payments"}
+    assert len(places(journal.rows)) == 200
+
+
 def test_batches_are_bounded_in_bytes_and_every_queue_moves(tier: ColdTier) -> None:
     log = flights("orders", 3_000, queue_count=3)
     tier.seal_in_pieces(log, 2)
