@@ -120,6 +120,8 @@ class ClusterMessaging:
         self._groups = cache_of(self._load_group, options, entries_max=options.groups_max)
         self._asked_master = ""
         """The broker that `ask_cluster` begins with."""
+        self._silent_master = ""
+        """The last broker that did not answer for a topic's configuration."""
         self._watch = TransactionWatch(
             client_id=options.client_id,
             period_s=options.transaction_period_s,
@@ -168,19 +170,29 @@ class ClusterMessaging:
         return await self.brokers.is_reachable()
 
     async def _load_type(self, topic: str) -> TopicType:
-        queues = await self.topic_queues(topic)
-        address = _first_master(queues)
-        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=topic))
+        answer = await self._ask_topic(await self.topic_queues(topic))
         text = TopicConfigAndMapping.decode(answer.body).attributes.get(TOPIC_TYPE_ATTRIBUTE)
         if not text:
             return TopicType.NORMAL
         return TopicType(text.upper()) if text.upper() in TopicType.__members__ else TopicType.UNSPECIFIED
 
+    async def _ask_topic(self, queues: TopicQueues) -> RemotingCommand:
+        """Ask a broker of a topic for the topic's configuration; the one that did not answer last is asked last."""
+        failure = UnavailableError("no broker of the topic has a master now", topic=queues.topic)
+        masters = [broker.master_address for broker in queues.brokers if broker.master_address is not None]
+        for address in sorted(masters, key=lambda each: each == self._silent_master):
+            try:
+                header = GetTopicConfigRequestHeader(topic=queues.topic)
+                return await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
+            except UnavailableError as error:
+                self._silent_master, failure = address, error
+        raise failure
+
     async def _load_group(self, group: str) -> SubscriptionGroupConfig | None:
-        (address, *_) = await self.brokers.masters()
         header = GetSubscriptionGroupConfigRequestHeader(group=group)
+        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
         try:
-            answer = await self._ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+            answer = await self.ask_cluster(code, header, timeout_ms=LOOK_UP_TIMEOUT_MS)
         except GroupNotFoundError:
             return None
         return SubscriptionGroupConfig.decode(answer.body)
@@ -557,13 +569,6 @@ class ClusterMessaging:
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
         check_answer(await self._connections.call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
-
-
-def _first_master(queues: TopicQueues) -> str:
-    for broker in queues.brokers:
-        if broker.master_address is not None:
-            return broker.master_address
-    raise UnavailableError("no broker of the topic has a master now", topic=queues.topic)
 
 
 def _physical_offset(offset_message_id: str) -> PhysicalOffset:
