@@ -2,7 +2,8 @@
 
 A route is fetched when a topic is first used, again every 30 s, and soon after a broker failed: another one may be the
 master since. Simultaneous callers share one fetch. A route that cannot be fetched any more stays as it was: brokers
-outlive NameServers, and sending to a known broker beats not sending.
+outlive NameServers, and sending to a known broker beats not sending. A broker's addresses are those of the route that
+was fetched last: one of a topic that was deleted may name a master from before.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class RouteTable:
         self._name_servers = name_servers
         self._may_leave_zone = may_leave_zone
         self._routes: dict[str, TopicRoute] = {}
+        """The one that was fetched last at the end."""
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._soon: dict[str, asyncio.Task[None]] = {}
         self._templates: dict[str, tuple[str, int]] = {}
@@ -66,7 +68,7 @@ class RouteTable:
         return {broker for route in self._routes.values() for broker in route.brokers}
 
     def reader(self, broker_name: str, broker_id: int = 0) -> str:
-        """Return the address to read from, by the route of any topic.
+        """Return the address to read from, by the newest route with this broker.
 
         Raises:
             UnavailableError: The broker is in no route.
@@ -74,7 +76,7 @@ class RouteTable:
         return self._route_of(broker_name).reader(broker_name, broker_id)
 
     def master(self, broker_name: str) -> str:
-        """Return the address of a broker's master, by the route of any topic.
+        """Return the address of a broker's master, by the newest route with this broker.
 
         Raises:
             UnavailableError: The broker is in no route, or has no master now.
@@ -82,7 +84,7 @@ class RouteTable:
         return self._route_of(broker_name).master(broker_name)
 
     def _route_of(self, broker_name: str) -> TopicRoute:
-        for route in self._routes.values():
+        for route in reversed(self._routes.values()):
             if route.addresses.get(broker_name):
                 return route
         raise UnavailableError("this broker is in no route", broker_name=broker_name)
@@ -213,8 +215,9 @@ class RouteTable:
         return data
 
     def _put(self, route: TopicRoute) -> None:
-        if self._routes.get(route.topic) == route:
-            return
+        before = self._routes.pop(route.topic, None)
         self._routes[route.topic] = route
+        if route == before:
+            return
         for callback in self._on_change:
             callback(route)

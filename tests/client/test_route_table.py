@@ -17,6 +17,7 @@ from thermocline.client.session import ClientSession
 from thermocline.client.testing import FakeBroker
 from thermocline.client.topic_route import TopicRoute
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
 
 TEMPLATE, OTHER, NEW = topic("TBW102", queues=8, perm=7), topic("other"), "orders"
 SLAVE = "10.0.0.2:10911"
@@ -114,3 +115,19 @@ async def test_failures_at_once_fetch_once() -> None:
         routes.refresh_soon(NEW)
         await asyncio.sleep(0)
         assert fetches() == 1
+
+
+async def test_the_newest_route_says_where_a_broker_is() -> None:
+    with FakeBroker(broker_names=["broker-a"]) as broker:
+        for name in ("deleted", "used"):
+            broker.create_topic(name)
+        async with routes_of(broker.namesrv_address) as routes:
+            for name in ("deleted", "used"):
+                await routes.refresh(name)
+            assert routes.master("broker-a") == broker.broker_addresses["broker-a"]
+            await asyncio.to_thread(broker.move_broker, "broker-a", MASTER)
+            gone = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            refused = ResponseCode.TOPIC_NOT_EXIST
+            await asyncio.to_thread(broker.refuse, gone, response_code=refused, broker_name="namesrv")
+            await routes.refresh_all()  # "deleted" is asked for first, and not found
+            assert routes.master("broker-a") == routes.reader("broker-a") == MASTER
