@@ -46,6 +46,7 @@ RECEIVE_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 16 << 20
 RESETS_PERIOD_S = 10.0
 _PING_BYTES = 8
+_SIGN = bytes(_PING_BYTES)
 _WINDOW_UPDATE_HEAD = b"\x00\x00\x04\x08\x00"
 _SETTINGS_ACK = encode_frame(FrameType.SETTINGS, Flag.ACK, 0)
 _HEADERS, _DATA = int(FrameType.HEADERS), int(FrameType.DATA)
@@ -84,7 +85,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.remote_host: tuple[str, int] = ("", 0)
         self.local_host: tuple[str, int] = ("", 0)
         self.is_closed = False
-        self.last_active = loop.time()
+        self.last_active = self.last_received = loop.time()
+        self.abort_at: float | None = None
+        """When it is aborted: it was asked for a sign of life, or is closed with something unsent."""
         self.has_settings = False
         self._receive_buffer = receive_buffer
         self._too_large_block = too_large_block
@@ -133,6 +136,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Bytes have come."""
         if self.is_closed:
             return
+        self.last_received, self.abort_at = self.loop.time(), None
         data = bytes(self._receive_buffer[:nbytes])
         try:
             self._feed(self._rest + data if self._rest else data)
@@ -185,8 +189,19 @@ class Http2Connection(asyncio.BufferedProtocol):
         if not self.is_closed and self._transport is not None:
             self.go_away()
             self._flush()
+            self._close_transport()
+
+    def ask_for_sign(self) -> None:
+        """Have the client show that it is there: it is aborted unless it sends something in time."""
+        self.abort_at = self.loop.time() + self.limits.sign_timeout_ms / 1000
+        self._send(encode_frame(FrameType.PING, 0, 0, _SIGN))
+
+    def _close_transport(self) -> None:
+        """Close behind what is unsent; a client that does not take it is aborted later."""
+        self.is_closed = True
+        self.abort_at = self.loop.time() + self.limits.sign_timeout_ms / 1000
+        if self._transport is not None:
             self._transport.close()
-            self.is_closed = True
 
     def abort(self) -> None:
         """Close at once."""
@@ -198,9 +213,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         logger.info("connection closed, error=%s reason=%s remote=%s", code.name, reason, self.remote_address)
         self._send(_go_away(self._last_stream_id, code))
         self._flush()
-        self.is_closed = True
-        if self._transport is not None:
-            self._transport.close()
+        self._close_transport()
         streams, self.streams = list(self.streams.values()), {}
         for stream in streams:
             self._lose(stream)

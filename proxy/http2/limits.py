@@ -26,7 +26,11 @@ class Http2Limits:
     resets_max: int = 1_000
     """Streams that a client may cancel in RESETS_PERIOD_S; beyond, its connection is closed."""
     idle_ms: int = 120_000
-    """A connection without a stream is closed after this time."""
+    """A connection without a stream is closed after this time. One with streams over which nothing has come for so long
+    is asked for a sign of life."""
+    sign_timeout_ms: int = 20_000
+    """A connection is aborted when nothing comes for so long after that; also when it is closed, and its client does
+    not take what is unsent."""
     request_timeout_ms: int = 60_000
     """A request whose body is not complete by then is reset; streams in both directions are not."""
     settings_timeout_ms: int = 10_000

@@ -23,6 +23,7 @@ HEAD = encode_field(b":status", b"200")
 TRAILERS = encode_field(b"grpc-status", b"0")
 REQUEST = headers_block(request_headers("/echo", {}, timeout_ms=None))
 LIMITS = Http2Limits()
+ACK = 0x1
 
 
 class Echo:
@@ -282,6 +283,32 @@ async def test_idle_connections_and_endless_requests_end() -> None:
         await until(lambda: echo.server.connection_count == 0)
         writer.close()
         del reader
+
+
+async def test_a_client_that_is_gone_loses_its_streams() -> None:
+    limits = replace(LIMITS, idle_ms=200, sign_timeout_ms=200)
+    silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
+    async with echo_server(limits) as echo, peer_of(echo) as peer:
+        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, silent)
+        for _ in range(3):  # as long as it answers, it stays
+            assert (await peer.read_until(FrameType.PING)).payload == bytes(8)
+            peer.send(FrameType.PING, ACK, 0, bytes(8))
+        assert (echo.lost, echo.server.stream_count) == ([], 1)
+        await until(lambda: echo.lost == [1])
+        await until(lambda: echo.server.connection_count == 0)
+
+
+async def test_a_client_that_does_not_take_the_end_is_closed_all_the_same() -> None:
+    limits = replace(LIMITS, idle_ms=200, sign_timeout_ms=200, unsent_bytes_max=64 << 20)
+    wide = encode_settings({Setting.INITIAL_WINDOW_SIZE: 1 << 30})
+    async with echo_server(limits) as echo, peer_of(echo, settings=wide) as peer:
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket's transport
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big"))
+        peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
+        for _ in range(1_000):  # more than the kernel keeps
+            peer.send(FrameType.DATA, 0, 1, bytes(16_000))
+        peer.send(FrameType.DATA, END_STREAM, 1)
+        await until(lambda: echo.server.connection_count == 0)
 
 
 async def test_a_client_that_does_not_read_is_closed() -> None:
