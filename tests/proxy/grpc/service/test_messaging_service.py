@@ -563,9 +563,14 @@ async def test_settings_that_break_a_rule_end_the_stream(proxy: ProxyUnderTest, 
 
 
 async def test_more_clients_than_allowed_are_refused(broker: FakeBroker) -> None:
-    async with proxy_before(broker, clients_max=1, client_names_max=2) as proxy:
-        _, answer = await proxy.connect(producer_settings("Normal", "Fifo", "Delay"))
-        assert (await proxy.peer.done(answer)).status == RESOURCE_EXHAUSTED
+    limits = {"clients_max": 1, "client_names_max": 2, "client_settings_bytes_max": 200}
+    async with proxy_before(broker, **limits) as proxy:
+        consumer, long = consumer_settings(), producer_settings("Normal")
+        consumer.subscription.subscriptions.extend([consumer.subscription.subscriptions[0]] * 2)
+        long.user_agent.hostname = "h" * 200
+        for settings in (producer_settings("Normal", "Fifo", "Delay"), consumer, long):
+            _, answer = await proxy.connect(settings)
+            assert (await proxy.peer.done(answer)).status == RESOURCE_EXHAUSTED
         await proxy.registered(producer_settings("Normal"))
         await proxy.registered(producer_settings("Normal"))  # the same client
         _, answer = await proxy.connect(producer_settings("Normal"), metadata={"x-mq-client-id": "second"})
