@@ -19,7 +19,7 @@ from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, ClusterBrokers, cache_of
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
-from thermocline.proxy.cluster.joined_acks import JoinedAcks
+from thermocline.proxy.cluster.joined_acks import JoinedAcks, is_joinable
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     CheckReceiver,
@@ -346,7 +346,7 @@ class ClusterMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
-        if handle.receipt.is_order:
+        if handle.receipt.is_order or not is_joinable(handle.receipt):
             await self._ack_one(handle, topic=topic, group=group, timeout_ms=timeout_ms)
         else:
             await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
