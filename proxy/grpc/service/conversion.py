@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 DELIVERY_MS_MAX = 1 << 62
+ATTEMPT_MAX = (1 << 31) - 1
 _TIMER_NAMES = (
     PropertyName.DELAY_LEVEL,
     PropertyName.TIMER_DELIVER_MS,
@@ -146,7 +147,7 @@ def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = ""
         store_host=format_address(*record.store_host),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
-        delivery_attempt=message.reconsume_times + 1,
+        delivery_attempt=min(message.reconsume_times + 1, ATTEMPT_MAX),
     )
     system.body_digest.type = enums.DigestType.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
@@ -171,7 +172,7 @@ def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = ""
 
 def _set_optional(system: Any, properties: Any) -> None:
     delivery_text = properties.get(PropertyName.TIMER_DELIVER_MS, "")
-    if delivery_text.lstrip("-").isdecimal() and len(delivery_text) <= 15:
+    if delivery_text.removeprefix("-").isdecimal() and len(delivery_text) <= 15:
         _set_time(system.delivery_timestamp, int(delivery_text))
     trace_context = properties.get(PropertyName.TRACE_CONTEXT)
     if trace_context:
