@@ -85,7 +85,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.remote_host: tuple[str, int] = ("", 0)
         self.local_host: tuple[str, int] = ("", 0)
         self.is_closed = False
-        self.last_active = self.last_received = loop.time()
+        self.last_active = self.last_received = self._progressed = loop.time()
         self.abort_at: float | None = None
         """When it is aborted: it was asked for a sign of life, or is closed with something unsent."""
         self.has_settings = False
@@ -270,6 +270,8 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def send_data(self, stream: Stream, data: bytes) -> None:
         """See `Stream.send_data`."""
+        if not stream.pending:
+            stream.progressed = self.loop.time()
         stream.pending.append(data)
         stream.pending_bytes += len(data)
         self._waiting[stream] = None
@@ -322,16 +324,24 @@ class Http2Connection(asyncio.BufferedProtocol):
             if len(piece) <= room:
                 pending.pop(0)
             else:
-                pending[0], piece = piece[room:], piece[:room]
+                view = memoryview(piece)  # what remains is not copied for each frame
+                pending[0], piece = view[room:], view[:room]
             size = len(piece)
             stream.pending_bytes -= size
             stream.send_window -= size
             self._send_window -= size
+            stream.progressed = self._progressed = self.loop.time()
             self._send(encode_frame(FrameType.DATA, 0, stream.stream_id, piece))
         del self._waiting[stream]
         if stream.pending_end is not None:
             self._end_now(stream, stream.pending_end)
         stream.wake()
+
+    def stalled_streams(self) -> list[Stream]:
+        """The streams of whose answers the client has taken nothing for too long; not those that wait for others."""
+        before = self.loop.time() - self.limits.answer_timeout_ms / 1000
+        is_stalled = self._progressed <= before
+        return [each for each in self._waiting if each.progressed <= before and (is_stalled or each.send_window <= 0)]
 
     def _send(self, data: bytes) -> None:
         if not self._out:

@@ -33,5 +33,7 @@ class Http2Limits:
     not take what is unsent."""
     request_timeout_ms: int = 60_000
     """A request whose body is not complete by then is reset; streams in both directions are not."""
+    answer_timeout_ms: int = 60_000
+    """An answer of which the client takes nothing for so long is reset; what is pending of it is memory."""
     settings_timeout_ms: int = 10_000
     """A connection that has not sent its preface and settings by then is closed."""

@@ -121,8 +121,8 @@ class Http2Server:
             connection.abort()
 
     def close_idle(self) -> int:
-        """Close connections that were idle for too long; how many. And reset requests that do not come to an end, ask
-        silent clients for a sign of life, and abort connections of those that give none.
+        """Close connections that were idle for too long; how many. And reset requests that do not come to an end and
+        answers that are not taken, ask silent clients for a sign of life, abort connections of those that give none.
 
         Runs by itself, a few times a period.
         """
@@ -143,6 +143,9 @@ class Http2Server:
                     connection.abort()
             elif connection.streams and now - connection.last_received >= self._limits.idle_ms / 1000:
                 connection.ask_for_sign()
+            for stream in connection.stalled_streams():
+                logger.info("answer cut off, its client does not take it remote=%s", connection.remote_address)
+                stream.reset(ErrorCode.CANCEL)
         for connection in self._connections:
             for stream in list(connection.streams.values()):
                 if stream.awaits_request and now - stream.opened >= self._limits.request_timeout_ms / 1000:

@@ -285,6 +285,67 @@ async def test_idle_connections_and_endless_requests_end() -> None:
         del reader
 
 
+async def test_what_waits_of_a_large_answer_is_not_copied_for_each_frame() -> None:
+    body = bytes(1 << 20)
+    opened: list[Stream] = []
+
+    def respond(stream: Stream) -> None:
+        opened.append(stream)
+        stream.owner = Echo(stream, [])
+        stream.respond(HEAD, body, TRAILERS)
+
+    server = Http2Server(respond, limits=LIMITS, counts=LimitCounts())
+    try:
+        async with Http2Peer("127.0.0.1", await server.start("127.0.0.1", 0)) as peer:
+            peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
+            await until(lambda: opened and opened[0].pending_bytes == len(body) - 65_535)
+            (rest,) = opened[0].pending
+            assert isinstance(rest, memoryview)
+            assert rest.obj is body
+    finally:
+        await server.close()
+
+
+async def test_an_answer_that_is_not_taken_is_cut_off_alone() -> None:
+    narrow = encode_settings({Setting.INITIAL_WINDOW_SIZE: 10})
+    limits = replace(LIMITS, idle_ms=400, answer_timeout_ms=400)
+    async with echo_server(limits) as echo, peer_of(echo, settings=narrow) as peer:
+        for stream_id in (1, 3):
+            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            peer.send(FrameType.DATA, END_STREAM, stream_id, bytes(150))
+        taken = {1: 0, 3: 0}
+        while echo.lost != [1]:  # the third stream's client is slow
+            frame = await peer.read()
+            assert frame is not None
+            if frame.type == FrameType.DATA:
+                taken[frame.stream_id] += len(frame.payload)
+                if frame.stream_id == 3:
+                    await asyncio.sleep(0.05)
+                    peer.send(FrameType.WINDOW_UPDATE, 0, 3, (10).to_bytes(4, "big"))
+            elif frame.type == FrameType.RST_STREAM:
+                assert (frame.stream_id, frame.payload) == (1, int(ErrorCode.CANCEL).to_bytes(4, "big"))
+        assert taken[1] == 10
+        while taken[3] < 150:
+            frame = await peer.read()
+            assert frame is not None
+            assert frame.type in (FrameType.DATA, FrameType.RST_STREAM, FrameType.PING)
+            if frame.type == FrameType.DATA:
+                taken[frame.stream_id] += len(frame.payload)
+                peer.send(FrameType.WINDOW_UPDATE, 0, 3, (10).to_bytes(4, "big"))
+
+
+async def test_answers_that_wait_for_the_connections_window_are_cut_off() -> None:
+    limits = replace(LIMITS, idle_ms=200, answer_timeout_ms=200)
+    wide = encode_settings({Setting.INITIAL_WINDOW_SIZE: 1 << 20})
+    async with echo_server(limits) as echo, peer_of(echo, settings=wide) as peer:
+        for stream_id in (1, 3):
+            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            for _ in range(5):
+                peer.send(FrameType.DATA, 0, stream_id, bytes(16_000))
+            peer.send(FrameType.DATA, END_STREAM, stream_id)
+        await until(lambda: sorted(echo.lost) == [1, 3])
+
+
 async def test_a_client_that_is_gone_loses_its_streams() -> None:
     limits = replace(LIMITS, idle_ms=200, sign_timeout_ms=200)
     silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
