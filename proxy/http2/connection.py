@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 16 << 20
 RESETS_PERIOD_S = 10.0
+YOUNG_STREAM_S = 1.0
+"""A stream that is cancelled later counts for no flood: a balancer cancels thousands at once when its clients go."""
 _PING_BYTES = 8
 _SIGN = bytes(_PING_BYTES)
 _WINDOW_UPDATE_HEAD = b"\x00\x00\x04\x08\x00"
@@ -515,8 +517,11 @@ class Http2Connection(asyncio.BufferedProtocol):
         if stream is not None:
             self._waiting.pop(stream, None)
             self._lose(stream)
+            now = self.loop.time()
             if not self.streams:
-                self.last_active = self.loop.time()
+                self.last_active = now
+            if now - stream.opened >= YOUNG_STREAM_S:
+                return
         self._count_reset()
 
     def _count_reset(self) -> None:

@@ -24,7 +24,7 @@ class Http2Limits:
     unsent_bytes_max: int = 8 << 20
     """Answers of one connection that its client does not read; beyond, it is closed."""
     resets_max: int = 1_000
-    """Streams that a client may cancel in RESETS_PERIOD_S; beyond, its connection is closed."""
+    """Streams that a client may cancel in RESETS_PERIOD_S, soon after it opened them; beyond, it is closed."""
     idle_ms: int = 120_000
     """A connection without a stream is closed after this time. One with streams over which nothing has come for so long
     is asked for a sign of life."""

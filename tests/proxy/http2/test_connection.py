@@ -15,7 +15,7 @@ import pytest
 
 from tests.proxy.http2_peer import END_HEADERS, END_STREAM, Http2Peer, headers_block, request_headers
 from tests.waiting import until
-from thermocline.proxy.http2 import ErrorCode, Http2Limits, Http2Server, Stream, encode_field
+from thermocline.proxy.http2 import ErrorCode, Http2Limits, Http2Server, Stream, connection, encode_field
 from thermocline.proxy.http2.frames import PREFACE, FrameType, Setting, encode_settings
 from thermocline.remoting.connections import LimitCounts
 
@@ -239,6 +239,21 @@ async def test_too_many_cancelled_streams_end_the_connection() -> None:
             peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
             peer.send(FrameType.RST_STREAM, 0, stream_id, struct.pack(">I", ErrorCode.CANCEL))
         assert await peer.error_code() == ErrorCode.ENHANCE_YOUR_CALM
+
+
+async def test_streams_that_are_cancelled_after_a_while_end_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "YOUNG_STREAM_S", 0.0)
+    silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
+    async with echo_server(replace(LIMITS, resets_max=5)) as echo, peer_of(echo) as peer:
+        ids = range(1, 41, 2)
+        for stream_id in ids:
+            peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, stream_id, silent)
+        for stream_id in ids:
+            peer.send(FrameType.RST_STREAM, 0, stream_id, bytes(4))
+        peer.send(FrameType.HEADERS, END_HEADERS, 41, REQUEST)
+        peer.send(FrameType.DATA, END_STREAM, 41, b"another client's")
+        assert await body_of(peer, 41) == b"another client's"
+        assert echo.lost == list(ids)
 
 
 async def test_streams_over_the_limit_are_refused() -> None:
