@@ -41,6 +41,8 @@ __all__ = [
 
 DELIVERY_MS_MAX = 1 << 62
 ATTEMPT_MAX = (1 << 31) - 1
+TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
+"""What a Timestamp may say, the years 1 to 9999: clients cannot read a message with another one."""
 _TIMER_NAMES = (
     PropertyName.DELAY_LEVEL,
     PropertyName.TIMER_DELIVER_MS,
@@ -193,5 +195,6 @@ def _delivered_type(properties: Any) -> Any:
 
 
 def _set_time(field: Any, time_ms: int) -> None:
+    time_ms = max(TIME_MS_MIN, min(time_ms, TIME_MS_MAX))
     field.seconds = time_ms // 1000
     field.nanos = time_ms % 1000 * 1_000_000
