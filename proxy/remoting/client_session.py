@@ -183,6 +183,8 @@ class ClientSession:
         self._links: dict[str, _Link] = {}
         self._is_closed = False
         self._heartbeat: RemotingCommand | None = None
+        self._heartbeat_bytes = 0
+        """Of the last one, also when new connections do not begin with it: what was read in it is kept."""
 
     # -- to brokers --------------------------------------------------------------------------------------------------
 
@@ -245,22 +247,18 @@ class ClientSession:
         kept_bytes = shared.heartbeat_bytes - self._heartbeat_bytes
         most = shared.limits.heartbeat_bytes_max - len(command.body)
         shared.check_room(kept_bytes, most, limit=HEARTBEAT_BYTES_MAX, address=self.client.remote_address)
-        shared.heartbeat_bytes = kept_bytes + len(command.body)
-        self._heartbeat = command
+        self._heartbeat, self._heartbeat_bytes = command, len(command.body)
+        shared.heartbeat_bytes = kept_bytes + self._heartbeat_bytes
 
     def forget_heartbeat(self) -> None:
         """Begin new connections without a heartbeat, until the next one has come."""
-        self._shared.heartbeat_bytes -= self._heartbeat_bytes
         self._heartbeat = None
-
-    @property
-    def _heartbeat_bytes(self) -> int:
-        return 0 if self._heartbeat is None else len(self._heartbeat.body)
 
     async def close(self) -> None:
         """Close the connections to brokers, which then know that the client is gone. Idempotent."""
         self._is_closed = True
-        self.forget_heartbeat()
+        self._shared.heartbeat_bytes -= self._heartbeat_bytes
+        self._heartbeat, self._heartbeat_bytes = None, 0
         await asyncio.gather(*(link.connections.close() for link in self._links.values()))
 
     # -- from brokers ------------------------------------------------------------------------------------------------

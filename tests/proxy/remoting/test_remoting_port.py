@@ -267,6 +267,45 @@ async def test_limits_refuse_with_a_code_that_clients_retry(broker: FakeBroker) 
         assert proxy.server.counts.totals == {"remotingHeartbeatBytesMax": 1, "remotingBrokerConnectionsMax": 1}
 
 
+def beat_of_most() -> bytes:
+    """A heartbeat of more than half of 1 MiB, by a push consumer of GROUP and of other groups."""
+    names = [GROUP, *(f"{number:0>200}" for number in range(2_000))]
+    consumers = [
+        ConsumerData(group_name=name, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING") for name in names
+    ]
+    beat = HeartbeatData(client_id="one", consumer_data_set=consumers).encode()
+    assert 1 << 19 < len(beat) < 1 << 20
+    return beat
+
+
+async def test_a_heartbeat_that_is_refused_leaves_nothing(broker: FakeBroker) -> None:
+    beat = beat_of_most()
+    async with (
+        proxy_before(broker, remoting_heartbeat_bytes_max=1 << 20) as proxy,
+        client_of(proxy) as one,
+        client_of(proxy) as two,
+    ):
+        assert (await one.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
+        await one.ask(RequestCode.UNREGISTER_CLIENT, clientID="one", consumerGroup="another")
+        assert (await two.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SYSTEM_BUSY
+        remoting = proxy.server.remoting
+        assert remoting is not None
+        assert remoting.pops is not None
+        assert sorted(client.has_named(GROUP) for client in remoting.pops._clients.values()) == [False, True]
+        assert (await one.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
+
+
+async def test_the_heartbeat_of_a_client_that_goes_makes_room(broker: FakeBroker) -> None:
+    beat = beat_of_most()
+    async with proxy_before(broker, remoting_heartbeat_bytes_max=1 << 20) as proxy:
+        remoting = proxy.server.remoting
+        assert remoting is not None
+        for _ in range(2):
+            async with client_of(proxy) as client:
+                assert (await client.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
+            await until(lambda: remoting.session_count == 0)
+
+
 async def test_a_stop_answers_what_is_begun_and_cuts_long_polls_off(broker: FakeBroker) -> None:
     async with proxy_before(broker) as proxy, client_of(proxy) as client:
         fields = {"consumerGroup": GROUP, "topic": "Normal", "queueId": 0, "queueOffset": 0, "maxMsgNums": 1}
