@@ -253,7 +253,7 @@ class FakeBroker:
         self._on_loop(change)
 
     def move_broker(self, broker_name: str, address: str) -> None:
-        """Have the NameServer name another address for a broker, as after a change of its master."""
+        """Have the NameServer name another address for a broker, as after a change of its master; "": only a slave."""
         self._on_loop(lambda: self._running().moved_brokers.update({broker_name: address}))
 
     # -- inside ------------------------------------------------------------------------------------------------------

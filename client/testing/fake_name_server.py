@@ -51,7 +51,7 @@ class FakeNameServer:
         self.server = RemotingServer(self)
         self.hidden_brokers: set[str] = set()
         self.moved_brokers: dict[str, str] = {}
-        """Broker name -> the address that is named instead of its own."""
+        """Broker name -> the address that is named instead of its own; "": it has no master."""
         self._kv: dict[str, dict[str, str]] = {}
         self._config = {"orderMessageEnable": "false", "scanNotActiveBrokerInterval": "5000"}
         self._served: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {
@@ -100,7 +100,8 @@ class FakeNameServer:
 
     def _broker_data(self, node: FakeNode) -> BrokerData:
         address = self.moved_brokers.get(node.name, node.address)
-        return BrokerData(broker_name=node.name, cluster=node.cluster, broker_addrs={0: address})
+        addresses = {0: address} if address else {1: node.address}
+        return BrokerData(broker_name=node.name, cluster=node.cluster, broker_addrs=addresses)
 
     def _route(self, command: RemotingCommand) -> RemotingCommand:
         topic = command.header(GetRouteInfoRequestHeader).topic

@@ -3,8 +3,9 @@
 A broker's address is what was read last, in the route of any topic or in the cluster's list: a master that changes has
 its new address in the routes in use, while routes of topics that are used no more name the old one for ever. An address
 that no route has confirmed for `refresh_ms` is looked up in the list, beside its use; a broker that the list does not
-name any more is not there. A broker in whose process group the proxy runs is asked over its unix socket
-(own_broker.py).
+name any more is not there. After a broker failed (`doubt`), the list and the routes that name it are loaded anew, and
+so are routes that name another master than the newest answer, or none for a broker: another one may be the master
+since. A broker in whose process group the proxy runs is asked over its unix socket (own_broker.py).
 Source: ClusterMetadataService.java, Apache RocketMQ 5.3.
 """
 
@@ -37,6 +38,8 @@ T = TypeVar("T")
 MASTER_ID = 0
 LOOK_UP_TIMEOUT_MS = 3_000
 WHOLE_CLUSTER = "cluster"
+DOUBT_PAUSE_MS = 2_000
+"""A broker that fails is doubted so often at most, and a route without a master loaded anew."""
 
 
 class _Master(NamedTuple):
@@ -61,6 +64,8 @@ class ClusterBrokers:
         self._cluster = cache_of(self._load_cluster, options, entries_max=1)
         self._masters: dict[str, _Master] = {}
         """By broker name."""
+        self._doubts: dict[str, float] = {}
+        """Addresses of masters that failed, and when."""
 
     async def start(self) -> None:
         """Find the NameServers.
@@ -83,7 +88,24 @@ class ClusterBrokers:
             TopicNotFoundError: The cluster has no such topic.
             UnavailableError: No NameServer answers.
         """
-        return await self._queues.get(topic)
+        queues = await self._queues.get(topic)
+        for broker in queues.brokers:
+            address, master = broker.master_address, self._masters.get(broker.broker_name)
+            if address is None:
+                self._queues.refresh(topic, asked_before_ms=monotonic_ms() - DOUBT_PAUSE_MS)
+            elif master is not None and master.address != address:
+                self._queues.refresh(topic, asked_before_ms=master.asked_ms)
+            elif address in self._doubts:
+                self._queues.refresh(topic, asked_before_ms=self._doubts[address])
+        return queues
+
+    def doubt(self, address: str) -> None:
+        """Note that what serves at an address failed, or says that it is no master. Other addresses have no effect."""
+        now_ms = monotonic_ms()
+        is_master = any(master.address == address for master in self._masters.values())
+        if is_master and now_ms - self._doubts.get(address, float("-inf")) >= DOUBT_PAUSE_MS:
+            self._doubts[address] = now_ms
+            self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=now_ms)
 
     async def is_reachable(self) -> bool:
         """Whether a NameServer answers now, with at least one broker."""
@@ -140,8 +162,10 @@ class ClusterBrokers:
         if master is None:
             await self._cluster.get(WHOLE_CLUSTER)
             master = self._masters.get(broker_name)
-        elif monotonic_ms() - master.asked_ms >= self._options.refresh_ms:
-            self._cluster.refresh(WHOLE_CLUSTER)
+        else:
+            old_ms = monotonic_ms() - self._options.refresh_ms
+            if master.asked_ms <= old_ms:
+                self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=old_ms)
         if master is None:
             raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
         return master.address
@@ -179,6 +203,8 @@ class ClusterBrokers:
         for gone in self._masters.keys() - found.broker_addr_table.keys():
             if self._masters[gone].asked_ms < asked_ms:
                 del self._masters[gone]
+        addresses = {master.address for master in self._masters.values()}
+        self._doubts = {address: at_ms for address, at_ms in self._doubts.items() if address in addresses}
         return found
 
     def _note(self, broker_name: str, address: str | None, asked_ms: float) -> None:

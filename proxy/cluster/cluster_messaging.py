@@ -22,6 +22,7 @@ from thermocline.proxy.cluster.cluster_options import ClusterOptions
 from thermocline.proxy.cluster.joined_acks import JoinedAcks, is_joinable
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
+    DOUBT_CODES,
     CheckReceiver,
     OutgoingMessage,
     PopOutcome,
@@ -180,10 +181,10 @@ class ClusterMessaging:
         """Ask a broker of a topic for the topic's configuration; the one that did not answer last is asked last."""
         failure = UnavailableError("no broker of the topic has a master now", topic=queues.topic)
         masters = [broker.master_address for broker in queues.brokers if broker.master_address is not None]
+        code, header = RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=queues.topic)
         for address in sorted(masters, key=lambda each: each == self._silent_master):
             try:
-                header = GetTopicConfigRequestHeader(topic=queues.topic)
-                return await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
+                return await self._ask(address, code, header, timeout_ms=LOOK_UP_TIMEOUT_MS)
             except UnavailableError as error:
                 self._silent_master, failure = address, error
         raise failure
@@ -220,6 +221,10 @@ class ClusterMessaging:
         """See `Messaging`."""
         return await self.brokers.address_of(broker_name)
 
+    def doubt(self, address: str) -> None:
+        """See `Messaging`."""
+        self.brokers.doubt(address)
+
     # -- producing ---------------------------------------------------------------------------------------------------
 
     async def send(
@@ -246,7 +251,7 @@ class ClusterMessaging:
             body = encode_batch(BatchMessage(each.body, each.properties_text.encode()) for each in messages)
         address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(code, body=body, ext_fields=encode_send_header(code, header))
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        answer = await self._call(address, command, timeout_ms=timeout_ms)
         status = STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise answer_error(answer.code, answer.remark, address=address)
@@ -341,7 +346,7 @@ class ClusterMessaging:
             attempt_id=attempt_id,
         )
         address = await self.broker_address(broker_name)
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        answer = await self._call(address, command, timeout_ms=timeout_ms)
         return pop_outcome(answer, topic=subscription.topic, group=group, broker_name=broker_name)
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
@@ -361,7 +366,7 @@ class ClusterMessaging:
         body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
         address = await self.broker_address(broker_name)
         request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
-        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+        check_answer(await self._call(address, request, timeout_ms=timeout_ms), address=address)
 
     async def _ack_one(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         receipt = handle.receipt
@@ -450,7 +455,7 @@ class ClusterMessaging:
         )
         address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        answer = await self._call(address, command, timeout_ms=timeout_ms)
         if answer.code in _PULL_NOTHING_CODES or answer.code == ResponseCode.PULL_OFFSET_MOVED:
             next_offset = answer.header(PullMessageResponseHeader).next_begin_offset
             return PulledMessages(messages=(), next_offset=next_offset)
@@ -492,12 +497,12 @@ class ClusterMessaging:
         body = LockBatchRequestBody(client_id=self.options.client_id, consumer_group=group, mq_set=[place]).encode()
         address = await self.broker_address(queue.broker_name)
         request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
-        answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
+        answer = await self._call(address, request, timeout_ms=timeout_ms)
         check_answer(answer, address=address)
         if not LockBatchResponseBody.decode(answer.body).lock_ok_mq_set:
             return True
         request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
-        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+        check_answer(await self._call(address, request, timeout_ms=timeout_ms), address=address)
         return False
 
     async def queue_offset(
@@ -555,10 +560,21 @@ class ClusterMessaging:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    async def _call(self, address: str, request: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Ask a broker; one that fails is doubted."""
+        try:
+            answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
+        except UnavailableError:
+            self.brokers.doubt(address)
+            raise
+        if answer.code in DOUBT_CODES:
+            self.brokers.doubt(address)
+        return answer
+
     async def _ask(
         self, address: str, code: int, header: Header | None, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
     ) -> RemotingCommand:
-        answer = await self._connections.call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
+        answer = await self._call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
         check_answer(answer, address=address)
         return answer
 
@@ -568,7 +584,7 @@ class ClusterMessaging:
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
-        check_answer(await self._connections.call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
+        check_answer(await self._call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
 
 
 def _physical_offset(offset_message_id: str) -> PhysicalOffset:

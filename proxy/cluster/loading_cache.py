@@ -92,10 +92,10 @@ class LoadingCache(Generic[V]):
             self._begin_beside(name)
         return entry.value
 
-    def refresh(self, name: str) -> None:
-        """Load a value anew beside its use, if there is none or it is older than `refresh_ms`; returns at once."""
+    def refresh(self, name: str, *, asked_before_ms: float) -> None:
+        """Load a value anew beside its use, if there is none or its load began before this time; returns at once."""
         entry = self._entries.get(name)
-        if entry is None or self._clock_ms() - entry.loaded_ms >= self._refresh_ms:
+        if entry is None or entry.loaded_ms < asked_before_ms:
             self._begin_beside(name)
 
     def drop(self, name: str) -> None:

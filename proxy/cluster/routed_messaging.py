@@ -116,6 +116,11 @@ class RoutedMessaging:
         cluster, plain = self._of(broker_name)
         return await cluster.broker_address(plain)
 
+    def doubt(self, address: str) -> None:
+        """See `Messaging`: in the clusters that know it."""
+        for cluster in self._clusters.values():
+            cluster.doubt(address)
+
     # -- producing ---------------------------------------------------------------------------------------------------
 
     async def send(

@@ -30,6 +30,7 @@ from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfi
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.response_code import ResponseCode
 
 __all__ = [
     "BrokerNotFoundError",
@@ -133,6 +134,17 @@ class CheckReceiver(Protocol):
         """Pass a question to a producer of the group; without one it is dropped, and the broker asks again."""
 
 
+DOUBT_CODES = frozenset(
+    {
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""What a broker answers that was the master before, among others."""
+
+
 class Messaging(Protocol):
     """See the module. Belongs to one event loop."""
 
@@ -150,6 +162,10 @@ class Messaging(Protocol):
 
     async def broker_address(self, broker_name: str) -> str:
         """Return where a broker's master serves requests of the remoting protocol."""
+
+    def doubt(self, address: str) -> None:
+        """Note that the broker at this address does not serve, by an error or one of DOUBT_CODES: another one may be
+        the master since. For what is asked by other connections than those of this object."""
 
     async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         """Return a topic's type; NORMAL where it has none. Of several clusters: in that of the broker, if one is named,

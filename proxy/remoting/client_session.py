@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from thermocline.proxy.messaging import BrokerNotFoundError, Messaging
+from thermocline.proxy.messaging import DOUBT_CODES, BrokerNotFoundError, Messaging
 from thermocline.proxy.remoting.cluster_names import ClusterSide, check_handles
 from thermocline.proxy.remoting.request_codes import LONG_POLLS
 from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames
@@ -207,7 +207,13 @@ class ClientSession:
             if link.connections.connection(address) is None:
                 most = shared.limits.broker_connections_max
                 shared.check_room(shared.broker_connections, most, limit=BROKER_CONNECTIONS_MAX, address=remote)
-            answer = await link.ask(address, plain_name, command, timeout_ms=timeout_ms)
+            try:
+                answer = await link.ask(address, plain_name, command, timeout_ms=timeout_ms)
+            except UnavailableError:
+                shared.messaging.doubt(address)
+                raise
+            if answer is not None and answer.code in DOUBT_CODES:
+                shared.messaging.doubt(address)
         finally:
             shared.end(is_poll=is_poll)
         if answer is None:

@@ -17,7 +17,7 @@ from tests.certificates import Authority
 from tests.proxy.http2_peer import GrpcPeer
 from tests.proxy.proxy_under_test import make_topics, message, proxy_before, send_request
 from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, send_fields
-from tests.waiting import until
+from tests.waiting import TIMEOUT_S, until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.remoting.request_codes import (
@@ -304,6 +304,24 @@ async def test_the_heartbeat_of_a_client_that_goes_makes_room(broker: FakeBroker
             async with client_of(proxy) as client:
                 assert (await client.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
             await until(lambda: remoting.session_count == 0)
+
+
+async def test_after_a_broker_failed_requests_go_to_its_new_master(broker: FakeBroker) -> None:
+    with FakeBroker(auto_create_topics=False) as new:
+        make_topics(new)
+        async with proxy_before(broker, refresh_s=300, expiry_s=600) as proxy, client_of(proxy) as client:
+            body, fields = b"y", send_fields(n="broker-a")
+            assert (await client.ask(RequestCode.SEND_MESSAGE_V2, body, **fields)).code == ResponseCode.SUCCESS
+            code, refused = RequestCode.SEND_MESSAGE_V2, ResponseCode.NO_PERMISSION
+            await asyncio.to_thread(broker.refuse, code, response_code=refused, times=1_000)
+            await asyncio.to_thread(broker.move_broker, "broker-a", new.broker_addresses["broker-a"])
+            answer = await client.ask(code, body, **fields)
+            assert answer.code == refused
+            async with asyncio.timeout(TIMEOUT_S):
+                while answer.code == refused:
+                    answer = await client.ask(code, body, **fields)
+            assert answer.code == ResponseCode.SUCCESS
+            assert len(new.messages("Normal")) == 1
 
 
 async def test_a_stop_answers_what_is_begun_and_cuts_long_polls_off(broker: FakeBroker) -> None:
