@@ -52,6 +52,7 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
+    InvalidRequestError,
     QueryNotFoundError,
     UnavailableError,
     UnsupportedRequestError,
@@ -80,6 +81,7 @@ from thermocline.remoting.headers import (
     SendMessageResponseHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
     encode_send_header,
 )
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -414,8 +416,10 @@ class ClusterMessaging:
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
     ) -> None:
-        """See `Messaging`."""
+        """See `Messaging`. The broker copies what is at the handle's physical offset, by the rights of the proxy. The
+        handle comes from a client, so it is checked that the message is there."""
         receipt = handle.receipt
+        await self._check_place(handle, flagged_topic(topic, group, receipt.retry_flag), timeout_ms=timeout_ms)
         header = ConsumerSendMsgBackRequestHeader(
             offset=PhysicalOffset(handle.physical_offset),
             group=group,
@@ -427,6 +431,23 @@ class ClusterMessaging:
         )
         address = await self.broker_address(receipt.broker_name)
         await self._ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=timeout_ms)
+
+    async def _check_place(self, handle: ProxyHandle, topic: str, *, timeout_ms: int) -> None:
+        """Pass a handle whose physical offset is that of its message in this topic.
+
+        Raises:
+            InvalidRequestError: It is that of another one, or of none.
+        """
+        receipt = handle.receipt
+        header = ViewMessageRequestHeader(offset=PhysicalOffset(handle.physical_offset))
+        address = await self.broker_address(receipt.broker_name)
+        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
+        try:
+            record = decode_record(answer.body)
+        except CorruptDataError as error:
+            raise InvalidRequestError("there is no message where the receipt handle says") from error
+        if (record.topic, record.queue_id, record.queue_offset) != (topic, receipt.queue_id, receipt.queue_offset):
+            raise InvalidRequestError("the receipt handle says the place of another message")
 
     async def pull(
         self,

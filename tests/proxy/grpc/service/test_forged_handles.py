@@ -78,3 +78,25 @@ def test_handles_of_brokers_are_joined() -> None:
         assert is_joinable(receipt)
         assert receipt.start_offset == QueueOffset(5)
     assert not is_joinable(ProxyHandle.parse(forged(queue_offset=DISTANCE_MAX)).receipt)
+
+
+async def test_no_other_message_goes_to_the_dead_letters(broker: FakeBroker) -> None:
+    async with proxy_before(broker) as proxy:
+        await proxy.call("SendMessage", send_request(message("Fifo", body=b"secret", message_group="g")))
+        await proxy.call("SendMessage", send_request(message("Normal")))
+        (secret,) = broker.messages("Fifo")
+        frames = await proxy.receive()
+        (own,) = [each.message.system_properties for each in frames if each.WhichOneof("content") == "message"]
+        *handle, _ = own.receipt_handle.split(" ")
+        forward = messages.ForwardMessageToDeadLetterQueueRequest(
+            group=resource(GROUP), topic=resource("Normal"), message_id=own.message_id
+        )
+        for offset in (int(secret.physical_offset), int(secret.physical_offset) + 1, 1 << 40, 1 << 66):
+            forward.receipt_handle = " ".join([*handle, str(offset)])
+            answer = await proxy.call("ForwardMessageToDeadLetterQueue", forward)
+            assert answer.status.code == Code.INTERNAL_SERVER_ERROR, offset
+            assert "bug of ours" not in answer.status.message
+        assert broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+        forward.receipt_handle = own.receipt_handle
+        assert (await proxy.call("ForwardMessageToDeadLetterQueue", forward)).status.code == Code.OK
+        assert [each.body for each in broker.messages(f"%DLQ%{GROUP}")] == [b"body"]
