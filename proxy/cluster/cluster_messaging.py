@@ -53,6 +53,7 @@ from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
     InvalidRequestError,
+    PermissionDeniedError,
     QueryNotFoundError,
     UnavailableError,
     UnsupportedRequestError,
@@ -441,7 +442,10 @@ class ClusterMessaging:
         receipt = handle.receipt
         header = ViewMessageRequestHeader(offset=PhysicalOffset(handle.physical_offset))
         address = await self.broker_address(receipt.broker_name)
-        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
+        try:
+            answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
+        except PermissionDeniedError:
+            return  # the proxy is no super user, so its clients have no rights of their own: the broker checks its
         try:
             record = decode_record(answer.body)
         except CorruptDataError as error:

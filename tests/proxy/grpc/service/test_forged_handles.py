@@ -5,6 +5,7 @@ Covers `proxy/cluster/joined_acks.py` and `proxy/grpc/service/acknowledging.py`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from thermocline.proxy.messaging import ProxyHandle
 from thermocline.remoting.handles import ReceiptHandle
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
 
 
 @pytest.fixture
@@ -100,3 +102,20 @@ async def test_no_other_message_goes_to_the_dead_letters(broker: FakeBroker) -> 
         forward.receipt_handle = own.receipt_handle
         assert (await proxy.call("ForwardMessageToDeadLetterQueue", forward)).status.code == Code.OK
         assert [each.body for each in broker.messages(f"%DLQ%{GROUP}")] == [b"body"]
+
+
+async def test_a_proxy_that_may_not_look_forwards_all_the_same(broker: FakeBroker) -> None:
+    async with proxy_before(broker) as proxy:
+        await proxy.call("SendMessage", send_request(message("Normal")))
+        frames = await proxy.receive()
+        (own,) = [each.message.system_properties for each in frames if each.WhichOneof("content") == "message"]
+        code, refused = RequestCode.VIEW_MESSAGE_BY_ID, ResponseCode.NO_PERMISSION
+        await asyncio.to_thread(broker.refuse, code, response_code=refused)
+        forward = messages.ForwardMessageToDeadLetterQueueRequest(
+            group=resource(GROUP),
+            topic=resource("Normal"),
+            message_id=own.message_id,
+            receipt_handle=own.receipt_handle,
+        )
+        assert (await proxy.call("ForwardMessageToDeadLetterQueue", forward)).status.code == Code.OK
+        assert len(broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
