@@ -372,6 +372,8 @@ class Http2Connection(asyncio.BufferedProtocol):
                 return
             self._has_preface, position = True, len(PREFACE)
             self._send_settings()
+            if self._is_going_away:
+                self._send(_go_away(0, ErrorCode.NO_ERROR))
         while end - position >= 9:
             high, low, frame_type, flags, stream_id = _unpack_head(data, position)
             length = high << 8 | low

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.http2_peer import END_HEADERS, END_STREAM, Http2Peer, headers_block, request_headers
-from tests.waiting import until
+from tests.waiting import TIMEOUT_S, until
 from thermocline.proxy.http2 import ErrorCode, Http2Limits, Http2Server, Stream, connection, encode_field
 from thermocline.proxy.http2.frames import PREFACE, FrameType, Setting, encode_settings
 from thermocline.remoting.connections import LimitCounts
@@ -414,3 +414,17 @@ async def test_closing_sends_what_is_unsent_and_says_goodbye() -> None:
         assert reset.stream_id == 3
         await echo.server.close()
         assert await peer.read() is None
+
+
+async def test_a_client_that_says_hello_while_the_server_stops_is_sent_away() -> None:
+    async with echo_server() as echo:
+        reader, writer = await asyncio.open_connection("127.0.0.1", echo.port)
+        await until(lambda: echo.server.connection_count == 1)
+        await echo.server.stop_accepting()
+        writer.write(PREFACE + encode_settings({}))
+        received = b""
+        while bytes((0, 0, 8, FrameType.GOAWAY)) not in received:
+            piece = await asyncio.wait_for(reader.read(4_096), timeout=TIMEOUT_S)
+            assert piece
+            received += piece
+        writer.close()
