@@ -2,8 +2,8 @@
 
 A broker's address is what was read last, in the route of any topic or in the cluster's list: a master that changes has
 its new address in the routes in use, while routes of topics that are used no more name the old one for ever. An address
-that no route has confirmed for `refresh_ms` is looked up in the list, beside its use; a broker that the list does not
-name any more is not there. After a broker failed (`doubt`), the list and the routes that name it are loaded anew, and
+that no route has confirmed for `refresh_ms` is looked up in the list, beside its use; a broker that no answer has named
+for GONE_MS is not there. After a broker failed (`doubt`), the list and the routes that name it are loaded anew, and
 so are routes that name another master than the newest answer, or none for a broker: another one may be the master
 since. A broker in whose process group the proxy runs is asked over its unix socket (own_broker.py).
 Source: ClusterMetadataService.java, Apache RocketMQ 5.3.
@@ -40,6 +40,9 @@ LOOK_UP_TIMEOUT_MS = 3_000
 WHOLE_CLUSTER = "cluster"
 DOUBT_PAUSE_MS = 2_000
 """A broker that fails is doubted so often at most, and a route without a master loaded anew."""
+GONE_MS = 60_000
+"""A broker that no answer has named for so long is not there. A NameServer that has just started names a broker when
+that has registered again, which takes half a minute."""
 
 
 class _Master(NamedTuple):
@@ -167,6 +170,7 @@ class ClusterBrokers:
             if master.asked_ms <= old_ms:
                 self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=old_ms)
         if master is None:
+            self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=monotonic_ms() - DOUBT_PAUSE_MS)
             raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
         return master.address
 
@@ -201,7 +205,7 @@ class ClusterBrokers:
             if own is None or broker_name != own.name:  # which is asked over its socket
                 self._note(broker_name, broker.broker_addrs.get(MASTER_ID), asked_ms)
         for gone in self._masters.keys() - found.broker_addr_table.keys():
-            if self._masters[gone].asked_ms < asked_ms:
+            if asked_ms - self._masters[gone].asked_ms > GONE_MS:
                 del self._masters[gone]
         addresses = {master.address for master in self._masters.values()}
         self._doubts = {address: at_ms for address, at_ms in self._doubts.items() if address in addresses}

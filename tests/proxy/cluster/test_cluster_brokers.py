@@ -102,12 +102,19 @@ async def test_an_address_that_no_route_confirms_is_looked_up_in_the_list(
 
 
 async def test_a_broker_that_the_list_names_no_more_is_not_there(
-    cluster: FakeBroker, messaging: ClusterMessaging
+    cluster: FakeBroker, messaging: ClusterMessaging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await messaging.topic_queues("Idle")
     await asyncio.to_thread(cluster.hide_broker, "broker-b")
+    for _ in range(3):  # a NameServer that has just started does not name it yet
+        assert await messaging.brokers.is_reachable()
+        assert await messaging.broker_address("broker-b") == cluster.broker_addresses["broker-b"]
+    monkeypatch.setattr(cluster_brokers, "GONE_MS", 10)
     await becomes(messaging, "broker-b", None)
     assert await messaging.broker_address("broker-a") == cluster.broker_addresses["broker-a"]
+    monkeypatch.setattr(cluster_brokers, "DOUBT_PAUSE_MS", 10)
+    await asyncio.to_thread(cluster.hide_broker, "broker-b", hidden=False)
+    await becomes(messaging, "broker-b", cluster.broker_addresses["broker-b"])
 
 
 async def test_an_address_stays_while_no_name_server_answers(cluster: FakeBroker, messaging: ClusterMessaging) -> None:
