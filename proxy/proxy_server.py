@@ -103,6 +103,7 @@ class ProxyServer:
         self.clients = ClientRegistry(
             clients_max=config.clients_max,
             names_max=config.client_names_max,
+            settings_bytes_max=config.client_settings_bytes_max,
             expiry_ms=config.client_expiry_ms,
             clock_ms=monotonic_ms,
             on_removed=[self._client_removed],

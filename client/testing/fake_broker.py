@@ -11,8 +11,8 @@ and retried messages come at once, unless `delays_messages=True`; producers are 
 `ask_producers`. Messages can be chosen by SQL92 expressions with `property_filter=True`.
 
 Tests also look behind: `messages`, `committed_offset`, `requests`; make things go wrong: `refuse`, `stay_silent`,
-`drop_connections`, `hide_broker`; and wait for what happens elsewhere: `wait_until`. All methods may be called from any
-thread. Source of the behaviour: recorded dialogues with Apache RocketMQ 5.5.
+`drop_connections`, `hide_broker`, `move_broker`; and wait for what happens elsewhere: `wait_until`. All methods may be
+called from any thread. Source of the behaviour: recorded dialogues with Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations
@@ -251,6 +251,10 @@ class FakeBroker:
             names.add(broker_name) if hidden else names.discard(broker_name)
 
         self._on_loop(change)
+
+    def move_broker(self, broker_name: str, address: str) -> None:
+        """Have the NameServer name another address for a broker, as after a change of its master; "": only a slave."""
+        self._on_loop(lambda: self._running().moved_brokers.update({broker_name: address}))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

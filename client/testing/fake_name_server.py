@@ -50,6 +50,8 @@ class FakeNameServer:
         self.faults = FaultPlan()
         self.server = RemotingServer(self)
         self.hidden_brokers: set[str] = set()
+        self.moved_brokers: dict[str, str] = {}
+        """Broker name -> the address that is named instead of its own; "": it has no master."""
         self._kv: dict[str, dict[str, str]] = {}
         self._config = {"orderMessageEnable": "false", "scanNotActiveBrokerInterval": "5000"}
         self._served: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {
@@ -96,6 +98,11 @@ class FakeNameServer:
     def _live_nodes(self) -> list[FakeNode]:
         return [node for node in self._nodes if node.name not in self.hidden_brokers]
 
+    def _broker_data(self, node: FakeNode) -> BrokerData:
+        address = self.moved_brokers.get(node.name, node.address)
+        addresses = {0: address} if address else {1: node.address}
+        return BrokerData(broker_name=node.name, cluster=node.cluster, broker_addrs=addresses)
+
     def _route(self, command: RemotingCommand) -> RemotingCommand:
         topic = command.header(GetRouteInfoRequestHeader).topic
         nodes = [node for node in self._live_nodes() if topic in node.store.topics]
@@ -105,7 +112,7 @@ class FakeNameServer:
         if fields.get("__ZONE_MODE") == "true":
             nodes = [node for node in nodes if self._zones.get(node.name) == fields.get("__ZONE_NAME")]
         route = TopicRouteData(
-            broker_datas=[_broker_data(node) for node in nodes],
+            broker_datas=[self._broker_data(node) for node in nodes],
             queue_datas=[
                 QueueData(
                     broker_name=node.name,
@@ -123,7 +130,7 @@ class FakeNameServer:
         for node in self._live_nodes():
             clusters.setdefault(node.cluster, []).append(node.name)
         info = ClusterInfo(
-            broker_addr_table={node.name: _broker_data(node) for node in self._live_nodes()},
+            broker_addr_table={node.name: self._broker_data(node) for node in self._live_nodes()},
             cluster_addr_table=clusters,
         )
         return RemotingCommand.response(command, body=info.encode())
@@ -180,7 +187,3 @@ class FakeNameServer:
         for topic in topics:
             topic.config.perm = change(topic.config.perm)
         return len(topics)
-
-
-def _broker_data(node: FakeNode) -> BrokerData:
-    return BrokerData(broker_name=node.name, cluster=node.cluster, broker_addrs={0: node.address})

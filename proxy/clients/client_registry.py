@@ -8,7 +8,8 @@ is still served.
     is_listening   heard of within LISTENING_MS: what it holds is renewed
     registered     until it expires
 
-Bounds: `clients_max` clients, `names_max` topics or subscriptions a client. Owner: the proxy's event loop.
+Bounds: `clients_max` clients, `names_max` topics or subscriptions a client, `settings_bytes_max` of all their settings.
+Owner: the proxy's event loop.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class ProxyClient:
     permit: Any = None
     """What access control allowed when it registered."""
     settings: Any = None
+    settings_bytes: int = 0
+    """Their size as the client sent them."""
     channel: ClientChannel | None = None
     registered_ms: float = 0.0
     last_seen_ms: float = 0.0
@@ -77,6 +80,7 @@ class ClientRegistry:
         *,
         clients_max: int,
         names_max: int,
+        settings_bytes_max: int,
         expiry_ms: int,
         clock_ms: Callable[[], float],
         on_removed: Sequence[Callable[[ProxyClient], None]] = (),
@@ -87,6 +91,8 @@ class ClientRegistry:
         `on_registered`, empty at first, is called with each client that comes, or registers again.
         """
         self._clients_max, self._names_max, self._expiry_ms = clients_max, names_max, expiry_ms
+        self._settings_bytes_max = settings_bytes_max
+        self._settings_bytes = 0
         self._clock_ms = clock_ms
         self.on_removed = list(on_removed)
         self.on_registered: list[Callable[[ProxyClient], None]] = []
@@ -107,19 +113,34 @@ class ClientRegistry:
         """Return the client of this id."""
         return self._clients.get(client_id)
 
+    def check_names(self, count: int) -> None:
+        """Pass so many topics or subscriptions of one client.
+
+        Raises:
+            BrokerBusyError: There are too many.
+        """
+        if count > self._names_max:
+            raise BrokerBusyError("a client has too many topics or subscriptions", count_max=self._names_max)
+
     def register(self, client: ProxyClient) -> ProxyClient:
         """Register a client, or what has changed of it; returns the one that is kept: the first of its id.
 
         Raises:
-            BrokerBusyError: There are too many clients, or the client has too many names.
+            BrokerBusyError: There are too many clients, the client has too many names, or the settings of all clients
+                are too large.
         """
-        if len(client.names) > self._names_max:
-            raise BrokerBusyError("a client has too many topics or subscriptions", count_max=self._names_max)
+        self.check_names(len(client.names))
         before = self._clients.get(client.client_id)
         if before is None and len(self._clients) >= self._clients_max:
             raise BrokerBusyError("too many clients are connected to this proxy", count_max=self._clients_max)
+        settings_bytes = self._settings_bytes + client.settings_bytes - (0 if before is None else before.settings_bytes)
+        if settings_bytes > self._settings_bytes_max:
+            text = "the settings of the clients of this proxy take too much"
+            raise BrokerBusyError(text, size_bytes_max=self._settings_bytes_max)
+        self._settings_bytes = settings_bytes
         if before is not None:
             self._unlink(before, kept=client)
+            before.settings_bytes = client.settings_bytes
             before.kind, before.names, before.settings = client.kind, client.names, client.settings
             before.language, before.version = client.language, client.version
             before.remote_address, before.channel = client.remote_address, client.channel
@@ -147,6 +168,7 @@ class ClientRegistry:
         """Forget a client; returns it."""
         client = self._clients.pop(client_id, None)
         if client is not None:
+            self._settings_bytes -= client.settings_bytes
             self._unlink(client)
             for callback in self.on_removed:
                 callback(client)

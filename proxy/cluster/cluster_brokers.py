@@ -1,7 +1,11 @@
 """ClusterBrokers: where the brokers of a cluster are, as its NameServers tell it; both are kept for a while.
 
-Brokers are found by the routes of topics in use, else by the cluster's list. A broker in whose process group the proxy
-runs is asked over its unix socket (own_broker.py).
+A broker's address is what was read last, in the route of any topic or in the cluster's list: a master that changes has
+its new address in the routes in use, while routes of topics that are used no more name the old one for ever. An address
+that no route has confirmed for `refresh_ms` is looked up in the list, beside its use; a broker that no answer has named
+for GONE_MS is not there. After a broker failed (`doubt`), the list and the routes that name it are loaded anew, and
+so are routes that name another master than the newest answer, or none for a broker: another one may be the master
+since. A broker in whose process group the proxy runs is asked over its unix socket (own_broker.py).
 Source: ClusterMetadataService.java, Apache RocketMQ 5.3.
 """
 
@@ -10,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from thermocline.client.name_servers import NameServers
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
@@ -34,6 +38,18 @@ T = TypeVar("T")
 MASTER_ID = 0
 LOOK_UP_TIMEOUT_MS = 3_000
 WHOLE_CLUSTER = "cluster"
+DOUBT_PAUSE_MS = 2_000
+"""A broker that fails is doubted so often at most, and a route without a master loaded anew."""
+GONE_MS = 60_000
+"""A broker that no answer has named for so long is not there. A NameServer that has just started names a broker when
+that has registered again, which takes half a minute."""
+
+
+class _Master(NamedTuple):
+    """Where a broker's master serves requests, as an answer says that was asked for at this time."""
+
+    address: str
+    asked_ms: float
 
 
 class ClusterBrokers:
@@ -49,6 +65,10 @@ class ClusterBrokers:
         )
         self._queues = cache_of(self._load_queues, options, entries_max=options.topics_max)
         self._cluster = cache_of(self._load_cluster, options, entries_max=1)
+        self._masters: dict[str, _Master] = {}
+        """By broker name."""
+        self._doubts: dict[str, float] = {}
+        """Addresses of masters that failed, and when."""
 
     async def start(self) -> None:
         """Find the NameServers.
@@ -71,7 +91,24 @@ class ClusterBrokers:
             TopicNotFoundError: The cluster has no such topic.
             UnavailableError: No NameServer answers.
         """
-        return await self._queues.get(topic)
+        queues = await self._queues.get(topic)
+        for broker in queues.brokers:
+            address, master = broker.master_address, self._masters.get(broker.broker_name)
+            if address is None:
+                self._queues.refresh(topic, asked_before_ms=monotonic_ms() - DOUBT_PAUSE_MS)
+            elif master is not None and master.address != address:
+                self._queues.refresh(topic, asked_before_ms=master.asked_ms)
+            elif address in self._doubts:
+                self._queues.refresh(topic, asked_before_ms=self._doubts[address])
+        return queues
+
+    def doubt(self, address: str) -> None:
+        """Note that what serves at an address failed, or says that it is no master. Other addresses have no effect."""
+        now_ms = monotonic_ms()
+        is_master = any(master.address == address for master in self._masters.values())
+        if is_master and now_ms - self._doubts.get(address, float("-inf")) >= DOUBT_PAUSE_MS:
+            self._doubts[address] = now_ms
+            self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=now_ms)
 
     async def is_reachable(self) -> bool:
         """Whether a NameServer answers now, with at least one broker."""
@@ -124,26 +161,27 @@ class ClusterBrokers:
         own = self._options.own_broker
         if own is not None and broker_name == own.name:
             return own.socket_path
-        for queues in self._queues.values():
-            for broker in queues.brokers:
-                if broker.broker_name == broker_name and broker.master_address is not None:
-                    return broker.master_address
-        data = (await self._cluster.get(WHOLE_CLUSTER)).broker_addr_table.get(broker_name)
-        if data is None or MASTER_ID not in data.broker_addrs:
+        master = self._masters.get(broker_name)
+        if master is None:
+            await self._cluster.get(WHOLE_CLUSTER)
+            master = self._masters.get(broker_name)
+        else:
+            old_ms = monotonic_ms() - self._options.refresh_ms
+            if master.asked_ms <= old_ms:
+                self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=old_ms)
+        if master is None:
+            self._cluster.refresh(WHOLE_CLUSTER, asked_before_ms=monotonic_ms() - DOUBT_PAUSE_MS)
             raise BrokerNotFoundError("the broker is not there", broker_name=broker_name[:128])
-        return data.broker_addrs[MASTER_ID]
+        return master.address
 
     def name_at(self, address: str) -> str | None:
-        """The name of the broker whose master has this address, as far as routes tell."""
-        for queues in self._queues.values():
-            for broker in queues.brokers:
-                if broker.master_address == address:
-                    return broker.broker_name
-        return None
+        """The name of the broker whose master has this address, as far as answers of NameServers tell."""
+        return next((name for name, master in self._masters.items() if master.address == address), None)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _load_queues(self, topic: str) -> TopicQueues:
+        asked_ms = monotonic_ms()
         route = await self._name_servers.topic_route(topic)
         if self._options.is_one_of_several:
             route = route_in_cluster(route, self._options.cluster_name)
@@ -151,11 +189,33 @@ class ClusterBrokers:
                 raise TopicNotFoundError(topic=topic, cluster=self._options.cluster_name)
         queues = read_topic_queues(topic, route)
         own = self._options.own_broker
-        return queues if own is None else own.in_queues(queues)
+        if own is not None:
+            queues = own.in_queues(queues)
+        for broker in queues.brokers:
+            self._note(broker.broker_name, broker.master_address, asked_ms)
+        return queues
 
     async def _load_cluster(self, _name: str) -> ClusterInfo:
-        found, name = await self._name_servers.cluster_info(), self._options.cluster_name
-        return info_of_cluster(found, name) if self._options.is_one_of_several else found
+        asked_ms, name = monotonic_ms(), self._options.cluster_name
+        found = await self._name_servers.cluster_info()
+        if self._options.is_one_of_several:
+            found = info_of_cluster(found, name)
+        own = self._options.own_broker
+        for broker_name, broker in found.broker_addr_table.items():
+            if own is None or broker_name != own.name:  # which is asked over its socket
+                self._note(broker_name, broker.broker_addrs.get(MASTER_ID), asked_ms)
+        for gone in self._masters.keys() - found.broker_addr_table.keys():
+            if asked_ms - self._masters[gone].asked_ms > GONE_MS:
+                del self._masters[gone]
+        addresses = {master.address for master in self._masters.values()}
+        self._doubts = {address: at_ms for address, at_ms in self._doubts.items() if address in addresses}
+        return found
+
+    def _note(self, broker_name: str, address: str | None, asked_ms: float) -> None:
+        """Keep a broker's address unless a later answer has said one. A broker without a master keeps what it had."""
+        before = self._masters.get(broker_name)
+        if address is not None and (before is None or before.asked_ms <= asked_ms):
+            self._masters[broker_name] = _Master(address, asked_ms)
 
 
 def cache_of(load: Callable[[str], Awaitable[T]], options: ClusterOptions, *, entries_max: int) -> LoadingCache[T]:

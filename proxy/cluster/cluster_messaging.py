@@ -19,9 +19,10 @@ from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, ClusterBrokers, cache_of
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
-from thermocline.proxy.cluster.joined_acks import JoinedAcks
+from thermocline.proxy.cluster.joined_acks import JoinedAcks, is_joinable
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
+    DOUBT_CODES,
     CheckReceiver,
     OutgoingMessage,
     PopOutcome,
@@ -51,6 +52,8 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
+    InvalidRequestError,
+    PermissionDeniedError,
     QueryNotFoundError,
     UnavailableError,
     UnsupportedRequestError,
@@ -85,7 +88,7 @@ from thermocline.remoting.headers import (
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.records.message_id import decode_message_id
-from thermocline.remoting.records.message_record import decode_record
+from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode
@@ -121,6 +124,8 @@ class ClusterMessaging:
         self._groups = cache_of(self._load_group, options, entries_max=options.groups_max)
         self._asked_master = ""
         """The broker that `ask_cluster` begins with."""
+        self._silent_master = ""
+        """The last broker that did not answer for a topic's configuration."""
         self._watch = TransactionWatch(
             client_id=options.client_id,
             period_s=options.transaction_period_s,
@@ -169,19 +174,29 @@ class ClusterMessaging:
         return await self.brokers.is_reachable()
 
     async def _load_type(self, topic: str) -> TopicType:
-        queues = await self.topic_queues(topic)
-        address = _first_master(queues)
-        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=topic))
+        answer = await self._ask_topic(await self.topic_queues(topic))
         text = TopicConfigAndMapping.decode(answer.body).attributes.get(TOPIC_TYPE_ATTRIBUTE)
         if not text:
             return TopicType.NORMAL
         return TopicType(text.upper()) if text.upper() in TopicType.__members__ else TopicType.UNSPECIFIED
 
+    async def _ask_topic(self, queues: TopicQueues) -> RemotingCommand:
+        """Ask a broker of a topic for the topic's configuration; the one that did not answer last is asked last."""
+        failure = UnavailableError("no broker of the topic has a master now", topic=queues.topic)
+        masters = [broker.master_address for broker in queues.brokers if broker.master_address is not None]
+        code, header = RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=queues.topic)
+        for address in sorted(masters, key=lambda each: each == self._silent_master):
+            try:
+                return await self._ask(address, code, header, timeout_ms=LOOK_UP_TIMEOUT_MS)
+            except UnavailableError as error:
+                self._silent_master, failure = address, error
+        raise failure
+
     async def _load_group(self, group: str) -> SubscriptionGroupConfig | None:
-        (address, *_) = await self.brokers.masters()
         header = GetSubscriptionGroupConfigRequestHeader(group=group)
+        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
         try:
-            answer = await self._ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+            answer = await self.ask_cluster(code, header, timeout_ms=LOOK_UP_TIMEOUT_MS)
         except GroupNotFoundError:
             return None
         return SubscriptionGroupConfig.decode(answer.body)
@@ -209,6 +224,10 @@ class ClusterMessaging:
         """See `Messaging`."""
         return await self.brokers.address_of(broker_name)
 
+    def doubt(self, address: str) -> None:
+        """See `Messaging`."""
+        self.brokers.doubt(address)
+
     # -- producing ---------------------------------------------------------------------------------------------------
 
     async def send(
@@ -235,7 +254,7 @@ class ClusterMessaging:
             body = encode_batch(BatchMessage(each.body, each.properties_text.encode()) for each in messages)
         address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(code, body=body, ext_fields=encode_send_header(code, header))
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        answer = await self._call(address, command, timeout_ms=timeout_ms)
         status = STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise answer_error(answer.code, answer.remark, address=address)
@@ -330,12 +349,12 @@ class ClusterMessaging:
             attempt_id=attempt_id,
         )
         address = await self.broker_address(broker_name)
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        answer = await self._call(address, command, timeout_ms=timeout_ms)
         return pop_outcome(answer, topic=subscription.topic, group=group, broker_name=broker_name)
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
-        if handle.receipt.is_order:
+        if handle.receipt.is_order or not is_joinable(handle.receipt):
             await self._ack_one(handle, topic=topic, group=group, timeout_ms=timeout_ms)
         else:
             await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
@@ -350,7 +369,7 @@ class ClusterMessaging:
         body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name).encode()
         address = await self.broker_address(broker_name)
         request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
-        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+        check_answer(await self._call(address, request, timeout_ms=timeout_ms), address=address)
 
     async def _ack_one(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         receipt = handle.receipt
@@ -395,12 +414,18 @@ class ClusterMessaging:
         )
         return ProxyHandle(receipt=new_receipt, physical_offset=handle.physical_offset)
 
-    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
+    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> MessageRecord | None:
         """See `Messaging`."""
         header = ViewMessageRequestHeader(offset=PhysicalOffset(handle.physical_offset))
         address = await self.broker_address(handle.receipt.broker_name)
-        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
-        return decode_record(answer.body).topic
+        try:
+            answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
+        except PermissionDeniedError:
+            return None
+        try:
+            return decode_record(answer.body)
+        except CorruptDataError as error:
+            raise InvalidRequestError("there is no message where the receipt handle says") from error
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
@@ -446,7 +471,7 @@ class ClusterMessaging:
         )
         address = await self.broker_address(queue.broker_name)
         command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-        answer = await self._connections.call(address, command, timeout_ms=timeout_ms)
+        answer = await self._call(address, command, timeout_ms=timeout_ms)
         if answer.code in _PULL_NOTHING_CODES or answer.code == ResponseCode.PULL_OFFSET_MOVED:
             next_offset = answer.header(PullMessageResponseHeader).next_begin_offset
             return PulledMessages(messages=(), next_offset=next_offset)
@@ -488,12 +513,12 @@ class ClusterMessaging:
         body = LockBatchRequestBody(client_id=self.options.client_id, consumer_group=group, mq_set=[place]).encode()
         address = await self.broker_address(queue.broker_name)
         request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
-        answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
+        answer = await self._call(address, request, timeout_ms=timeout_ms)
         check_answer(answer, address=address)
         if not LockBatchResponseBody.decode(answer.body).lock_ok_mq_set:
             return True
         request = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
-        check_answer(await self._connections.call(address, request, timeout_ms=timeout_ms), address=address)
+        check_answer(await self._call(address, request, timeout_ms=timeout_ms), address=address)
         return False
 
     async def queue_offset(
@@ -551,10 +576,21 @@ class ClusterMessaging:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    async def _call(self, address: str, request: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Ask a broker; one that fails is doubted."""
+        try:
+            answer = await self._connections.call(address, request, timeout_ms=timeout_ms)
+        except UnavailableError:
+            self.brokers.doubt(address)
+            raise
+        if answer.code in DOUBT_CODES:
+            self.brokers.doubt(address)
+        return answer
+
     async def _ask(
         self, address: str, code: int, header: Header | None, *, timeout_ms: int = LOOK_UP_TIMEOUT_MS
     ) -> RemotingCommand:
-        answer = await self._connections.call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
+        answer = await self._call(address, RemotingCommand.request(code, header), timeout_ms=timeout_ms)
         check_answer(answer, address=address)
         return answer
 
@@ -564,14 +600,7 @@ class ClusterMessaging:
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
-        check_answer(await self._connections.call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
-
-
-def _first_master(queues: TopicQueues) -> str:
-    for broker in queues.brokers:
-        if broker.master_address is not None:
-            return broker.master_address
-    raise UnavailableError("no broker of the topic has a master now", topic=queues.topic)
+        check_answer(await self._call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
 
 
 def _physical_offset(offset_message_id: str) -> PhysicalOffset:

@@ -2,6 +2,10 @@
 
 A client acknowledges what a receive brought by one RPC of up to 32 entries. One by one they cost the proxy, and more so
 the broker's hot process, a request each: a third of all that a received message costs.
+
+A joined request has a bit for each offset between a check point's first message and the acknowledged ones, and a broker
+refuses it as a whole. Handles come from clients, which may have forged them: one whose numbers no broker gives out
+would cost any amount of memory here, or the others their acknowledgement. It goes alone (`is_joinable`).
 """
 
 from __future__ import annotations
@@ -12,11 +16,30 @@ from typing import NamedTuple, Protocol
 
 from thermocline.proxy.messaging import ProxyHandle
 from thermocline.remoting.errors import MQError, UnavailableError
+from thermocline.remoting.handles import ReceiptHandle, RetryFlag
 
-__all__ = ["JoinedAcks"]
+__all__ = ["JoinedAcks", "is_joinable"]
 
 ACKS_MAX = 1_024
 """In one request."""
+DISTANCE_MAX = 4_096
+"""From the first message of a check point to an acknowledged one. 32 messages that a filter chose lie some hundred
+offsets apart at most."""
+_FLAGS = frozenset(int(flag) for flag in RetryFlag)
+_LONG_END, _INT_END = 1 << 62, 1 << 31
+
+
+def is_joinable(receipt: ReceiptHandle) -> bool:
+    """Whether an acknowledgement with this receipt may be in one request with others."""
+    return (
+        0 <= receipt.queue_offset - receipt.start_offset < DISTANCE_MAX
+        and 0 <= receipt.start_offset < _LONG_END
+        and 0 <= receipt.pop_time_ms < _LONG_END
+        and 0 <= receipt.invisible_ms < _LONG_END
+        and 0 <= receipt.queue_id < _INT_END
+        and 0 <= receipt.revive_queue_id < _INT_END
+        and receipt.retry_flag in _FLAGS
+    )
 
 
 class SendAcks(Protocol):

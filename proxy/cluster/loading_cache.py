@@ -88,9 +88,15 @@ class LoadingCache(Generic[V]):
         if next(reversed(self._entries)) != name:
             del self._entries[name]
             self._entries[name] = entry
-        if age_ms >= self._refresh_ms and name not in self._loads and len(self._loads) < LOADS_MAX:
-            self._begin(name)
+        if age_ms >= self._refresh_ms:
+            self._begin_beside(name)
         return entry.value
+
+    def refresh(self, name: str, *, asked_before_ms: float) -> None:
+        """Load a value anew beside its use, if there is none or its load began before this time; returns at once."""
+        entry = self._entries.get(name)
+        if entry is None or entry.loaded_ms < asked_before_ms:
+            self._begin_beside(name)
 
     def drop(self, name: str) -> None:
         """Load this name anew at its next use."""
@@ -110,6 +116,10 @@ class LoadingCache(Generic[V]):
                 raise BrokerBusyError("too many names are being looked up")
             task = self._begin(name)
         return await asyncio.shield(task)
+
+    def _begin_beside(self, name: str) -> None:
+        if name not in self._loads and len(self._loads) < LOADS_MAX:
+            self._begin(name)
 
     def _begin(self, name: str) -> asyncio.Task[V]:
         task = self._loads[name] = asyncio.get_running_loop().create_task(self._fetch(name))

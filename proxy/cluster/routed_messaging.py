@@ -39,6 +39,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError, ObjectNotFoundError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.offsets import QueueOffset
+from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 
 __all__ = ["RoutedMessaging"]
@@ -115,6 +116,11 @@ class RoutedMessaging:
         """See `Messaging`."""
         cluster, plain = self._of(broker_name)
         return await cluster.broker_address(plain)
+
+    def doubt(self, address: str) -> None:
+        """See `Messaging`: in the clusters that know it."""
+        for cluster in self._clusters.values():
+            cluster.doubt(address)
 
     # -- producing ---------------------------------------------------------------------------------------------------
 
@@ -225,10 +231,10 @@ class RoutedMessaging:
         )
         return self._names.join_handle(name, changed)
 
-    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
+    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> MessageRecord | None:
         """See `Messaging`."""
         name, plain = self._names.split_handle(handle)
-        return await self._clusters[name].stored_topic(plain, timeout_ms=timeout_ms)
+        return await self._clusters[name].stored_record(plain, timeout_ms=timeout_ms)
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

@@ -23,6 +23,9 @@ __all__ = ["TransactionWatch"]
 
 logger = logging.getLogger(__name__)
 
+PARALLEL_MAX = 256
+"""Groups that are unregistered at a time."""
+
 
 class TransactionWatch:
     """See the module. Belongs to one event loop."""
@@ -93,6 +96,7 @@ class TransactionWatch:
 
     async def _announce(self, groups: Iterable[str]) -> None:
         by_address: dict[str, list[str]] = {}
+        left: list[tuple[str, str]] = []
         for group in groups:
             topic = self._topics.get(group)
             if topic is None:
@@ -105,21 +109,26 @@ class TransactionWatch:
             addresses = {broker.master_address for broker in queues.brokers if broker.master_address is not None}
             for address in addresses:
                 by_address.setdefault(address, []).append(group)
-            before = self._announced.get(group, set())
+            left += [(address, group) for address in self._announced.get(group, set()) - addresses]
             self._announced[group] = addresses
-            await self._unregister_at(group, before - addresses)
+        await self._unregister_each(left)
         await asyncio.gather(*(self._announce_to(address, names) for address, names in by_address.items()))
 
     async def _unregister_gone(self) -> None:
-        for group in [group for group in self._announced if group not in self._topics]:
-            await self._unregister_at(group, self._announced.pop(group))
+        gone = [group for group in self._announced if group not in self._topics]
+        await self._unregister_each([(address, group) for group in gone for address in self._announced.pop(group)])
 
-    async def _unregister_at(self, group: str, addresses: Iterable[str]) -> None:
-        for address in addresses:
-            try:
-                await self._unregister(address, group)
-            except MQError as error:
-                logger.info("a group is not unregistered address=%s group=%s error=%s", address, group, error)
+    async def _unregister_each(self, left: list[tuple[str, str]]) -> None:
+        """Unregister groups at addresses, side by side: one that does not answer holds up no heartbeat of others."""
+        for start in range(0, len(left), PARALLEL_MAX):
+            part = left[start : start + PARALLEL_MAX]
+            await asyncio.gather(*(self._unregister_at(address, group) for address, group in part))
+
+    async def _unregister_at(self, address: str, group: str) -> None:
+        try:
+            await self._unregister(address, group)
+        except MQError as error:
+            logger.info("a group is not unregistered address=%s group=%s error=%s", address, group, error)
 
     async def _announce_to(self, address: str, groups: list[str]) -> None:
         for start in range(0, len(groups), self._groups_per_heartbeat):

@@ -122,19 +122,24 @@ class Consumption:
     async def check_place(
         self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int = BROKER_TIMEOUT_MS
     ) -> None:
-        """Pass a client's handle that names a message of this topic, or one that came back from it to the group.
+        """Pass a client's handle whose physical offset is that of its message: of this topic, or come back from it.
 
-        A handle is a text of the client's, which could name any message; brokers do what a proxy asks for.
+        A handle is a text of the client's, which could name any message, and a broker copies what a proxy asks for by
+        the proxy's rights. Where the proxy may not view the message, it is no super user, and its own rights count.
 
         Raises:
             NoPlaceError: It names none, or that of another message.
             MQError: See `Messaging`.
         """
+        receipt = handle.receipt
         if handle.physical_offset < 0:
             raise NoPlaceError("commit log offset is empty")
-        stored = await self._messaging.stored_topic(handle, timeout_ms=timeout_ms)
-        if stored != flagged_topic(topic, group, handle.receipt.retry_flag):
-            raise NoPlaceError("the receipt handle names the place of another topic's message")
+        record = await self._messaging.stored_record(handle, timeout_ms=timeout_ms)
+        if record is None:
+            return
+        place = flagged_topic(topic, group, receipt.retry_flag), receipt.queue_id, receipt.queue_offset
+        if (record.topic, record.queue_id, record.queue_offset) != place:
+            raise NoPlaceError("the receipt handle names the place of another message")
 
     async def give_back(self, messages: Sequence[HeldMessage], *, topic: str, group: str, invisible_ms: int) -> None:
         """Let messages that did not reach the client become visible soon; failures leave them to their time."""

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 RENEWALS_MAX = 64
 RENEWAL_TIMEOUT_MS = 2_000
+DUE_SPARE_MAX = 1_024
+"""Entries of what is due that belong to nothing any more are thrown away beyond so many, and beyond those that do."""
 RENEWAL_MS = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 
 
@@ -234,6 +236,9 @@ class HeldHandles:
     def _plan_at(self, held: _Held, due_ms: int) -> None:
         held.planned = next(self._numbers)
         heapq.heappush(self._due, (due_ms, held.planned, held))
+        if len(self._due) > 2 * self._count + DUE_SPARE_MAX:
+            self._due = [entry for entry in self._due if not entry[2].is_taken and entry[1] == entry[2].planned]
+            heapq.heapify(self._due)
 
     def _drop(self, held: _Held) -> None:
         if held.is_taken:

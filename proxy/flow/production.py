@@ -3,7 +3,7 @@
     the message's type fits the topic's -> a queue is chosen -> the broker stores it
 
     several messages       one batch, in one queue
-    a message group        always the same queue (messaging/topics.py)
+    a message group        always the same queue (messaging/topics.py), of a batch, too
     otherwise              the write queues in turn; a broker that fails is passed over while there is another one
 
 The producer group is the topic's name: clients of this kind have none.
@@ -58,7 +58,7 @@ class Production:
         message_group: str,
         timeout_ms: int,
     ) -> SendOutcome:
-        """Store one message, or a batch.
+        """Store one message, or a batch. `message_group`: of all of them; "" for none.
 
         Raises:
             TypeConflictError: The topic is for other messages.
@@ -68,7 +68,7 @@ class Production:
         topic = messages[0].topic
         if self._checks_message_type and not topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
             await self.check_type(topic, message_type)
-        queue = self._choose(await self._messaging.topic_queues(topic), message_group if len(messages) == 1 else "")
+        queue = self._choose(await self._messaging.topic_queues(topic), message_group)
         with self._traffic.sending(queue):
             return await self._messaging.send(queue, messages, producer_group=topic, timeout_ms=timeout_ms)
 

@@ -45,7 +45,10 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 256 * 1024
 CONNECTION_WINDOW_BYTES = 16 << 20
 RESETS_PERIOD_S = 10.0
+YOUNG_STREAM_S = 1.0
+"""A stream that is cancelled later counts for no flood: a balancer cancels thousands at once when its clients go."""
 _PING_BYTES = 8
+_SIGN = bytes(_PING_BYTES)
 _WINDOW_UPDATE_HEAD = b"\x00\x00\x04\x08\x00"
 _SETTINGS_ACK = encode_frame(FrameType.SETTINGS, Flag.ACK, 0)
 _HEADERS, _DATA = int(FrameType.HEADERS), int(FrameType.DATA)
@@ -84,7 +87,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.remote_host: tuple[str, int] = ("", 0)
         self.local_host: tuple[str, int] = ("", 0)
         self.is_closed = False
-        self.last_active = loop.time()
+        self.last_active = self.last_received = self._progressed = loop.time()
+        self.abort_at: float | None = None
+        """When it is aborted: it was asked for a sign of life, or is closed with something unsent."""
         self.has_settings = False
         self._receive_buffer = receive_buffer
         self._too_large_block = too_large_block
@@ -133,6 +138,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         """Bytes have come."""
         if self.is_closed:
             return
+        self.last_received, self.abort_at = self.loop.time(), None
         data = bytes(self._receive_buffer[:nbytes])
         try:
             self._feed(self._rest + data if self._rest else data)
@@ -185,8 +191,19 @@ class Http2Connection(asyncio.BufferedProtocol):
         if not self.is_closed and self._transport is not None:
             self.go_away()
             self._flush()
+            self._close_transport()
+
+    def ask_for_sign(self) -> None:
+        """Have the client show that it is there: it is aborted unless it sends something in time."""
+        self.abort_at = self.loop.time() + self.limits.sign_timeout_ms / 1000
+        self._send(encode_frame(FrameType.PING, 0, 0, _SIGN))
+
+    def _close_transport(self) -> None:
+        """Close behind what is unsent; a client that does not take it is aborted later."""
+        self.is_closed = True
+        self.abort_at = self.loop.time() + self.limits.sign_timeout_ms / 1000
+        if self._transport is not None:
             self._transport.close()
-            self.is_closed = True
 
     def abort(self) -> None:
         """Close at once."""
@@ -198,9 +215,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         logger.info("connection closed, error=%s reason=%s remote=%s", code.name, reason, self.remote_address)
         self._send(_go_away(self._last_stream_id, code))
         self._flush()
-        self.is_closed = True
-        if self._transport is not None:
-            self._transport.close()
+        self._close_transport()
         streams, self.streams = list(self.streams.values()), {}
         for stream in streams:
             self._lose(stream)
@@ -257,6 +272,8 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def send_data(self, stream: Stream, data: bytes) -> None:
         """See `Stream.send_data`."""
+        if not stream.pending:
+            stream.progressed = self.loop.time()
         stream.pending.append(data)
         stream.pending_bytes += len(data)
         self._waiting[stream] = None
@@ -309,16 +326,24 @@ class Http2Connection(asyncio.BufferedProtocol):
             if len(piece) <= room:
                 pending.pop(0)
             else:
-                pending[0], piece = piece[room:], piece[:room]
+                view = memoryview(piece)  # what remains is not copied for each frame
+                pending[0], piece = view[room:], view[:room]
             size = len(piece)
             stream.pending_bytes -= size
             stream.send_window -= size
             self._send_window -= size
+            stream.progressed = self._progressed = self.loop.time()
             self._send(encode_frame(FrameType.DATA, 0, stream.stream_id, piece))
         del self._waiting[stream]
         if stream.pending_end is not None:
             self._end_now(stream, stream.pending_end)
         stream.wake()
+
+    def stalled_streams(self) -> list[Stream]:
+        """The streams of whose answers the client has taken nothing for too long; not those that wait for others."""
+        before = self.loop.time() - self.limits.answer_timeout_ms / 1000
+        is_stalled = self._progressed <= before
+        return [each for each in self._waiting if each.progressed <= before and (is_stalled or each.send_window <= 0)]
 
     def _send(self, data: bytes) -> None:
         if not self._out:
@@ -347,6 +372,8 @@ class Http2Connection(asyncio.BufferedProtocol):
                 return
             self._has_preface, position = True, len(PREFACE)
             self._send_settings()
+            if self._is_going_away:
+                self._send(_go_away(0, ErrorCode.NO_ERROR))
         while end - position >= 9:
             high, low, frame_type, flags, stream_id = _unpack_head(data, position)
             length = high << 8 | low
@@ -492,8 +519,11 @@ class Http2Connection(asyncio.BufferedProtocol):
         if stream is not None:
             self._waiting.pop(stream, None)
             self._lose(stream)
+            now = self.loop.time()
             if not self.streams:
-                self.last_active = self.loop.time()
+                self.last_active = now
+            if now - stream.opened >= YOUNG_STREAM_S:
+                return
         self._count_reset()
 
     def _count_reset(self) -> None:

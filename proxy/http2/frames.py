@@ -87,7 +87,7 @@ SETTING = struct.Struct(
 assert SETTING.size == 6
 
 
-def encode_frame(frame_type: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+def encode_frame(frame_type: int, flags: int, stream_id: int, payload: bytes | memoryview = b"") -> bytes:
     """Return one frame."""
     length = len(payload)
     return FRAME_HEAD.pack(length >> 8, length & 0xFF, frame_type, flags, stream_id) + payload

@@ -24,10 +24,16 @@ class Http2Limits:
     unsent_bytes_max: int = 8 << 20
     """Answers of one connection that its client does not read; beyond, it is closed."""
     resets_max: int = 1_000
-    """Streams that a client may cancel in RESETS_PERIOD_S; beyond, its connection is closed."""
+    """Streams that a client may cancel in RESETS_PERIOD_S, soon after it opened them; beyond, it is closed."""
     idle_ms: int = 120_000
-    """A connection without a stream is closed after this time."""
+    """A connection without a stream is closed after this time. One with streams over which nothing has come for so long
+    is asked for a sign of life."""
+    sign_timeout_ms: int = 20_000
+    """A connection is aborted when nothing comes for so long after that; also when it is closed, and its client does
+    not take what is unsent."""
     request_timeout_ms: int = 60_000
     """A request whose body is not complete by then is reset; streams in both directions are not."""
+    answer_timeout_ms: int = 60_000
+    """An answer of which the client takes nothing for so long is reset; what is pending of it is memory."""
     settings_timeout_ms: int = 10_000
     """A connection that has not sent its preface and settings by then is closed."""

@@ -4,6 +4,8 @@ Rules
   - Above `connections_max`, in all, or above the limit of its address, a new connection is closed at once.
   - A connection without a stream for `idle_ms` gets GOAWAY and is closed; one that has not sent its settings in time,
     without a word.
+  - A client whose host is gone, or that is frozen, leaves its streams open: a connection with streams over which
+    nothing has come for `idle_ms` gets a PING, and is closed when nothing comes for `sign_timeout_ms` more.
   - `stop_accepting`: no new connection, GOAWAY to all; streams that are open go on.
   - `close`: what is written is sent, then all connections are closed.
 """
@@ -119,7 +121,8 @@ class Http2Server:
             connection.abort()
 
     def close_idle(self) -> int:
-        """Close connections that were idle for too long; how many. And reset requests that do not come to an end.
+        """Close connections that were idle for too long; how many. And reset requests that do not come to an end and
+        answers that are not taken, ask silent clients for a sign of life, abort connections of those that give none.
 
         Runs by itself, a few times a period.
         """
@@ -133,6 +136,16 @@ class Http2Server:
         ]
         for connection in idle:
             connection.close()
+        for connection in tuple(self._connections):
+            if connection.abort_at is not None:
+                if now >= connection.abort_at:
+                    logger.info("connection closed, its client is gone remote=%s", connection.remote_address)
+                    connection.abort()
+            elif connection.streams and now - connection.last_received >= self._limits.idle_ms / 1000:
+                connection.ask_for_sign()
+            for stream in connection.stalled_streams():
+                logger.info("answer cut off, its client does not take it remote=%s", connection.remote_address)
+                stream.reset(ErrorCode.CANCEL)
         for connection in self._connections:
             for stream in list(connection.streams.values()):
                 if stream.awaits_request and now - stream.opened >= self._limits.request_timeout_ms / 1000:

@@ -46,6 +46,7 @@ class Stream:
         "pending",
         "pending_bytes",
         "pending_end",
+        "progressed",
         "receive_window",
         "send_window",
         "stream_id",
@@ -63,10 +64,12 @@ class Stream:
         self.send_window = send_window
         self.receive_window = connection.limits.window_bytes
         self.unacknowledged_bytes = 0
-        self.pending: list[bytes] = []
+        self.pending: list[bytes | memoryview] = []
         self.pending_bytes = 0
         self.pending_end: bytes | None = None
         """The header block of the trailers that follow what is pending."""
+        self.progressed = 0.0
+        """While something is pending: when a piece of it was sent last, or it began to wait."""
         self.is_request_ended = False
         self.is_two_way = False
         """Set by the owner: the request's body goes on beside the answer."""

@@ -4,6 +4,7 @@ from thermocline.proxy.messaging.caller import CALLER, Caller
 from thermocline.proxy.messaging.cluster_parts import info_of_cluster, route_in_cluster
 from thermocline.proxy.messaging.handles import HandleExpiredError, ProxyHandle, TransactionHandle
 from thermocline.proxy.messaging.messaging import (
+    DOUBT_CODES,
     BrokerNotFoundError,
     CheckReceiver,
     HeldMessage,
@@ -20,6 +21,7 @@ from thermocline.proxy.messaging.topics import BrokerQueues, TopicQueues, TopicT
 
 __all__ = [
     "CALLER",
+    "DOUBT_CODES",
     "BrokerNotFoundError",
     "BrokerQueues",
     "Caller",

@@ -30,6 +30,7 @@ from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfi
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
+from thermocline.remoting.response_code import ResponseCode
 
 __all__ = [
     "BrokerNotFoundError",
@@ -133,6 +134,17 @@ class CheckReceiver(Protocol):
         """Pass a question to a producer of the group; without one it is dropped, and the broker asks again."""
 
 
+DOUBT_CODES = frozenset(
+    {
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""What a broker answers that was the master before, among others."""
+
+
 class Messaging(Protocol):
     """See the module. Belongs to one event loop."""
 
@@ -150,6 +162,10 @@ class Messaging(Protocol):
 
     async def broker_address(self, broker_name: str) -> str:
         """Return where a broker's master serves requests of the remoting protocol."""
+
+    def doubt(self, address: str) -> None:
+        """Note that the broker at this address does not serve, by an error or one of DOUBT_CODES: another one may be
+        the master since. For what is asked by other connections than those of this object."""
 
     async def topic_type(self, topic: str, *, group: str | None = "", broker_name: str = "") -> TopicType:
         """Return a topic's type; NORMAL where it has none. Of several clusters: in that of the broker, if one is named,
@@ -219,8 +235,12 @@ class Messaging(Protocol):
     ) -> ProxyHandle:
         """Keep a message invisible for so long from now on; its handle from now on."""
 
-    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
-        """Return the topic of the message that is where a handle says, as its broker has it."""
+    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> MessageRecord | None:
+        """Return the message that is where a handle says, as its broker has it; None when the proxy may not see it.
+
+        Raises:
+            InvalidRequestError: There is none.
+        """
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

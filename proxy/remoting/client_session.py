@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from thermocline.proxy.messaging import BrokerNotFoundError, Messaging
+from thermocline.proxy.messaging import DOUBT_CODES, BrokerNotFoundError, Messaging
 from thermocline.proxy.remoting.cluster_names import ClusterSide, check_handles
 from thermocline.proxy.remoting.request_codes import LONG_POLLS
 from thermocline.proxy.routing import DEFAULT_CLUSTER, BrokerNames
@@ -183,6 +183,8 @@ class ClientSession:
         self._links: dict[str, _Link] = {}
         self._is_closed = False
         self._heartbeat: RemotingCommand | None = None
+        self._heartbeat_bytes = 0
+        """Of the last one, also when new connections do not begin with it: what was read in it is kept."""
 
     # -- to brokers --------------------------------------------------------------------------------------------------
 
@@ -205,7 +207,13 @@ class ClientSession:
             if link.connections.connection(address) is None:
                 most = shared.limits.broker_connections_max
                 shared.check_room(shared.broker_connections, most, limit=BROKER_CONNECTIONS_MAX, address=remote)
-            answer = await link.ask(address, plain_name, command, timeout_ms=timeout_ms)
+            try:
+                answer = await link.ask(address, plain_name, command, timeout_ms=timeout_ms)
+            except UnavailableError:
+                shared.messaging.doubt(address)
+                raise
+            if answer is not None and answer.code in DOUBT_CODES:
+                shared.messaging.doubt(address)
         finally:
             shared.end(is_poll=is_poll)
         if answer is None:
@@ -245,22 +253,18 @@ class ClientSession:
         kept_bytes = shared.heartbeat_bytes - self._heartbeat_bytes
         most = shared.limits.heartbeat_bytes_max - len(command.body)
         shared.check_room(kept_bytes, most, limit=HEARTBEAT_BYTES_MAX, address=self.client.remote_address)
-        shared.heartbeat_bytes = kept_bytes + len(command.body)
-        self._heartbeat = command
+        self._heartbeat, self._heartbeat_bytes = command, len(command.body)
+        shared.heartbeat_bytes = kept_bytes + self._heartbeat_bytes
 
     def forget_heartbeat(self) -> None:
         """Begin new connections without a heartbeat, until the next one has come."""
-        self._shared.heartbeat_bytes -= self._heartbeat_bytes
         self._heartbeat = None
-
-    @property
-    def _heartbeat_bytes(self) -> int:
-        return 0 if self._heartbeat is None else len(self._heartbeat.body)
 
     async def close(self) -> None:
         """Close the connections to brokers, which then know that the client is gone. Idempotent."""
         self._is_closed = True
-        self.forget_heartbeat()
+        self._shared.heartbeat_bytes -= self._heartbeat_bytes
+        self._heartbeat, self._heartbeat_bytes = None, 0
         await asyncio.gather(*(link.connections.close() for link in self._links.values()))
 
     # -- from brokers ------------------------------------------------------------------------------------------------

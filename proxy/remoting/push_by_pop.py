@@ -149,8 +149,14 @@ class PushByPop:
     # -- what clients are --------------------------------------------------------------------------------------------
 
     async def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """34: which groups the client is in, and how."""
-        self._client(connection).heartbeat(command)
+        """34: which groups the client is in, and how.
+
+        Raises:
+            BrokerBusyError: Too many bytes of heartbeats are kept.
+        """
+        client = self._client(connection)
+        self._session_of(connection).keep_heartbeat(command)
+        client.heartbeat(command)
         return await self._relay.heartbeat(connection, command)
 
     async def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -133,6 +133,8 @@ class ProxyConfig:
     unsent_bytes_max: int = _setting(8 << 20, "grpcUnsentBytesPerConnectionMax", least=1 << 20)
     clients_max: int = _setting(50_000, "grpcClientsMax", least=1)
     client_names_max: int = _setting(1_024, "grpcTopicsPerClientMax", least=1)
+    client_settings_bytes_max: int = _setting(128 << 20, "grpcSettingsBytesMax", least=1)
+    """Of all clients."""
     """Topics that a producer publishes to, or subscriptions of a consumer."""
     polls_max: int = _setting(20_000, "grpcLongPollsMax", least=1)
     client_polls_max: int = _setting(512, "grpcLongPollsPerClientMax", least=1)

@@ -130,9 +130,8 @@ class FakeMessaging:
         self._ask("change", invisible_ms)
         return handle_at(self.now_ms[0], invisible_ms=invisible_ms, offset=int(handle.receipt.queue_offset))
 
-    async def stored_topic(self, handle: ProxyHandle, *, timeout_ms: int) -> str:
-        self._ask("stored_topic", handle)
-        return "T"
+    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> None:
+        self._ask("stored_record", handle)
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

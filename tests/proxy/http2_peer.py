@@ -182,6 +182,10 @@ class GrpcPeer:
         for number, piece in enumerate(pieces, start=1):
             self._peer.send(FrameType.DATA, END_STREAM if ends and number == len(pieces) else 0, stream_id, piece)
 
+    def write_frame(self, stream_id: int, data: bytes, *, ends: bool = False) -> None:
+        """A piece of a message, as one frame."""
+        self._peer.send(FrameType.DATA, END_STREAM if ends else 0, stream_id, data)
+
     def cancel(self, stream_id: int) -> None:
         self._peer.send(FrameType.RST_STREAM, 0, stream_id, struct.pack(">I", 8))
 

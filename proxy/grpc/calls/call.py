@@ -83,8 +83,6 @@ class RpcCall:
     """See the module. The owner of its stream."""
 
     __slots__ = (
-        "_chunks",
-        "_chunks_bytes",
         "_held_bytes",
         "_is_ended",
         "_is_over",
@@ -92,6 +90,7 @@ class RpcCall:
         "_needed_bytes",
         "_on_done",
         "_received",
+        "_rest",
         "_task",
         "_unread",
         "_waiter",
@@ -129,8 +128,8 @@ class RpcCall:
         self._method = method
         self._received = received
         self._on_done = on_done
-        self._chunks: list[bytes] = []
-        self._chunks_bytes = 0
+        self._rest = bytearray()
+        """What has come of a message that is not complete; one piece, for a client may send it byte by byte."""
         self._held_bytes = 0
         self._needed_bytes = PREFIX.size
         self._unread: deque[bytes] = deque()
@@ -208,15 +207,15 @@ class RpcCall:
         """Put messages together."""
         if self._is_over or (self._task is not None and self._method.kind is not MethodKind.BIDIRECTIONAL):
             return
-        self._chunks.append(data)
-        self._chunks_bytes += len(data)
         self._hold(len(data))
         if self._received.total_bytes > self._received.bytes_max:
             self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "the requests of all clients together take too much")
             return
-        if self._chunks_bytes < self._needed_bytes:
-            return
-        buffer = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if self._rest or len(data) < self._needed_bytes:
+            self._rest += data
+            if len(self._rest) < self._needed_bytes:
+                return
+        buffer = memoryview(self._rest or data)
         position, end = 0, len(buffer)
         while end - position >= PREFIX.size:
             is_compressed, size = PREFIX.unpack_from(buffer, position)
@@ -234,11 +233,10 @@ class RpcCall:
                 self._needed_bytes = message_end - position
                 break
             self._needed_bytes = PREFIX.size
-            if not self._take_message(buffer[position + PREFIX.size : message_end]):
+            if not self._take_message(bytes(buffer[position + PREFIX.size : message_end])):
                 return
             position = message_end
-        self._chunks = [buffer[position:]] if position < end else []
-        self._chunks_bytes = end - position
+        self._rest = bytearray(buffer[position:])
 
     def request_ended(self) -> None:
         """The client has sent all."""
@@ -247,7 +245,7 @@ class RpcCall:
             return
         if self._method.kind is MethodKind.BIDIRECTIONAL:
             self._wake()
-        elif self._unread and not self._chunks_bytes:
+        elif self._unread and not self._rest:
             self._run(self._unread.popleft())
         else:
             self._refuse(GrpcStatus.INVALID_ARGUMENT, "the request is not one whole message")
@@ -300,7 +298,7 @@ class RpcCall:
         if not self._is_over:
             self._is_over = True
             self._hold(-self._held_bytes)
-            self._chunks = []
+            self._rest = bytearray()
             self._on_done(self)
 
     def _run(self, request: bytes) -> None:

@@ -33,12 +33,12 @@ SHOWN_MAX = 32
 """Subscriptions of a client that are shown to people."""
 REPORTED_MAX = 128
 """Subscriptions of a client that a report to brokers names."""
-REPORTED_MS_MAX = (1 << 31) - 1
+REPORTED_MS_MAX = INT_MAX = (1 << 31) - 1
 
 
 def attempts_max(group: SubscriptionGroupConfig) -> int:
-    """How often a message is delivered to a group at most."""
-    return group.retry_max_times + 1
+    """How often a message is delivered to a group at most; groups that retry for ever have the largest number."""
+    return min(group.retry_max_times + 1, INT_MAX)
 
 
 def shown_settings(settings: Any) -> dict[str, Any]:

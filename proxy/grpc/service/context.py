@@ -53,6 +53,7 @@ class RequestContext:
             permit=self.permit,
             names=names,
             settings=settings,
+            settings_bytes=0 if settings is None else settings.ByteSize(),
         )
 
 

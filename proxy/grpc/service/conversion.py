@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 DELIVERY_MS_MAX = 1 << 62
+ATTEMPT_MAX = (1 << 31) - 1
+TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
+"""What a Timestamp may say, the years 1 to 9999: clients cannot read a message with another one."""
 _TIMER_NAMES = (
     PropertyName.DELAY_LEVEL,
     PropertyName.TIMER_DELIVER_MS,
@@ -146,7 +149,7 @@ def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = ""
         store_host=format_address(*record.store_host),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
-        delivery_attempt=message.reconsume_times + 1,
+        delivery_attempt=min(message.reconsume_times + 1, ATTEMPT_MAX),
     )
     system.body_digest.type = enums.DigestType.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
@@ -171,7 +174,7 @@ def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = ""
 
 def _set_optional(system: Any, properties: Any) -> None:
     delivery_text = properties.get(PropertyName.TIMER_DELIVER_MS, "")
-    if delivery_text.lstrip("-").isdecimal() and len(delivery_text) <= 15:
+    if delivery_text.removeprefix("-").isdecimal() and len(delivery_text) <= 15:
         _set_time(system.delivery_timestamp, int(delivery_text))
     trace_context = properties.get(PropertyName.TRACE_CONTEXT)
     if trace_context:
@@ -192,5 +195,6 @@ def _delivered_type(properties: Any) -> Any:
 
 
 def _set_time(field: Any, time_ms: int) -> None:
+    time_ms = max(TIME_MS_MIN, min(time_ms, TIME_MS_MAX))
     field.seconds = time_ms // 1000
     field.nanos = time_ms % 1000 * 1_000_000

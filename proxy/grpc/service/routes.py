@@ -4,6 +4,8 @@ Every broker is named with the proxy's address. That is the one that is set for 
 to; without it the one that the client says it was configured with, at that listener's port, so that a client behind a
 name or a translated address comes back by the way it came.
 
+What a client says of itself is in the answer once for each queue: its size has a bound.
+
     queues of a route      read-only ones, then write-only ones, then both, numbered through from 0
     assignment             one "any queue" (-1) a broker; for an ordered group, every read queue
 Source: RouteActivity.java, Apache RocketMQ 5.3.
@@ -20,13 +22,15 @@ from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import Application
 from thermocline.proxy.grpc.service.context import RequestContext
-from thermocline.proxy.grpc.service.statuses import status
+from thermocline.proxy.grpc.service.statuses import CodeError, status
 from thermocline.proxy.grpc.service.validation import check_group_name, check_topic_name
 from thermocline.proxy.messaging import BrokerQueues, TopicType
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE
 
 __all__ = ["ACCEPTED_TYPES", "Routes", "queue_permissions"]
 
+ENDPOINTS_BYTES_MAX = 4_096
+TOPIC_BYTES_MAX = 2_048
 ANY_QUEUE = -1
 MASTER_ID = 0
 ACCEPTED_TYPES: dict[TopicType, tuple[str, ...]] = {
@@ -53,6 +57,7 @@ class Routes:
         """QueryRoute."""
         topic = request.topic.name
         check_topic_name(topic)
+        _check_sizes(request)
         group = self._group_of(context)
         queues = await self._app.messaging.topic_queues(topic, group=group)
         topic_type = await self._app.messaging.topic_type(topic, group=group)
@@ -74,6 +79,7 @@ class Routes:
         topic, group = request.topic.name, request.group.name
         check_topic_name(topic)
         check_group_name(group)
+        _check_sizes(request)
         queues = await self._app.messaging.topic_queues(topic, group=group)
         config = await self._app.messaging.group_config(group, topic=topic)
         is_ordered = config is not None and config.consume_message_orderly
@@ -111,6 +117,18 @@ class Routes:
             return endpoints
         host, port = access or call.local_host
         return messages.Endpoints(scheme=_scheme(host), addresses=[messages.Address(host=host, port=port)])
+
+
+def _check_sizes(request: Any) -> None:
+    """Pass what an answer repeats for each queue.
+
+    Raises:
+        CodeError: It is too large.
+    """
+    if request.endpoints.ByteSize() > ENDPOINTS_BYTES_MAX:
+        raise CodeError(Code.ILLEGAL_ACCESS_POINT, f"endpoints have at most {ENDPOINTS_BYTES_MAX} bytes")
+    if request.topic.ByteSize() > TOPIC_BYTES_MAX:
+        raise CodeError(Code.ILLEGAL_TOPIC, f"a topic and its namespace have at most {TOPIC_BYTES_MAX} bytes")
 
 
 def _scheme(host: str) -> int:

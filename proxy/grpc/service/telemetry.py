@@ -107,6 +107,7 @@ class Telemetry:
             RpcError: They are refused.
         """
         try:
+            self._app.clients.check_names(len(settings.subscription.subscriptions))
             client = _read_client(context, settings)
             client.channel = channel
             merged = await self._merged(client)

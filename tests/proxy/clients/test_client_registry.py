@@ -23,13 +23,21 @@ class Registered:
         self.registry = ClientRegistry(
             clients_max=3,
             names_max=2,
+            settings_bytes_max=1_000,
             expiry_ms=120_000,
             clock_ms=lambda: self.now_ms,
             on_removed=[lambda client: self.removed.append(client.client_id)],
             on_group_gone=self.groups_gone.append,
         )
 
-    def add(self, client_id: str, *names: str, kind: str = ClientKind.PRODUCER, channel: bool = True) -> ProxyClient:
+    def add(
+        self,
+        client_id: str,
+        *names: str,
+        kind: str = ClientKind.PRODUCER,
+        channel: bool = True,
+        settings_bytes: int = 0,
+    ) -> ProxyClient:
         client = ProxyClient(
             client_id=client_id,
             kind=kind,
@@ -37,6 +45,7 @@ class Registered:
             version="5",
             remote_address="",
             names=names,
+            settings_bytes=settings_bytes,
             channel=Channel() if channel else None,
         )
         return self.registry.register(client)
@@ -101,3 +110,19 @@ def test_clients_and_their_names_are_bounded() -> None:
     registered.add("c", "U")
     with pytest.raises(BrokerBusyError):
         registered.add("d", "T")
+
+
+def test_the_settings_of_all_clients_have_a_bound() -> None:
+    registered = Registered()
+    registered.add("a", "T", settings_bytes=600)
+    registered.add("b", "T", settings_bytes=400)
+    for client_id in ("a", "c"):
+        with pytest.raises(BrokerBusyError, match="settings"):
+            registered.add(client_id, "T", settings_bytes=601)
+    registered.add("a", "T", settings_bytes=500)  # instead of its 600
+    registered.add("c", "T", settings_bytes=100)
+    registered.registry.remove("b")
+    registered.registry.remove("b")
+    registered.add("c", "T", settings_bytes=500)
+    with pytest.raises(BrokerBusyError, match="settings"):
+        registered.add("d", "T", settings_bytes=1)

@@ -166,7 +166,7 @@ async def test_many_clients_come_in_parts_and_refused_ones_are_offered_again(
 async def test_no_client_can_spoil_the_reports_of_others(proxy: ProxyUnderTest, broker: ControlBroker) -> None:
     settings = consumer_settings(topic="T" * 10_000)
     settings.subscription.subscriptions[0].expression.expression = "tag||" * 10_000
-    for number in range(2_000):
+    for number in range(1_000):
         settings.subscription.subscriptions.add().topic.name = f"topic-{number}"
     settings.request_timeout.seconds = (1 << 63) - 1
     await join(proxy, settings, "c-" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 200)

@@ -10,7 +10,7 @@ from tests.virtual_loop import run_virtually
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import TopicQueues
 from thermocline.remoting.bodies import HeartbeatData
-from thermocline.remoting.errors import MQError, UnavailableError
+from thermocline.remoting.errors import MQError, RequestTimeoutError, UnavailableError
 
 A, B = "broker-a:1", "broker-b:1"
 
@@ -22,6 +22,7 @@ class Brokers:
         self.told: list[tuple[str, str, str]] = []
         self.brokers = ["broker-a", "broker-b"]
         self.failure: MQError | None = None
+        self.frozen = ""
         self.watch = TransactionWatch(
             client_id="proxy",
             period_s=10,
@@ -46,6 +47,9 @@ class Brokers:
         self.told.append(("unregister", address, group))
         if self.failure is not None:
             raise self.failure
+        if address == self.frozen:
+            await asyncio.sleep(3)
+            raise RequestTimeoutError("no answer in time")
 
 
 def run(case: Callable[[Brokers], Awaitable[None]]) -> None:
@@ -121,5 +125,23 @@ def test_a_broker_that_is_away_does_not_keep_the_other_from_being_told() -> None
         assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
         await asyncio.sleep(10)
         assert brokers.take() == [("heartbeat", A, "H"), ("heartbeat", B, "H")]
+
+    run(case)
+
+
+def test_groups_that_leave_a_frozen_broker_hold_up_no_heartbeat() -> None:
+    async def case(brokers: Brokers) -> None:
+        groups = [f"G{number}" for number in range(100)]
+        for group in (*groups, "stays"):
+            brokers.watch.add(group, "T")
+        await asyncio.sleep(1)
+        brokers.take()
+        brokers.frozen = A
+        for group in groups:
+            brokers.watch.remove(group)
+        await asyncio.sleep(20)
+        told = brokers.take()
+        assert [each for each in told if each[2] == "stays" and each[1] == B]
+        assert len([each for each in told if each[0] == "unregister"]) == 200
 
     run(case)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.fake_messaging import FakeMessaging, handle_at
 from thermocline.proxy.flow import HeldHandles, RenewalRules, retry_delay_ms
-from thermocline.proxy.flow.held_handles import RENEWAL_MS
+from thermocline.proxy.flow.held_handles import DUE_SPARE_MAX, RENEWAL_MS
 from thermocline.proxy.messaging import HandleExpiredError
 from thermocline.remoting.bodies import ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, UnavailableError
@@ -210,3 +210,14 @@ def test_the_delay_before_a_message_is_consumed_again() -> None:
         type="EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(initial=100, max=1_000, multiplier=3)
     )
     assert [retry_delay_ms(config, times) for times in (0, 1, 2, 3, 1 << 20)] == [100, 300, 900, 1_000, 1_000]
+
+
+async def test_handles_that_were_taken_leave_nothing_behind() -> None:
+    holding = Holding()
+    holding.hold(offset=0)
+    for offset in range(1, 5_000):
+        holding.hold(offset=offset)
+        await holding.handles.take("c", "g", f"m{offset}", handle_at(holding.now_ms[0], offset=offset))
+    assert len(holding.handles) == 1
+    assert len(holding.handles._due) <= 2 * len(holding.handles) + DUE_SPARE_MAX
+    assert await holding.pass_ms(50_000) == 1

@@ -21,10 +21,12 @@ class Sends:
         clock: Callable[[], float] = lambda: self.now_ms  # noqa: E731
         self.production = Production(self.messaging, checks_message_type=True, clock_ms=clock)
 
-    async def send(self, *, group: str = "", topic: str = "T", kind: TopicType = TopicType.NORMAL) -> tuple[str, int]:
+    async def send(
+        self, *, group: str = "", topic: str = "T", kind: TopicType = TopicType.NORMAL, count: int = 1
+    ) -> tuple[str, int]:
         outgoing = [
             OutgoingMessage(topic=topic, body=b"", properties_text="", unique_key="", sys_flag=0, born_timestamp_ms=0)
-        ]
+        ] * count
         outcome = await self.production.send(outgoing, message_type=kind, message_group=group, timeout_ms=1)
         return outcome.queue.broker_name, outcome.queue.queue_id
 
@@ -65,6 +67,13 @@ async def test_a_message_group_has_its_queue_also_when_its_broker_failed() -> No
         await sends.send(group="g1", kind=TopicType.FIFO)
     assert await sends.send(group="g1", kind=TopicType.FIFO) == queue
     await sends.production.close()
+
+
+async def test_a_batch_of_a_message_group_goes_where_its_single_messages_do() -> None:
+    sends = Sends()
+    sends.messaging.type = TopicType.FIFO
+    queue = await sends.send(group="g1", kind=TopicType.FIFO)
+    assert {await sends.send(group="g1", kind=TopicType.FIFO, count=2) for _ in range(8)} == {queue}
 
 
 async def test_types_are_checked_but_for_retry_and_dead_letter_topics() -> None:

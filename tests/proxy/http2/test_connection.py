@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.http2_peer import END_HEADERS, END_STREAM, Http2Peer, headers_block, request_headers
-from tests.waiting import until
-from thermocline.proxy.http2 import ErrorCode, Http2Limits, Http2Server, Stream, encode_field
+from tests.waiting import TIMEOUT_S, until
+from thermocline.proxy.http2 import ErrorCode, Http2Limits, Http2Server, Stream, connection, encode_field
 from thermocline.proxy.http2.frames import PREFACE, FrameType, Setting, encode_settings
 from thermocline.remoting.connections import LimitCounts
 
@@ -23,6 +23,7 @@ HEAD = encode_field(b":status", b"200")
 TRAILERS = encode_field(b"grpc-status", b"0")
 REQUEST = headers_block(request_headers("/echo", {}, timeout_ms=None))
 LIMITS = Http2Limits()
+ACK = 0x1
 
 
 class Echo:
@@ -240,6 +241,21 @@ async def test_too_many_cancelled_streams_end_the_connection() -> None:
         assert await peer.error_code() == ErrorCode.ENHANCE_YOUR_CALM
 
 
+async def test_streams_that_are_cancelled_after_a_while_end_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "YOUNG_STREAM_S", 0.0)
+    silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
+    async with echo_server(replace(LIMITS, resets_max=5)) as echo, peer_of(echo) as peer:
+        ids = range(1, 41, 2)
+        for stream_id in ids:
+            peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, stream_id, silent)
+        for stream_id in ids:
+            peer.send(FrameType.RST_STREAM, 0, stream_id, bytes(4))
+        peer.send(FrameType.HEADERS, END_HEADERS, 41, REQUEST)
+        peer.send(FrameType.DATA, END_STREAM, 41, b"another client's")
+        assert await body_of(peer, 41) == b"another client's"
+        assert echo.lost == list(ids)
+
+
 async def test_streams_over_the_limit_are_refused() -> None:
     silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
     async with echo_server(replace(LIMITS, streams_max=2)) as echo, peer_of(echo) as peer:
@@ -284,6 +300,93 @@ async def test_idle_connections_and_endless_requests_end() -> None:
         del reader
 
 
+async def test_what_waits_of_a_large_answer_is_not_copied_for_each_frame() -> None:
+    body = bytes(1 << 20)
+    opened: list[Stream] = []
+
+    def respond(stream: Stream) -> None:
+        opened.append(stream)
+        stream.owner = Echo(stream, [])
+        stream.respond(HEAD, body, TRAILERS)
+
+    server = Http2Server(respond, limits=LIMITS, counts=LimitCounts())
+    try:
+        async with Http2Peer("127.0.0.1", await server.start("127.0.0.1", 0)) as peer:
+            peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
+            await until(lambda: opened and opened[0].pending_bytes == len(body) - 65_535)
+            (rest,) = opened[0].pending
+            assert isinstance(rest, memoryview)
+            assert rest.obj is body
+    finally:
+        await server.close()
+
+
+async def test_an_answer_that_is_not_taken_is_cut_off_alone() -> None:
+    narrow = encode_settings({Setting.INITIAL_WINDOW_SIZE: 10})
+    limits = replace(LIMITS, idle_ms=400, answer_timeout_ms=400)
+    async with echo_server(limits) as echo, peer_of(echo, settings=narrow) as peer:
+        for stream_id in (1, 3):
+            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            peer.send(FrameType.DATA, END_STREAM, stream_id, bytes(150))
+        taken = {1: 0, 3: 0}
+        while echo.lost != [1]:  # the third stream's client is slow
+            frame = await peer.read()
+            assert frame is not None
+            if frame.type == FrameType.DATA:
+                taken[frame.stream_id] += len(frame.payload)
+                if frame.stream_id == 3:
+                    await asyncio.sleep(0.05)
+                    peer.send(FrameType.WINDOW_UPDATE, 0, 3, (10).to_bytes(4, "big"))
+            elif frame.type == FrameType.RST_STREAM:
+                assert (frame.stream_id, frame.payload) == (1, int(ErrorCode.CANCEL).to_bytes(4, "big"))
+        assert taken[1] == 10
+        while taken[3] < 150:
+            frame = await peer.read()
+            assert frame is not None
+            assert frame.type in (FrameType.DATA, FrameType.RST_STREAM, FrameType.PING)
+            if frame.type == FrameType.DATA:
+                taken[frame.stream_id] += len(frame.payload)
+                peer.send(FrameType.WINDOW_UPDATE, 0, 3, (10).to_bytes(4, "big"))
+
+
+async def test_answers_that_wait_for_the_connections_window_are_cut_off() -> None:
+    limits = replace(LIMITS, idle_ms=200, answer_timeout_ms=200)
+    wide = encode_settings({Setting.INITIAL_WINDOW_SIZE: 1 << 20})
+    async with echo_server(limits) as echo, peer_of(echo, settings=wide) as peer:
+        for stream_id in (1, 3):
+            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            for _ in range(5):
+                peer.send(FrameType.DATA, 0, stream_id, bytes(16_000))
+            peer.send(FrameType.DATA, END_STREAM, stream_id)
+        await until(lambda: sorted(echo.lost) == [1, 3])
+
+
+async def test_a_client_that_is_gone_loses_its_streams() -> None:
+    limits = replace(LIMITS, idle_ms=200, sign_timeout_ms=200)
+    silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
+    async with echo_server(limits) as echo, peer_of(echo) as peer:
+        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, silent)
+        for _ in range(3):  # as long as it answers, it stays
+            assert (await peer.read_until(FrameType.PING)).payload == bytes(8)
+            peer.send(FrameType.PING, ACK, 0, bytes(8))
+        assert (echo.lost, echo.server.stream_count) == ([], 1)
+        await until(lambda: echo.lost == [1])
+        await until(lambda: echo.server.connection_count == 0)
+
+
+async def test_a_client_that_does_not_take_the_end_is_closed_all_the_same() -> None:
+    limits = replace(LIMITS, idle_ms=200, sign_timeout_ms=200, unsent_bytes_max=64 << 20)
+    wide = encode_settings({Setting.INITIAL_WINDOW_SIZE: 1 << 30})
+    async with echo_server(limits) as echo, peer_of(echo, settings=wide) as peer:
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket's transport
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big"))
+        peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
+        for _ in range(1_000):  # more than the kernel keeps
+            peer.send(FrameType.DATA, 0, 1, bytes(16_000))
+        peer.send(FrameType.DATA, END_STREAM, 1)
+        await until(lambda: echo.server.connection_count == 0)
+
+
 async def test_a_client_that_does_not_read_is_closed() -> None:
     async with echo_server(replace(LIMITS, unsent_bytes_max=1 << 20)) as echo, peer_of(echo) as peer:
         transport = peer.writer.transport
@@ -311,3 +414,17 @@ async def test_closing_sends_what_is_unsent_and_says_goodbye() -> None:
         assert reset.stream_id == 3
         await echo.server.close()
         assert await peer.read() is None
+
+
+async def test_a_client_that_says_hello_while_the_server_stops_is_sent_away() -> None:
+    async with echo_server() as echo:
+        reader, writer = await asyncio.open_connection("127.0.0.1", echo.port)
+        await until(lambda: echo.server.connection_count == 1)
+        await echo.server.stop_accepting()
+        writer.write(PREFACE + encode_settings({}))
+        received = b""
+        while bytes((0, 0, 8, FrameType.GOAWAY)) not in received:
+            piece = await asyncio.wait_for(reader.read(4_096), timeout=TIMEOUT_S)
+            assert piece
+            received += piece
+        writer.close()

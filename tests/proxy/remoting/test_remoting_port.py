@@ -17,7 +17,7 @@ from tests.certificates import Authority
 from tests.proxy.http2_peer import GrpcPeer
 from tests.proxy.proxy_under_test import make_topics, message, proxy_before, send_request
 from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, send_fields
-from tests.waiting import until
+from tests.waiting import TIMEOUT_S, until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.remoting.request_codes import (
@@ -265,6 +265,63 @@ async def test_limits_refuse_with_a_code_that_clients_retry(broker: FakeBroker) 
         assert (await one.ask(RequestCode.GET_MAX_OFFSET, **fields)).code == ResponseCode.SUCCESS
         assert (await two.ask(RequestCode.GET_MAX_OFFSET, **fields)).code == ResponseCode.SYSTEM_BUSY
         assert proxy.server.counts.totals == {"remotingHeartbeatBytesMax": 1, "remotingBrokerConnectionsMax": 1}
+
+
+def beat_of_most() -> bytes:
+    """A heartbeat of more than half of 1 MiB, by a push consumer of GROUP and of other groups."""
+    names = [GROUP, *(f"{number:0>200}" for number in range(2_000))]
+    consumers = [
+        ConsumerData(group_name=name, consume_type="CONSUME_PASSIVELY", message_model="CLUSTERING") for name in names
+    ]
+    beat = HeartbeatData(client_id="one", consumer_data_set=consumers).encode()
+    assert 1 << 19 < len(beat) < 1 << 20
+    return beat
+
+
+async def test_a_heartbeat_that_is_refused_leaves_nothing(broker: FakeBroker) -> None:
+    beat = beat_of_most()
+    async with (
+        proxy_before(broker, remoting_heartbeat_bytes_max=1 << 20) as proxy,
+        client_of(proxy) as one,
+        client_of(proxy) as two,
+    ):
+        assert (await one.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
+        await one.ask(RequestCode.UNREGISTER_CLIENT, clientID="one", consumerGroup="another")
+        assert (await two.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SYSTEM_BUSY
+        remoting = proxy.server.remoting
+        assert remoting is not None
+        assert remoting.pops is not None
+        assert sorted(client.has_named(GROUP) for client in remoting.pops._clients.values()) == [False, True]
+        assert (await one.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
+
+
+async def test_the_heartbeat_of_a_client_that_goes_makes_room(broker: FakeBroker) -> None:
+    beat = beat_of_most()
+    async with proxy_before(broker, remoting_heartbeat_bytes_max=1 << 20) as proxy:
+        remoting = proxy.server.remoting
+        assert remoting is not None
+        for _ in range(2):
+            async with client_of(proxy) as client:
+                assert (await client.ask(RequestCode.HEART_BEAT, beat)).code == ResponseCode.SUCCESS
+            await until(lambda: remoting.session_count == 0)
+
+
+async def test_after_a_broker_failed_requests_go_to_its_new_master(broker: FakeBroker) -> None:
+    with FakeBroker(auto_create_topics=False) as new:
+        make_topics(new)
+        async with proxy_before(broker, refresh_s=300, expiry_s=600) as proxy, client_of(proxy) as client:
+            body, fields = b"y", send_fields(n="broker-a")
+            assert (await client.ask(RequestCode.SEND_MESSAGE_V2, body, **fields)).code == ResponseCode.SUCCESS
+            code, refused = RequestCode.SEND_MESSAGE_V2, ResponseCode.NO_PERMISSION
+            await asyncio.to_thread(broker.refuse, code, response_code=refused, times=1_000)
+            await asyncio.to_thread(broker.move_broker, "broker-a", new.broker_addresses["broker-a"])
+            answer = await client.ask(code, body, **fields)
+            assert answer.code == refused
+            async with asyncio.timeout(TIMEOUT_S):
+                while answer.code == refused:
+                    answer = await client.ask(code, body, **fields)
+            assert answer.code == ResponseCode.SUCCESS
+            assert len(new.messages("Normal")) == 1
 
 
 async def test_a_stop_answers_what_is_begun_and_cuts_long_polls_off(broker: FakeBroker) -> None:

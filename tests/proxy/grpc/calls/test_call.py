@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -23,7 +24,7 @@ from thermocline.proxy.grpc.calls import (
     RpcService,
     health_methods,
 )
-from thermocline.proxy.grpc.calls.call import COMMAND_BYTES_MAX, MESSAGES_UNREAD_MAX
+from thermocline.proxy.grpc.calls.call import COMMAND_BYTES_MAX, MESSAGES_UNREAD_MAX, PREFIX
 from thermocline.proxy.http2 import Http2Limits, Http2Server
 from thermocline.remoting.connections import LimitCounts
 
@@ -188,6 +189,24 @@ async def test_requests_of_all_clients_together_are_bounded(served: Served, peer
     assert (await peer.done(answer)).status == GrpcStatus.RESOURCE_EXHAUSTED
     _, answer = peer.open("/test/Echo", b"x" * 1_000)
     assert (await peer.done(answer)).status == GrpcStatus.OK
+
+
+async def test_a_request_in_tiny_frames_takes_no_more_than_its_size(served: Served, peer: GrpcPeer) -> None:
+    body = PREFIX.pack(0, 99_995) + bytes(99_995)
+    stream_id, answer = peer.open("/test/Echo", None, ends=False)
+    await until(lambda: served.service.call_count == 1)
+    tracemalloc.start()
+    try:
+        for start in range(0, 90_000, 2):
+            peer.write_frame(stream_id, body[start : start + 2])
+        await until(lambda: served.received.total_bytes == 90_000)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1 << 20
+    peer.write_frame(stream_id, body[90_000:], ends=True)
+    await peer.done(answer)
+    assert answer.payloads() == [bytes(99_995)]
 
 
 async def test_commands_that_are_not_read_are_bounded(peer: GrpcPeer) -> None:

@@ -1,6 +1,8 @@
-"""The largest messages that are taken, and those one byte larger, as RocketMQ's end-to-end suite tries them.
+"""The largest messages that are taken, and those one byte larger, as RocketMQ's end-to-end suite tries them; and what
+a route's request may hold.
 
-Covers `proxy/grpc/service/validation.py` and `proxy/grpc/service/sending.py`; docs/grpc-cases.md has the suite's list.
+Covers `proxy/grpc/service/validation.py`, `proxy/grpc/service/sending.py` and `proxy/grpc/service/routes.py`;
+docs/grpc-cases.md has the suite's list.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.proxy.proxy_under_test import ProxyUnderTest, make_topics, message, proxy_before, send_request
+from tests.proxy.proxy_under_test import (
+    GROUP,
+    ProxyUnderTest,
+    make_topics,
+    message,
+    proxy_before,
+    resource,
+    send_request,
+)
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import Code, messages
 
@@ -101,3 +111,20 @@ async def test_texts_of_other_alphabets_are_taken(broker: FakeBroker, proxy: Pro
     assert properties.get("TAGS") == expected.get("tag")
     assert properties.get("KEYS") == (" ".join(expected["keys"]) if "keys" in expected else None)
     assert expected.get("properties", {}).items() <= properties.items()
+
+
+@pytest.mark.parametrize("name", ["QueryRoute", "QueryAssignment"])
+async def test_what_an_answer_repeats_for_each_queue_is_small(proxy: ProxyUnderTest, name: str) -> None:
+    request_class = getattr(messages, f"{name}Request")
+    request = request_class(topic=resource("Normal", "n" * 255), endpoints=messages.Endpoints(scheme=3))
+    if name == "QueryAssignment":
+        request.group.name = GROUP
+    for number in range(64):
+        request.endpoints.addresses.add(host=f"proxy-{number}.example.com", port=8081)
+    answer = await proxy.call(name, request)
+    assert answer.status.code == Code.OK
+    request.endpoints.addresses.add(host="h" * 4_096, port=8081)
+    assert (await proxy.call(name, request)).status.code == Code.ILLEGAL_ACCESS_POINT
+    del request.endpoints.addresses[:]
+    request.topic.resource_namespace = "n" * 2_048
+    assert (await proxy.call(name, request)).status.code == Code.ILLEGAL_TOPIC

@@ -486,23 +486,6 @@ async def test_dead_letters_need_a_handle_that_says_where_the_message_is(
     assert dead.body == b"0"
 
 
-async def test_a_handle_does_not_bring_another_topics_message_to_the_dead_letters(
-    broker: FakeBroker, proxy: ProxyUnderTest
-) -> None:
-    """A handle is the client's text, and the proxy asks with its own rights."""
-    topic, other = fresh_topic(broker), fresh_topic(broker)
-    (secret,) = await received(proxy, other)
-    (found,) = await received(proxy, topic)
-    before = len(broker.messages(f"%DLQ%{GROUP}"))
-    for place in (secret.receipt_handle.rpartition(" ")[2], str(2**40)):
-        forged = f"{found.receipt_handle.rpartition(' ')[0]} {place}"
-        request = messages.ForwardMessageToDeadLetterQueueRequest(
-            group=resource(GROUP), topic=resource(topic), message_id="not-held", receipt_handle=forged
-        )
-        assert (await proxy.call("ForwardMessageToDeadLetterQueue", request)).status.code != Code.OK
-    assert len(broker.messages(f"%DLQ%{GROUP}")) == before
-
-
 async def test_the_handle_of_a_renewed_message_stays_good_for_its_client(broker: FakeBroker) -> None:
     topic = fresh_topic(broker)
     async with proxy_before(broker, renew_ahead_ms=59_990, renew_period_ms=20) as proxy:
@@ -580,9 +563,14 @@ async def test_settings_that_break_a_rule_end_the_stream(proxy: ProxyUnderTest, 
 
 
 async def test_more_clients_than_allowed_are_refused(broker: FakeBroker) -> None:
-    async with proxy_before(broker, clients_max=1, client_names_max=2) as proxy:
-        _, answer = await proxy.connect(producer_settings("Normal", "Fifo", "Delay"))
-        assert (await proxy.peer.done(answer)).status == RESOURCE_EXHAUSTED
+    limits = {"clients_max": 1, "client_names_max": 2, "client_settings_bytes_max": 200}
+    async with proxy_before(broker, **limits) as proxy:
+        consumer, long = consumer_settings(), producer_settings("Normal")
+        consumer.subscription.subscriptions.extend([consumer.subscription.subscriptions[0]] * 2)
+        long.user_agent.hostname = "h" * 200
+        for settings in (producer_settings("Normal", "Fifo", "Delay"), consumer, long):
+            _, answer = await proxy.connect(settings)
+            assert (await proxy.peer.done(answer)).status == RESOURCE_EXHAUSTED
         await proxy.registered(producer_settings("Normal"))
         await proxy.registered(producer_settings("Normal"))  # the same client
         _, answer = await proxy.connect(producer_settings("Normal"), metadata={"x-mq-client-id": "second"})
