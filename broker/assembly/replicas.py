@@ -282,6 +282,11 @@ class Replicas:
         return self._store.commit_log.append_offset
 
     @property
+    def has_failed_log(self) -> bool:
+        """Whether the log takes no writes until it is opened again."""
+        return self._store.commit_log.is_failed
+
+    @property
     def confirm_offset(self) -> PhysicalOffset:
         """Under a controller: the log below it is on all brokers of the SyncStateSet, at a slave as it heard last."""
         if self.sync_state_set is not None:

@@ -11,6 +11,9 @@ Rules
     go on meanwhile.
   - A master that fails to serve for as long as a dead one would stay (controllerHeartBeatTimeoutMills) is as good as
     dead: it resigns. First its last try has to end: nothing is acknowledged in its epoch from then on.
+  - So does a master whose log takes no writes until it is opened again (a flush has failed, it is fenced), once all
+    others of the SyncStateSet have all of it. As a slave it opens the log again. Where it is alone in the set, it
+    stays, and serves reads.
   - At a stop the connections to the controllers close first: another master is elected while this broker finishes.
 Owner: the hot process's loop. Bound: three tasks and those of the client.
 Source: broker/controller/ReplicasManager.java, Apache RocketMQ 5.5.
@@ -69,6 +72,11 @@ class ReplicaState(Protocol):
     @property
     def confirm_offset(self) -> PhysicalOffset:
         """The log below it is on all brokers of the SyncStateSet, by the last transfer or report."""
+        ...
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the log takes no writes until it is opened again."""
         ...
 
     @property
@@ -156,7 +164,7 @@ class ControlledBroker:
         machine, now_ms = self.machine, self._clock()
         if machine.wanted is not None:
             await self._change_role(machine.wanted)
-        elif self._fails_for_too_long(now_ms):
+        elif self._fails_for_too_long(now_ms) or self._has_failed_log():
             await self._resign()
         elif (question := machine.question(now_ms)) is not None:
             answer = await self._ask(question)
@@ -218,6 +226,17 @@ class ControlledBroker:
         if not self._changer.error:
             self._failing = None
         return self._failing is not None and now_ms - self._failing_since_ms >= self._settings().controller_silence_ms
+
+    def _has_failed_log(self) -> bool:
+        """Whether it is a master that takes no writes any more, and another broker may be elected."""
+        role, sync_state_set = self.machine.role, self._replica.sync_state_set
+        if role is None or role.broker_id != MASTER_ID or sync_state_set is None or not self._replica.is_failed:
+            return False
+        if len(sync_state_set.members) < 2 or not sync_state_set.has_all(None):
+            return False
+        logger.error("the master's log takes no writes any more epoch=%d", role.master_epoch)
+        self._failing = RoleChange(role=role, members=sync_state_set.members)
+        return True
 
     async def _resign(self) -> None:
         """End the tries to be the master of an epoch, and have another broker elected."""

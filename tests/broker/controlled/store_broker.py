@@ -150,6 +150,10 @@ class StoreBroker:
         return self.last_epoch if self.is_master else 0
 
     @property
+    def is_failed(self) -> bool:
+        return self.store.commit_log.is_failed
+
+    @property
     def epochs(self) -> Epochs:
         return self.epoch_file.epochs
 

@@ -24,7 +24,7 @@ from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies.replica import EpochEntryCache
 from thermocline.remoting.clients import RemotingClient
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidParameterError, ResponseError
+from thermocline.remoting.errors import InvalidParameterError, ResponseError, StoreClosedError
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.controller import ElectMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -285,6 +285,33 @@ async def test_a_master_that_alone_may_be_elected_tries_again(tmp_path: Path) ->
         first.is_unfit = False
         await until(lambda: first.is_master, what="it is elected again")
         await until(lambda: group.members == {1, 2}, what="the slave is in sync")
+
+
+async def test_a_master_whose_log_has_failed_resigns_when_the_others_have_all_of_it(tmp_path: Path) -> None:
+    """A flush has failed, for example: the broker takes no writes until its log is opened again."""
+    async with replica_set(tmp_path, size=1) as (_, (first, second, third)):
+        await first.put_acknowledged(100)
+        first.put(10)
+        end_offset = first.end_offset
+        first.store.commit_log.fail("flush failed")
+        await until(lambda: second.is_master or third.is_master, what="another one is elected")
+        master = second if second.is_master else third
+        assert master.end_offset >= end_offset
+        assert not first.is_master
+        with pytest.raises(StoreClosedError):
+            await first.close()
+        await master.put_acknowledged(10)
+
+
+async def test_a_master_whose_log_has_failed_stays_when_it_is_alone_in_the_set(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (group, (first, second)):
+        await second.close()
+        await until(lambda: group.members == {1}, what="the slave has left the set")
+        first.store.commit_log.fail("flush failed")
+        epoch, asked_ms = group.sync.master_epoch, first.driver.machine._asked_ms
+        await until(lambda: first.driver.machine._asked_ms > asked_ms, what="it has asked the controller since")
+        assert (group.sync.master_id, group.sync.master_epoch) == (1, epoch)
+        assert first.is_master
 
 
 async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:
