@@ -144,6 +144,7 @@ class ActingServices:
         self._is_stopping.clear()
         self._settled.clear()
         if self.metadata is not None:
+            self.metadata.master_changed()
             await self.metadata.step()  # what it was doing ends, and there is no master for it now
         await self._persister.after_writes(lambda: None)
         steps: list[Callable[[], Awaitable[int | None]]] = [DelayEscapes(self._delays, self._bridge).deliver_slice]

@@ -252,6 +252,8 @@ class Replicas:
         assert not assignment.is_master
         self._assignment = assignment
         self._link.follow(assignment.role.master_ha_address)
+        if self._tables is not None:
+            self._tables.master_changed()
 
     def _assigned_master(self) -> str | None:
         assert self._assignment is not None

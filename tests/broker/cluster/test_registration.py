@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.slave_config import slave_config
+from tests.frozen_peer import frozen_peer
 from tests.waiting import until
 from thermocline.broker.cluster.registration import Master, Registration
 from thermocline.broker.settings.broker_config import BrokerConfig
@@ -207,23 +208,9 @@ async def test_an_absent_name_server_does_not_delay_the_others(tmp_path: Path) -
         await until(lambda: bool(registration.status()[0].last_error))
 
 
-@asynccontextmanager
-async def frozen_name_server() -> AsyncIterator[str]:
-    """It takes connections and requests, and answers nothing, as a process that was stopped."""
-    writers: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
-    try:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        for writer in writers:
-            writer.close()
-        server.close()
-        await server.wait_closed()
-
-
 async def test_a_frozen_name_server_keeps_no_question_from_the_next_one(tmp_path: Path) -> None:
     async with (
-        frozen_name_server() as frozen,
+        frozen_peer() as frozen,
         name_server() as (server, address),
         registered_broker(tmp_path, frozen, address) as broker,
     ):
@@ -246,7 +233,7 @@ async def test_a_slave_follows_the_master_that_answers_name(tmp_path: Path) -> N
     """Not the one that a NameServer named which is frozen since."""
     old, new = (Master(address=f"127.0.0.1:{port}", ha_address=None) for port in (10911, 10931))
     async with (
-        frozen_name_server() as frozen,
+        frozen_peer() as frozen,
         name_server() as (_, address),
         registered_broker(tmp_path, frozen, address) as broker,
     ):
