@@ -14,6 +14,8 @@ Rules
   - So does a master whose log takes no writes until it is opened again (a flush has failed, it is fenced), once all
     others of the SyncStateSet have all of it. As a slave it opens the log again. Where it is alone in the set, it
     stays, and serves reads.
+  - While a master hands over, it asks the controllers who the master is as often as notices may have it ask: it takes
+    writes again after the pause, and must have heard of the election by then.
   - At a stop the connections to the controllers close first: another master is elected while this broker finishes.
 Owner: the hot process's loop. Bound: three tasks and those of the client.
 Source: broker/controller/ReplicasManager.java, Apache RocketMQ 5.5.
@@ -42,7 +44,7 @@ from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.namesrv import BrokerHeartbeatRequestHeader
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
-from thermocline.replication import ReplicaRole, RoleChanger, StaleEpochError, SyncStateSet
+from thermocline.replication import HandOver, ReplicaRole, RoleChanger, StaleEpochError, SyncStateSet
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,11 @@ class ReplicaState(Protocol):
     @property
     def sync_state_set(self) -> SyncStateSet | None:
         """While this broker is the master of an epoch."""
+        ...
+
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Likewise."""
         ...
 
 
@@ -161,7 +168,9 @@ class ControlledBroker:
 
     async def _follow_controllers(self) -> None:
         """Change the role, or ask a question, or wait for the next one."""
-        machine, now_ms = self.machine, self._clock()
+        machine, now_ms, hand_over = self.machine, self._clock(), self._replica.hand_over
+        if machine.role is not None and hand_over is not None and hand_over.is_under_way:
+            machine.noticed(machine.role.master_epoch + 1, now_ms)
         if machine.wanted is not None:
             await self._change_role(machine.wanted)
         elif self._fails_for_too_long(now_ms) or self._has_failed_log():

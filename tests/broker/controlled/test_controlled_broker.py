@@ -7,8 +7,10 @@ Covers `broker/controlled/controlled_broker.py`, `broker/controlled/controller_c
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,12 @@ from thermocline.controller.state.replica_sets import Sync
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies.replica import EpochEntryCache
 from thermocline.remoting.clients import RemotingClient
+from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidParameterError, ResponseError, StoreClosedError
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.controller import ElectMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
+from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaHandOverHeader
 from thermocline.remoting.request_code import RequestCode
 
 
@@ -49,6 +53,12 @@ class Controllers:
     async def stop(self, name: str) -> None:
         """End a node."""
         await self.servers.pop(name).close()
+
+    async def configure(self, text: bytes) -> None:
+        """Change settings of the controller that is alone."""
+        async with RemotingClient() as client:
+            command = RemotingCommand.request(RequestCode.UPDATE_CONTROLLER_CONFIG, body=text)
+            await client.request(self.text, command, timeout_ms=5_000)
 
     @property
     def leader(self) -> str:
@@ -248,6 +258,28 @@ async def test_an_operators_election_moves_the_master(tmp_path: Path) -> None:
         await until(lambda: group.members == {1, 2, 3}, what="all are in sync again")
         await second.put_acknowledged(100)
         assert same_logs([first, second, third])
+
+
+async def test_a_master_that_hands_over_hears_of_the_election_without_a_notice(tmp_path: Path) -> None:
+    """It would take writes again after the pause, which the next master does not have."""
+    async with replica_set(tmp_path, size=1) as (group, brokers):
+        first = brokers[0]
+        await group.configure(b"notifyBrokerRoleChanged=false")
+        for broker in brokers:
+            broker.settings = replace(broker.settings, replica_info_interval_ms=60_000)
+        await until(
+            lambda: all((broker.driver.machine.due_ms or 0) > monotonic_ms() + 30_000 for broker in brokers),
+            what="no broker asks the controllers by itself",
+        )
+        async with RemotingClient() as client:
+            header = ReplicaHandOverHeader(broker_id=2, pause_ms=10_000)
+            command = RemotingCommand.request(PrivateRequestCode.REPLICA_HAND_OVER, header)
+            answer = await client.request(first.address, command, timeout_ms=15_000)
+            assert b"true" in bytes(answer.body)
+            begun = asyncio.get_running_loop().time()
+            await elect(group, 2)
+        await until(lambda: not first.is_master, what="it has heard of the election")
+        assert asyncio.get_running_loop().time() - begun < 10, "within the pause"
 
 
 async def test_a_master_that_cannot_serve_resigns_and_another_of_the_set_is_elected(tmp_path: Path) -> None:
