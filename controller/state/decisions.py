@@ -15,6 +15,8 @@ It differs from RocketMQ where RocketMQ would lose what it keeps:
     above the next number was given. No replica has a number below 1: 0 means a master to clients.
   - An election of a designated replica without its number fails; RocketMQ takes it for one of its own, and then has no
     master.
+  - A replica is not registered with another address than that of its heartbeats, while these come: two brokers have one
+    number, of a copied store for example. RocketMQ takes the newer address, and both brokers become the master.
   - A request without a cluster is about the cluster that the replicas registered with; RocketMQ then takes each of them
     for dead.
 Deterministic: no clock, no random number, no I/O.
@@ -193,6 +195,14 @@ class Decisions:
         replica = members.replicas.get(header.broker_id)
         if replica is None:
             return _need_registration(_unregistered(header.broker_id, name), answer)
+        living = _live(liveness, members, name, header.broker_id)
+        if living is not None and living.address and living.address != header.broker_address:
+            return Decision(
+                code=ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+                remark=f"BrokerId: {header.broker_id} in broker-set: {name} is alive at another address, "
+                f"{living.address}",
+                header=answer,
+            )
         if sync.master_id is not None:
             cluster = header.cluster_name or members.cluster
             if liveness.get(BrokerKey(cluster, name, sync.master_id)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -377,6 +378,22 @@ async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:
             await first.put_acknowledged(10)
             assert first.is_master
             assert not second.is_master
+
+
+async def test_a_copy_of_a_brokers_store_takes_no_part_while_that_broker_is_alive(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (group, (first, second)):
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "broker-1" / "brokerIdentity", tmp_path / "copy")
+        copy = StoreBroker(tmp_path / "copy", group.text)
+        await copy.start()
+        await until(
+            lambda: "alive at another address" in copy.driver.machine._last_complaint, what="the controllers refuse it"
+        )
+        await first.close()
+        await until(lambda: second.is_master, what="the living broker of this number is elected")
+        assert copy.role is None
+        assert group.members == {2}
+        await copy.close()
 
 
 async def test_a_store_of_another_broker_is_refused(tmp_path: Path) -> None:

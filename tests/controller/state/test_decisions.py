@@ -45,10 +45,10 @@ class Book:
             assert self.sets.apply(Proposal.decode(Proposal(after=self.sets.revision, event=decision.event).encode()))
         return decision
 
-    def alive(self, *broker_ids: int, offset: int = 0) -> None:
+    def alive(self, *broker_ids: int, offset: int = 0, address: str = "") -> None:
         for broker_id in broker_ids:
             self.live.beat(
-                BrokerKey(CLUSTER, NAME, broker_id), now_ms=0, owner=self, address="", epoch=1, max_offset=offset
+                BrokerKey(CLUSTER, NAME, broker_id), now_ms=0, owner=self, address=address, epoch=1, max_offset=offset
             )
 
     def dead(self) -> None:
@@ -245,6 +245,19 @@ def test_an_election_of_a_designated_replica_without_its_number_leaves_the_maste
     """`mqadmin electMaster -b -1`."""
     assert book.elect(-1, designate=True).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
     assert book.sets.syncs[NAME].master_id == 1
+
+
+def test_a_number_has_one_living_broker(book: Book) -> None:
+    """A copy of a broker's store has its number, too, and would become the master with it."""
+    book.alive(2, address="10.0.0.2:10911")
+    refused = book.register(2, "10.0.0.9:10911")
+    assert refused.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    assert "10.0.0.2:10911" in (refused.remark or "")
+    assert book.sets.members[NAME].address(2) == "10.0.0.2:10911"
+    assert book.register(2, "10.0.0.2:10911").code == ResponseCode.SUCCESS
+    book.dead()
+    assert book.register(2, "10.0.0.9:10911").code == ResponseCode.SUCCESS
+    assert book.sets.members[NAME].address(2) == "10.0.0.9:10911"
 
 
 def test_replica_info_and_sync_states(book: Book) -> None:
