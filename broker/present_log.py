@@ -69,6 +69,11 @@ class PresentLog:
         return self._confirm_offset if self._replicas is None else self._replicas.confirm_offset
 
     @property
+    def is_failed(self) -> bool:
+        """Whether the log takes no writes until it is opened again."""
+        return self._replicas is not None and self._replicas.has_failed_log
+
+    @property
     def sync_state_set(self) -> SyncStateSet | None:
         """While this broker is the master of an epoch."""
         return None if self._replicas is None else self._replicas.sync_state_set

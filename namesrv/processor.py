@@ -172,15 +172,21 @@ class NameServerProcessor:
     def broker_heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """904: a sign of life."""
         header = command.header(BrokerHeartbeatRequestHeader)
-        self._registry.heartbeat(cluster=header.cluster_name, address=header.broker_addr)
+        self._registry.heartbeat(
+            cluster=header.cluster_name, broker_name=header.broker_name, address=header.broker_addr
+        )
         return RemotingCommand.response(command)
 
     def query_data_version(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """322: whether a broker's topics are newer than what is known; a sign of life too."""
         header = command.header(QueryDataVersionRequestHeader)
         asked = DataVersion.decode(command.body) if command.body else None
-        version = self._registry.data_version(cluster=header.cluster_name, address=header.broker_addr)
-        self._registry.heartbeat(cluster=header.cluster_name, address=header.broker_addr)
+        version = self._registry.data_version(
+            cluster=header.cluster_name, broker_name=header.broker_name, address=header.broker_addr
+        )
+        self._registry.heartbeat(
+            cluster=header.cluster_name, broker_name=header.broker_name, address=header.broker_addr
+        )
         return RemotingCommand.response(
             command,
             header=QueryDataVersionResponseHeader(changed=version is None or version != asked),

@@ -5,7 +5,7 @@ All state of a NameServer, in memory, as plain tables changed by plain calls: no
     clusters   cluster name -> broker names
     brokers    broker name  -> cluster, zone, {broker id: address}; id 0 is the master
     topics     topic        -> {broker name: queue data}
-    live       (cluster, address) -> last sign of life, data version, connection
+    live       (cluster, broker name, address) -> last sign of life, data version, connection
 
 Rules
   - A broker that registers replaces what it registered before; topics are taken over when its data version differs from
@@ -17,6 +17,8 @@ Rules
     from a broker whose other topics are not known.
   - A broker is removed when it unregisters, when its connection closes, or after its time of silence. With its last
     address its name, its queue data and its place in the cluster are deleted. Other brokers' data is not touched.
+  - Every address of a broker has an entry in `live`, so that all of it ends with its connection, or its silence: also
+    where a broker comes again with another name or cluster before the loss of its connection was noticed.
   - Topics come from the master, or from the slave with the lowest id while there is no master, and then without write
     permission if acting masters are allowed.
 Owner: the NameServer's event loop.
@@ -26,6 +28,7 @@ Source: namesrv/routeinfo/RouteInfoManager.java, Apache RocketMQ 5.3.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -83,6 +86,8 @@ class _Broker:
     name: str
     zone_name: str | None = None
     enable_acting_master: bool = False
+    clusters: set[str] = field(default_factory=set)
+    """Those that its addresses have named; `cluster` is one of them."""
     addresses: dict[int, str] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
 
@@ -90,8 +95,13 @@ class _Broker:
         return MASTER_ID in self.addresses
 
 
-class _Live(msgspec.Struct):
+class _LiveKey(NamedTuple):
+    cluster: str
     broker_name: str
+    address: str
+
+
+class _Live(msgspec.Struct):
     seen_ms: int
     expiry_ms: int
     data_version: DataVersion
@@ -118,7 +128,7 @@ class RouteRegistry:
         `on_least_id`: called with `notifyMinBrokerIdChanged`."""
         self._on_least_id = on_least_id
         self._limits = RouteLimits(config=config, limits=limits or LimitCounts())
-        self._live_by_connection: dict[object, set[tuple[str, str]]] = {}
+        self._live_by_connection: dict[object, set[_LiveKey]] = {}
         self._route_count = 0
         self._clock = clock
         self._config = config
@@ -126,7 +136,7 @@ class RouteRegistry:
         self._brokers: dict[str, _Broker] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
-        self._live: dict[tuple[str, str], _Live] = {}
+        self._live: dict[_LiveKey, _Live] = {}
         self._filter_servers: dict[tuple[str, str], tuple[str, ...]] = {}
 
     # -- brokers come and go -------------------------------------------------------------------------------------------
@@ -140,7 +150,7 @@ class RouteRegistry:
             BrokerBusyError: There are too many brokers, or topics.
         """
         name, broker_id, address = registration.broker_name, registration.broker_id, registration.address
-        live_key = (registration.cluster, address)
+        live_key = _LiveKey(registration.cluster, name, address)
         broker = self._brokers.get(name)
         known_addresses = {} if broker is None else broker.addresses
         # The same address under another id: a slave became master or the reverse. One address has one entry.
@@ -149,6 +159,7 @@ class RouteRegistry:
             for other in moved_ids:
                 del broker.addresses[other]
             self._forget_live(live_key)
+            self._leave_cluster(broker, registration.cluster)
             return RegistrationResult()
         is_first = broker_id not in known_addresses
         is_least_now = broker_id < min(known_addresses, default=MASTER_ID)
@@ -163,6 +174,7 @@ class RouteRegistry:
             broker = self._brokers[name] = _Broker(registration.cluster, name)
             logger.info("broker name registered cluster=%s broker=%s", registration.cluster, name)
         self._clusters.setdefault(registration.cluster, set()).add(name)
+        broker.clusters.add(registration.cluster)
         broker.zone_name = registration.zone_name
         broker.enable_acting_master = bool(registration.enable_acting_master)
         for other in moved_ids:
@@ -186,12 +198,11 @@ class RouteRegistry:
 
         if live_key not in self._live:
             logger.info(
-                "broker registered cluster=%s broker=%s id=%d address=%s", *live_key[:1], name, broker_id, address
+                "broker registered cluster=%s broker=%s id=%d address=%s", live_key.cluster, name, broker_id, address
             )
         self._forget_live(live_key)
         self._live_by_connection.setdefault(connection, set()).add(live_key)
         self._live[live_key] = _Live(
-            broker_name=name,
             seen_ms=self._clock(),
             expiry_ms=self._config().broker_expiry_ms if registration.expiry_ms is None else registration.expiry_ms,
             data_version=registration.data_version,
@@ -199,9 +210,9 @@ class RouteRegistry:
             ha_address=registration.ha_address,
         )
         if registration.filter_servers:
-            self._filter_servers[live_key] = registration.filter_servers
+            self._filter_servers[registration.cluster, address] = registration.filter_servers
         else:
-            self._filter_servers.pop(live_key, None)
+            self._filter_servers.pop((registration.cluster, address), None)
         if is_least_now:
             self._least_id_changed(broker, ha_address=registration.ha_address)
         return self._master_of(broker, registration)
@@ -213,11 +224,45 @@ class RouteRegistry:
 
     def unregister(self, *, cluster: str, broker_name: str, address: str) -> None:
         """Forget one address of a broker; with its last one, the broker and what only it had."""
-        self._forget_live((cluster, address))
-        self._filter_servers.pop((cluster, address), None)
         broker = self._brokers.get(broker_name)
         if broker is None:
             return
+        clusters = list(broker.clusters)
+        for name in clusters:
+            if self._forget_live(_LiveKey(name, broker_name, address)):
+                self._filter_servers.pop((name, address), None)
+        self._drop_address(broker, address)
+        for name in clusters:
+            self._leave_cluster(broker, name)
+
+    def _gone(self, key: _LiveKey) -> None:
+        """Forget an address whose connection closed, or that was silent: unless another registration has it."""
+        cluster, name, address = key
+        self._forget_live(key)
+        self._filter_servers.pop((cluster, address), None)
+        broker = self._brokers.get(name)
+        if broker is not None:
+            if not any(_LiveKey(other, name, address) in self._live for other in broker.clusters):
+                self._drop_address(broker, address)
+            self._leave_cluster(broker, cluster)
+
+    def _leave_cluster(self, broker: _Broker, cluster: str) -> None:
+        """A broker leaves one of its clusters with the last address that has named it."""
+        if len(broker.clusters) < 2 or any(key[:2] == (cluster, broker.name) for key in self._live):
+            return
+        broker.clusters.discard(cluster)
+        self._discard_name(cluster, broker.name)
+        if broker.cluster == cluster:
+            broker.cluster = min(broker.clusters)
+
+    def _discard_name(self, cluster: str, broker_name: str) -> None:
+        names = self._clusters.get(cluster, set())
+        names.discard(broker_name)
+        if not names:
+            self._clusters.pop(cluster, None)
+
+    def _drop_address(self, broker: _Broker, address: str) -> None:
+        broker_name = broker.name
         was_least = broker.addresses.get(min(broker.addresses, default=MASTER_ID)) == address
         for broker_id in [id_ for id_, present in broker.addresses.items() if present == address]:
             del broker.addresses[broker_id]
@@ -231,40 +276,37 @@ class RouteRegistry:
         del self._brokers[broker_name]
         for topic in broker.topics:
             self._drop_queue_data(topic, broker_name)
-        names = self._clusters.get(broker.cluster)
-        if names is not None:
-            names.discard(broker_name)
-            if not names:
-                del self._clusters[broker.cluster]
+        for cluster in broker.clusters:
+            self._discard_name(cluster, broker_name)
+        broker.clusters.clear()
         logger.info("broker name gone cluster=%s broker=%s", broker.cluster, broker_name)
 
     def connection_closed(self, connection: object) -> None:
         """Forget every broker that registered last over this connection."""
-        gone = [(key, self._live[key]) for key in self._live_by_connection.get(connection, ())]
-        for (cluster, address), live in gone:
-            logger.warning("connection of broker closed broker=%s address=%s", live.broker_name, address)
-            self.unregister(cluster=cluster, broker_name=live.broker_name, address=address)
+        for key in list(self._live_by_connection.get(connection, ())):
+            logger.warning("connection of broker closed broker=%s address=%s", key.broker_name, key.address)
+            self._gone(key)
 
     def expire(self) -> list[object]:
         """Forget brokers that were silent for longer than their time; their connections are to be closed."""
         now = self._clock()
         gone = [(key, live) for key, live in self._live.items() if now - live.seen_ms > live.expiry_ms]
-        for (cluster, address), live in gone:
+        for key, live in gone:
             logger.warning(
-                "broker expired broker=%s address=%s silent_ms=%d", live.broker_name, address, now - live.seen_ms
+                "broker expired broker=%s address=%s silent_ms=%d", key.broker_name, key.address, now - live.seen_ms
             )
-            self.unregister(cluster=cluster, broker_name=live.broker_name, address=address)
+            self._gone(key)
         return [live.connection for _, live in gone]
 
-    def heartbeat(self, *, cluster: str, address: str) -> None:
+    def heartbeat(self, *, cluster: str, broker_name: str, address: str) -> None:
         """Note that a broker is alive; one that is not known stays unknown."""
-        live = self._live.get((cluster, address))
+        live = self._live.get(_LiveKey(cluster, broker_name, address))
         if live is not None:
             live.seen_ms = self._clock()
 
-    def data_version(self, *, cluster: str, address: str) -> DataVersion | None:
+    def data_version(self, *, cluster: str, broker_name: str, address: str) -> DataVersion | None:
         """The version that a broker registered last; None when it is not known."""
-        live = self._live.get((cluster, address))
+        live = self._live.get(_LiveKey(cluster, broker_name, address))
         return None if live is None else live.data_version
 
     # -- topics --------------------------------------------------------------------------------------------------------
@@ -404,7 +446,7 @@ class RouteRegistry:
         )
         limits.check_filter_servers(registration.filter_servers)
         of_connection = self._live_by_connection.get(connection, ())
-        if (registration.cluster, registration.address) not in of_connection:
+        if _LiveKey(registration.cluster, registration.broker_name, registration.address) not in of_connection:
             limits.check_brokers(address=address, of_connection=len(of_connection), in_all=len(self._live))
         present = broker.topics if broker is not None else set[str]()
         mapping_items = sum(len(mapping.curr_id_map or ()) for mapping in registration.mappings.values())
@@ -415,20 +457,22 @@ class RouteRegistry:
             routes=self._route_count,
         )
 
-    def _forget_live(self, key: tuple[str, str]) -> None:
+    def _forget_live(self, key: _LiveKey) -> bool:
+        """Whether there was an entry."""
         live = self._live.pop(key, None)
         if live is not None:
             keys = self._live_by_connection[live.connection]
             keys.discard(key)
             if not keys:
                 del self._live_by_connection[live.connection]
+        return live is not None
 
     def _is_outdated(self, broker: _Broker, registration: BrokerRegistration) -> bool:
         """Whether another address holds this id with a newer state: a former master that has not noticed."""
         held_by = broker.addresses.get(registration.broker_id)
         if held_by is None or held_by == registration.address:
             return False
-        holder = self._live.get((registration.cluster, held_by))
+        holder = self._live.get(_LiveKey(registration.cluster, broker.name, held_by))
         if holder is None or holder.data_version.state_version <= registration.data_version.state_version:
             return False
         logger.warning(
@@ -513,7 +557,7 @@ class RouteRegistry:
         if registration.broker_id == MASTER_ID or not broker.has_master():
             return RegistrationResult()
         master_address = broker.addresses[MASTER_ID]
-        master = self._live.get((registration.cluster, master_address))
+        master = self._live.get(_LiveKey(registration.cluster, broker.name, master_address))
         if master is None:
             return RegistrationResult()
         return RegistrationResult(master_address=master_address, ha_address=master.ha_address)

@@ -2,7 +2,8 @@
 
     begin     the log takes no writes -> the slaves report its end -> true: nothing that was acknowledged can be lost by
               an election among them
-    later     pause_ms after that the log takes writes again, unless the role has ended
+    later     pause_ms after the slaves have it the log takes writes again, unless the role has ended; the broker asks
+              the controllers meanwhile (`is_under_way`), as their notice of the election may be lost
 
 Without it a master acknowledges sends, by itself or with one slave, until it hears of the election; a broker that has
 other messages there is the master already.
@@ -32,10 +33,15 @@ class HandOver:
         self._resumption: asyncio.TimerHandle | None = None
         self._is_waiting = False
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the log takes no writes, as another master may be elected."""
+        return self._is_waiting or self._resumption is not None
+
     async def begin(self, broker_id: int | None, *, pause_ms: int, resumes: bool = True) -> bool:
         """Take no writes, and return whether a broker has the whole log, or all of the SyncStateSet have, within
-        `pause_ms`. Writes are taken again `pause_ms` after the call, at once if the answer is no; without `resumes`
-        never. Cancelling is safe.
+        `pause_ms`. Writes are taken again `pause_ms` after a yes, at once after a no; without `resumes` never.
+        Cancelling is safe.
 
         Raises:
             BrokerBusyError: Another one is under way.
@@ -54,7 +60,7 @@ class HandOver:
         finally:
             self._is_waiting = False
             if resumes and has_all:
-                self._resumption = loop.call_at(end_s, self._resume)
+                self._resumption = loop.call_later(pause_ms / 1_000, self._resume)
             elif resumes:
                 self._resume()
         return has_all

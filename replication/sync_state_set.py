@@ -12,6 +12,8 @@ Rules
   - A slave joins when it has everything below the confirm offset and has reached the present epoch: then no put that
     was answered is missing from it. A slave that began empty joins when its first byte is confirmed, too. A learner
     never joins.
+  - A slave that the controllers do not take (it is not registered, or they do not hear it) keeps no other from joining
+    or leaving: it is requested by itself, and only while nothing else has to change.
   - A slave leaves when its connection has ended, or it has not caught up for `lag_ms_max`. It has caught up at the time
     at which the log ended where its report says; a log that does not grow leaves no slave behind.
   - While a broker of the set is not connected, or has not reported yet, the confirm offset stays as it is: what it has
@@ -57,6 +59,8 @@ class _Slave(msgspec.Struct):
     sample_offset: PhysicalOffset = LOG_START
     sample_ms: int = 0
     """Where the log ended at some time. When the slave has reached it, it has caught up with that time."""
+    not_taken_ms: int | None = None
+    """When a set that it was to join was refused for one of its brokers; None: not since it joined last."""
 
 
 class SyncStateSet:
@@ -187,6 +191,7 @@ class SyncStateSet:
             now_ms if before is None else before.caught_up_ms,
             sample_offset=self._log_end(),
             sample_ms=now_ms,
+            not_taken_ms=None if before is None else before.not_taken_ms,
         )
 
     def began_at(self, replica_id: int, connection_id: int, offset: PhysicalOffset) -> None:
@@ -235,21 +240,28 @@ class SyncStateSet:
         self._count_in_sync()
         for slave in self._slaves.values():
             self._sample(slave, now_ms)
-        confirm_offset = self.confirm_offset
-        members = {self.own_id}
-        for replica_id, slave in self._slaves.items():
-            is_current = now_ms - slave.caught_up_ms <= self._lag_ms_max()
-            if replica_id in self.members:
-                is_wanted = is_current
-            else:
-                is_wanted = is_current and self._may_join(slave, confirm_offset)
-            if is_wanted:
-                members.add(replica_id)
-        wanted = frozenset(members)
+        wanted = self._wanted_members(now_ms)
         if wanted != self.members and (wanted in self._attempts or len(self._attempts) < ATTEMPTS_MAX):
             return wanted
         # A change whose answer did not come is requested again, until it is known.
         return self._attempts[0] if self._attempts else None
+
+    def _wanted_members(self, now_ms: int) -> Members:
+        confirm_offset = self.confirm_offset
+        current = {
+            replica_id: slave
+            for replica_id, slave in self._slaves.items()
+            if now_ms - slave.caught_up_ms <= self._lag_ms_max()
+        }
+        joining = {
+            replica_id: slave
+            for replica_id, slave in current.items()
+            if replica_id not in self.members and self._may_join(slave, confirm_offset)
+        }
+        staying = {self.own_id, *(current.keys() & self.members)}
+        wanted = frozenset(staying.union(id_ for id_, slave in joining.items() if slave.not_taken_ms is None))
+        doubtful = [(slave.not_taken_ms, id_) for id_, slave in joining.items() if slave.not_taken_ms is not None]
+        return wanted | {min(doubtful)[1]} if doubtful and wanted == self.members else wanted
 
     def asked(self, members: Members) -> None:
         """A request for this set is made, with the present `set_epoch`."""
@@ -269,11 +281,28 @@ class SyncStateSet:
             self._attempts.remove(members)
             self._release()
 
+    def not_taken(self, members: Members, *, now_ms: int) -> None:
+        """The controller has refused this set as it does not have one of the brokers, or does not hear it."""
+        for replica_id in members - self.members:
+            slave = self._slaves.get(replica_id)
+            if slave is not None:
+                slave.not_taken_ms = now_ms
+
     def adopt(self, members: Members, set_epoch: int) -> None:
-        """The controller's set, from any answer of this master's epoch. An answer that is older changes nothing."""
-        if set_epoch <= self.set_epoch:
+        """The controller's set, from any answer of this master's epoch. An answer that is older changes nothing.
+
+        In one epoch of the set brokers only go: when an operator has them forgotten (CLEAN_BROKER_DATA), the epoch
+        stays as it is.
+        """
+        if set_epoch < self.set_epoch or (set_epoch == self.set_epoch and not members < self.members):
             return
         assert self.own_id in members, "the set of a master has it"
+        for replica_id in members & self._slaves.keys():
+            self._slaves[replica_id].not_taken_ms = None
+        if set_epoch == self.set_epoch:
+            self.members = members
+            self._release()
+            return
         # Changes that were requested with an earlier epoch are refused from now on.
         self.members, self.set_epoch, self._attempts = members, set_epoch, []
         self._release()

@@ -36,6 +36,8 @@ from thermocline.timers.timer_message_store import TimerMessageStore
 logger = logging.getLogger(__name__)
 
 STEP_S = 0.5
+BEGIN_AGAIN_S = 10.0
+"""After a beginning that failed."""
 REST_MS = 1_000
 """After a message that could not be sent."""
 DRAIN_S_MAX = 2.0
@@ -126,17 +128,27 @@ class ActingServices:
     async def _run(self) -> None:
         while True:
             self._changed.clear()
+            pause_s = STEP_S
             try:
                 if self._is_wanted and not self._is_running:
-                    await self._begin()
+                    await self._begin_whole()
                 elif self._is_running and not self._is_wanted:
                     await asyncio.shield(self._end())
             except Exception:
                 # A bug must not end what recurs.
                 logger.exception("services of an acting master not begun or ended")
+                pause_s = BEGIN_AGAIN_S if self._is_wanted else STEP_S
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STEP_S):
+                async with asyncio.timeout(pause_s):
                     await self._changed.wait()
+
+    async def _begin_whole(self) -> None:
+        """Begin; what fails in the middle ends, and can begin again."""
+        try:
+            await self._begin()
+        except Exception:
+            await asyncio.shield(self._end())
+            raise
 
     async def _begin(self) -> None:
         logger.info("what waits at the master goes to other masters from now on")
@@ -144,6 +156,7 @@ class ActingServices:
         self._is_stopping.clear()
         self._settled.clear()
         if self.metadata is not None:
+            self.metadata.master_changed()
             await self.metadata.step()  # what it was doing ends, and there is no master for it now
         await self._persister.after_writes(lambda: None)
         steps: list[Callable[[], Awaitable[int | None]]] = [DelayEscapes(self._delays, self._bridge).deliver_slice]

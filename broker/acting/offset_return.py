@@ -6,7 +6,8 @@ meanwhile, where they are further; only after that it follows the master's offse
 
     ACTING       the offsets as they are now are remembered
                  (not the progress of POP and of transactions: that master has what is in flight, and open, itself)
-    FOLLOWING    those that differ from them are compared with the master's, and sent; until that is done, every second
+    FOLLOWING    those that differ from them are compared with the master's, and sent; until that is done, every second,
+                 and again where the master was gone once more before it was done
 
 Bound: a copy of all offsets while the slave stands in.
 Owner: the hot process's event loop.
@@ -96,8 +97,9 @@ class OffsetReturn:
                 count = 0
             if count:
                 logger.info("offsets given back to the master count=%d", count)
-            self._before = None
-            break
+            if self._members.state is StandIn.FOLLOWING:
+                self._before = None
+                break
         self._task = None
 
     async def _give_back(self, master: str) -> int:

@@ -252,6 +252,8 @@ class Replicas:
         assert not assignment.is_master
         self._assignment = assignment
         self._link.follow(assignment.role.master_ha_address)
+        if self._tables is not None:
+            self._tables.master_changed()
 
     def _assigned_master(self) -> str | None:
         assert self._assignment is not None
@@ -280,6 +282,11 @@ class Replicas:
     def end_offset(self) -> PhysicalOffset:
         """Where the log ends."""
         return self._store.commit_log.append_offset
+
+    @property
+    def has_failed_log(self) -> bool:
+        """Whether the log takes no writes until it is opened again."""
+        return self._store.commit_log.is_failed
 
     @property
     def confirm_offset(self) -> PhysicalOffset:

@@ -62,6 +62,8 @@ REMOVED_LINGER_MS = 120_000
 """Clients look up the list every 30 s at the latest, RocketMQ's with an address server every two minutes."""
 SINGLE_TOPICS_MAX = 100
 """More changed topics than this are registered along with all others, in one request."""
+SILENT_S = 30.0
+"""A NameServer that is frozen takes connections, and answers nothing."""
 ZONE_FIELD = "__ZONE_NAME"
 """Beside the header, as RocketMQ's hooks put it there (remoting/rpchook/DynamicalExtFieldRPCHook.java)."""
 
@@ -149,15 +151,28 @@ class Registration:
         self._close_links()
 
     async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand | None:
-        """Ask the first NameServer that is connected; None when none is. Cancelling is safe.
+        """Ask the first NameServer that is connected, and the next one where it does not answer; None when none is
+        connected. Cancelling is safe. One that has not answered is asked after the others for SILENT_S.
 
         Raises:
-            UnavailableError: It did not answer.
+            UnavailableError: None has answered.
         """
-        for link in self._all_links():
+        now = asyncio.get_running_loop().time()
+        failure: UnavailableError | None = None
+        for link in sorted(self._all_links(), key=lambda link: link.silent_until > now):
             connection = link.connection
-            if connection is not None:
-                return await connection.call(command, timeout_ms=timeout_ms)
+            if connection is None:
+                continue
+            try:
+                answer = await connection.call(command.renumbered(), timeout_ms=timeout_ms)
+            except UnavailableError as error:
+                link.silent_until = asyncio.get_running_loop().time() + SILENT_S
+                failure = error
+            else:
+                link.silent_until = 0.0
+                return answer
+        if failure is not None:
+            raise failure
         return None
 
     def send_to_all(self, command: RemotingCommand) -> None:
@@ -170,8 +185,10 @@ class Registration:
 
     @property
     def master(self) -> Master | None:
-        """This broker's master, by the first NameServer that knew one at the last registration."""
-        return next((link.master for link in self._links.values() if link.master is not None), None)
+        """This broker's master, by the first NameServer that knew one at the last registration; of those that have not
+        answered since only where no other knew one."""
+        links = sorted(self._links.values(), key=lambda link: not link.has_answered)
+        return next((link.master for link in links if link.master is not None), None)
 
     def status(self) -> list[RegistrationStatus]:
         """How each NameServer of the list stands."""
@@ -336,6 +353,10 @@ class _Link:
         self._last_error = ""
         self.master: Master | None = None
         """As of the last registration."""
+        self.has_answered = False
+        """Whether the last registration was answered."""
+        self.silent_until = 0.0
+        """By the loop's clock: a request had no answer, and others are asked first."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -451,11 +472,13 @@ class _Link:
                 if answer.body:
                     await self._registration.take_order_topics(bytes(answer.body))
         except MQError as error:
+            self.has_answered = False
             self._changed = {**changed, **self._changed}
             self._is_full_due = True
             self._failed(error)
             return False
         self._registered_count += 1
+        self.has_answered = True
         if not self.registered.is_set():
             logger.info("registered name_server=%s address=%s", self.address, self._registration.advertised_address)
         self._last_error = ""

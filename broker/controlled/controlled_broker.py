@@ -11,6 +11,11 @@ Rules
     go on meanwhile.
   - A master that fails to serve for as long as a dead one would stay (controllerHeartBeatTimeoutMills) is as good as
     dead: it resigns. First its last try has to end: nothing is acknowledged in its epoch from then on.
+  - So does a master whose log takes no writes until it is opened again (a flush has failed, it is fenced), once all
+    others of the SyncStateSet have all of it. As a slave it opens the log again. Where it is alone in the set, it
+    stays, and serves reads.
+  - While a master hands over, it asks the controllers who the master is as often as notices may have it ask: it takes
+    writes again after the pause, and must have heard of the election by then.
   - At a stop the connections to the controllers close first: another master is elected while this broker finishes.
 Owner: the hot process's loop. Bound: three tasks and those of the client.
 Source: broker/controller/ReplicasManager.java, Apache RocketMQ 5.5.
@@ -39,7 +44,7 @@ from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.namesrv import BrokerHeartbeatRequestHeader
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.request_code import RequestCode
-from thermocline.replication import ReplicaRole, RoleChanger, StaleEpochError, SyncStateSet
+from thermocline.replication import HandOver, ReplicaRole, RoleChanger, StaleEpochError, SyncStateSet
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +77,18 @@ class ReplicaState(Protocol):
         ...
 
     @property
+    def is_failed(self) -> bool:
+        """Whether the log takes no writes until it is opened again."""
+        ...
+
+    @property
     def sync_state_set(self) -> SyncStateSet | None:
         """While this broker is the master of an epoch."""
+        ...
+
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Likewise."""
         ...
 
 
@@ -153,10 +168,12 @@ class ControlledBroker:
 
     async def _follow_controllers(self) -> None:
         """Change the role, or ask a question, or wait for the next one."""
-        machine, now_ms = self.machine, self._clock()
+        machine, now_ms, hand_over = self.machine, self._clock(), self._replica.hand_over
+        if machine.role is not None and hand_over is not None and hand_over.is_under_way:
+            machine.noticed(machine.role.master_epoch + 1, now_ms)
         if machine.wanted is not None:
             await self._change_role(machine.wanted)
-        elif self._fails_for_too_long(now_ms):
+        elif self._fails_for_too_long(now_ms) or self._has_failed_log():
             await self._resign()
         elif (question := machine.question(now_ms)) is not None:
             answer = await self._ask(question)
@@ -218,6 +235,17 @@ class ControlledBroker:
         if not self._changer.error:
             self._failing = None
         return self._failing is not None and now_ms - self._failing_since_ms >= self._settings().controller_silence_ms
+
+    def _has_failed_log(self) -> bool:
+        """Whether it is a master that takes no writes any more, and another broker may be elected."""
+        role, sync_state_set = self.machine.role, self._replica.sync_state_set
+        if role is None or role.broker_id != MASTER_ID or sync_state_set is None or not self._replica.is_failed:
+            return False
+        if len(sync_state_set.members) < 2 or not sync_state_set.has_all(None):
+            return False
+        logger.error("the master's log takes no writes any more epoch=%d", role.master_epoch)
+        self._failing = RoleChange(role=role, members=sync_state_set.members)
+        return True
 
     async def _resign(self) -> None:
         """End the tries to be the master of an epoch, and have another broker elected."""

@@ -137,6 +137,8 @@ class ControlledProcessor:
             header.pause_ms,
             connection.remote_address,
         )
+        last = self._figures.epochs.last
+        self._noticed(1 if last is None else last.epoch + 1)
         has_all = await hand_over.begin(header.broker_id, pause_ms=header.pause_ms)
         answer = ReplicaHandOverAnswer(has_all=has_all, end_offset=self._figures.end_offset)
         return RemotingCommand.response(command, body=msgspec.json.encode(answer))

@@ -9,6 +9,8 @@ Rules
   - A refusal gives a change up only with a later answer that the set is as it was; and, where an answer to the same
     question was lost, only SETTLED_MS after it: a controller may still be about to make that change. One that leads
     makes what it has taken in, or stops to lead, within a few seconds.
+  - A refusal for a broker that the controllers do not have, or do not hear, tells that others are to be requested
+    without it.
   - Another master, or a newer epoch, is no business of this one: `is_replaced`.
 Belongs to the loop thread, or to a simulation.
 Source: broker/controller/ReplicasManager.java (doReportSyncStateSetChanged), Apache RocketMQ 5.5.
@@ -30,6 +32,7 @@ LOOK_MS = 200
 RETRY_MS = 1_000
 """A change that was refused or not answered is repeated after half of this to all of it."""
 SETTLED_MS = 10_000
+NOT_TAKEN = (ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, ResponseCode.CONTROLLER_INVALID_REPLICAS)
 REPLACED = (ResponseCode.CONTROLLER_INVALID_MASTER, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
 
 
@@ -49,6 +52,8 @@ class SetChanges:
         self._lost_ms: dict[Members, int] = {}
         """Changes of the present set whose answer was lost, and when the last one was."""
         self._set_epoch = sync_state_set.set_epoch
+        self._foreign_set: Members = frozenset()
+        """The last set that lacked its master."""
 
     def question(self, now_ms: int) -> Question | None:
         """What to ask now; it is taken for asked. Called every LOOK_MS."""
@@ -106,8 +111,10 @@ class SetChanges:
         if answer.code in REPLACED:
             self.is_replaced = True
             self._wait(now_ms)
-        else:
-            self._refused = question.members
+            return
+        if answer.code in NOT_TAKEN:
+            self.sync_state_set.not_taken(question.members, now_ms=now_ms)
+        self._refused = question.members
 
     def _replica_info_answered(self, answer: Answer, now_ms: int) -> None:
         refused, news = self._refused, answer.news
@@ -126,9 +133,13 @@ class SetChanges:
 
     def _adopt(self, news: MasterNews) -> None:
         sync_state_set = self.sync_state_set
-        if news.set_epoch <= sync_state_set.set_epoch:
+        present = sync_state_set.set_epoch
+        if news.set_epoch < present or (news.set_epoch == present and news.members == sync_state_set.members):
             return
         if sync_state_set.own_id not in news.members:
+            if self._foreign_set == news.members:
+                return
+            self._foreign_set = news.members
             logger.error("the controllers' SyncStateSet lacks its master members=%s", sorted(news.members))
             return
         logger.info("SyncStateSet members=%s epoch=%d", sorted(news.members), news.set_epoch)

@@ -1,7 +1,8 @@
 """Metadata follower: brings the tables of a slave up to date with those of its master.
 
     every second      tables that are due are followed, one after another: timer checkpoint 3 s, others 10 s
-    another master    all tables are due
+    another master    all tables are due, at once (`master_changed`); what the one before was asked is not waited for
+    no answer         the tables that are left are asked for a second later: a frozen master answers none of them
     no master         nothing is asked
 
 A table that fails is due again after its period; the others go on. When the clock was set back, all tables are due:
@@ -22,7 +23,7 @@ import msgspec
 from thermocline.broker.replicas.followed_table import FollowedTable
 from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.remoting.clients import RemotingClient
-from thermocline.remoting.errors import MQError, UnavailableError
+from thermocline.remoting.errors import ConnectionLostError, MQError, RequestTimeoutError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class MetadataFollower:
         self._followed = [_Followed(table) for table in tables]
         self._master: MasterMetadata | None = None
         self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,6 +77,12 @@ class MetadataFollower:
                 await task
         await self._client.close()
 
+    def master_changed(self) -> None:
+        """`master_address` may name another one: the one before is not waited for."""
+        if self._master is not None and self._master.address != self._master_address():
+            self._client.disconnect(self._master.address)
+        self._changed.set()
+
     async def step(self) -> None:
         """Follow the tables that are due; failures are logged."""
         async with self._lock:
@@ -82,8 +90,11 @@ class MetadataFollower:
             if master is not None:
                 now_ms = self._clock()
                 for each in self._followed:
-                    if each.is_due(now_ms):
-                        await each.follow(master, now_ms)
+                    if not each.is_due(now_ms):
+                        continue
+                    await each.follow(master, now_ms)
+                    if not each.is_answered or self._master_address() != master.address:
+                        return
 
     async def follow_all(self) -> None:
         """Follow every table now.
@@ -129,12 +140,15 @@ class MetadataFollower:
 
     async def _run(self) -> None:
         while True:
+            self._changed.clear()
             try:
                 await self.step()
             except Exception:
                 # A bug in one table must not keep the others from being followed for ever.
                 logger.exception("metadata not followed, a bug of ours")
-            await asyncio.sleep(STEP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STEP_S):
+                    await self._changed.wait()
 
 
 class _Followed:
@@ -147,6 +161,8 @@ class _Followed:
         self.error = ""
         self.is_followed = False
         """Whether what the present master has answered was taken over."""
+        self.is_answered = True
+        """Whether the last request had an answer."""
         self._followed_ms: int | None = None
         self._changed_count = 0
 
@@ -158,13 +174,14 @@ class _Followed:
         try:
             is_changed = await self.table.follow(master)
         except MQError as error:
+            self.is_answered = not isinstance(error, (RequestTimeoutError, ConnectionLostError))
             if str(error) != self.error:  # one line when trouble begins or changes
                 logger.error("not followed table=%s master=%s error=%s", self.table.name, master.address, error)
             self.error = str(error)
             return
         if self.error:
             logger.info("followed again table=%s master=%s", self.table.name, master.address)
-        self.error, self.is_followed = "", True
+        self.error, self.is_followed, self.is_answered = "", True, True
         self._followed_ms = now_ms
         self._changed_count += is_changed
 

@@ -11,6 +11,12 @@ It differs from RocketMQ where RocketMQ would lose what it keeps:
   - An election that finds none before there was a first master changes nothing; RocketMQ then counts an epoch, and no
     replica can be elected any more.
   - `clean` of living brokers by their numbers forgets these; RocketMQ forgets all replicas of the name.
+  - A number that a replica has is not offered to another one; RocketMQ offers it for ever, and refuses it, where one
+    above the next number was given. No replica has a number below 1: 0 means a master to clients.
+  - An election of a designated replica without its number fails; RocketMQ takes it for one of its own, and then has no
+    master.
+  - A replica is not registered with another address than that of its heartbeats, while these come: two brokers have one
+    number, of a copied store for example. RocketMQ takes the newer address, and both brokers become the master.
   - A request without a cluster is about the cluster that the replicas registered with; RocketMQ then takes each of them
     for dead.
 Deterministic: no clock, no random number, no I/O.
@@ -189,6 +195,14 @@ class Decisions:
         replica = members.replicas.get(header.broker_id)
         if replica is None:
             return _need_registration(_unregistered(header.broker_id, name), answer)
+        living = _live(liveness, members, name, header.broker_id)
+        if living is not None and living.address and living.address != header.broker_address:
+            return Decision(
+                code=ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+                remark=f"BrokerId: {header.broker_id} in broker-set: {name} is alive at another address, "
+                f"{living.address}",
+                header=answer,
+            )
         if sync.master_id is not None:
             cluster = header.cluster_name or members.cluster
             if liveness.get(BrokerKey(cluster, name, sync.master_id)) is not None:
@@ -263,11 +277,12 @@ class Decisions:
     def next_id(self, header: GetNextBrokerIdRequestHeader) -> Decision:
         """1012: the number that a new replica should apply for."""
         members = self._sets.members.get(header.broker_name)
+        number = FIRST_BROKER_ID if members is None else members.next_id
+        while members is not None and number in members.replicas:
+            number += 1
         return Decision(
             header=GetNextBrokerIdResponseHeader(
-                cluster_name=header.cluster_name,
-                broker_name=header.broker_name,
-                next_broker_id=FIRST_BROKER_ID if members is None else members.next_id,
+                cluster_name=header.cluster_name, broker_name=header.broker_name, next_broker_id=number
             )
         )
 
@@ -284,7 +299,8 @@ class Decisions:
                 header=answer,
             )
         holder = None if members is None else members.replicas.get(broker_id)
-        if holder is not None and holder.check_code != header.register_check_code:
+        is_taken = holder is not None and holder.check_code != header.register_check_code
+        if is_taken or broker_id < FIRST_BROKER_ID:
             return Decision(
                 code=ResponseCode.CONTROLLER_BROKER_ID_INVALID,
                 remark=f"Fail to apply brokerId: {broker_id} in broker-set: {name}",
@@ -316,7 +332,7 @@ class Decisions:
 
 
 def _none_elected(header: ElectMasterRequestHeader, *, had_master: bool) -> Decision:
-    if header.broker_id == BY_CONTROLLER:
+    if header.broker_id == BY_CONTROLLER and not header.designate_elect:
         return Decision(
             code=ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
             remark="Old master has down and failed to elect a new broker master",

@@ -258,6 +258,25 @@ async def test_a_change_that_fails_refuses_writes_and_is_tried_again(tmp_path: P
         assert broker.error == ""
 
 
+async def test_a_master_whose_log_has_failed_is_a_slave_with_the_log_opened_again(tmp_path: Path) -> None:
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await found.tell_others()
+        await make_topic(found)
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"before"))
+            await found.wait_followed(2)
+            found.brokers[1].store.commit_log.fail("flush failed")
+            with pytest.raises(MQError):
+                await producer.send(Message(TOPIC, b"refused"))
+            await found.elect(2)
+            await found.tell_others()
+            await send_until_taken(producer, b"after")
+            await found.wait_copied(1)
+        assert not found.brokers[1].error
+        assert not found.brokers[1].store.commit_log.is_failed
+
+
 async def test_another_role_ends_the_attempts_at_one_that_fails(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with role_set(tmp_path, disks={1: disk}) as found:

@@ -171,6 +171,10 @@ class Author:
                         str(one) for one in sorted({int(broker_id), self.random.randrange(1, 5)})
                     )
                 return {**fields, "isCleanLivingBroker": "false"}, ""
+            case 1012:
+                found = self.ours.sets.members.get(name)
+                is_taken = found is not None and found.next_id in found.replicas
+                return {**fields, "brokerName": "unknown" if is_taken else name}, ""
             case 1013:
                 members_now = self.ours.sets.members.get(name)
                 wanted = (
@@ -293,6 +297,24 @@ def test_living_brokers_are_cleaned_by_their_numbers_alone(official: OfficialRep
     ours, theirs = ask_both(official, [broker(1), broker(2)], *requests)
     assert theirs["code"] == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
     assert (ours["code"], ours["fields"]["masterBrokerId"]) == (ResponseCode.SUCCESS, "1")
+
+
+def test_a_number_that_is_taken_is_not_offered(official: OfficialReplicaSets) -> None:
+    third = {**APPLY, "appliedBrokerId": "3", "registerCheckCode": "10.0.0.3:10911;3"}
+    second = {**APPLY, "appliedBrokerId": "2", "registerCheckCode": "10.0.0.2:10911;2"}
+    next_number = {"clusterName": CLUSTER, "brokerName": "a"}
+    ours, theirs = ask_both(official, [], (1013, APPLY), (1013, third), (1012, next_number))
+    assert (ours["fields"]["nextBrokerId"], theirs["fields"]["nextBrokerId"]) == ("4", "3")
+    ours, theirs = ask_both(official, [], (1013, APPLY), (1013, second), (1012, next_number))
+    assert comparable(ours) == comparable(theirs)
+
+
+def test_a_designated_replica_without_a_number_is_not_elected(official: OfficialReplicaSets) -> None:
+    elect = {**ELECT, "brokerId": "-1", "designateElect": "true"}
+    requests = ((1013, APPLY), (1002, {**ELECT, "brokerId": "1"}), (1002, elect), (1004, {"brokerName": "a"}))
+    ours, theirs = ask_both(official, [broker(1)], *requests)
+    assert ours["fields"]["masterBrokerId"] == "1"
+    assert "masterBrokerId" not in theirs["fields"]
 
 
 def test_of_two_logs_the_longer_one_is_elected_however_much_longer(official: OfficialReplicaSets) -> None:

@@ -46,6 +46,22 @@ def test_brokers_of_a_connection_and_in_all() -> None:
     assert registry._route_count == 0
 
 
+def test_names_and_clusters_at_one_address() -> None:
+    """Each one counts as a broker, and is gone with its connection."""
+    registry = registry_with(connection_brokers_max=5, brokers_max=10)
+    for number in range(5):
+        registry.register(registration(name=f"broker-{number}"), connection="c")
+    with pytest.raises(BrokerBusyError, match="brokersPerConnectionMax"):
+        registry.register(registration(name="broker-5"), connection="c")
+    for number in range(5):
+        registry.register(registration(cluster=f"cluster-{number}"), connection="d")
+    with pytest.raises(BrokerBusyError, match="brokersPerConnectionMax"):
+        registry.register(registration(cluster="cluster-5"), connection="d")
+    for connection in ("c", "d"):
+        registry.connection_closed(connection)
+    assert registry._live == registry._brokers == registry._clusters == {}
+
+
 def test_topics_of_a_broker_and_of_all() -> None:
     registry = registry_with(broker_topics_max=5, routes_max=8)
     with pytest.raises(BrokerBusyError, match="topicsPerBrokerMax"):

@@ -39,10 +39,11 @@ def registration(
     address: str = MASTER,
     counter: int = 1,
     state_version: int = 0,
+    cluster: str = CLUSTER,
     **more: object,
 ) -> BrokerRegistration:
     return BrokerRegistration(
-        cluster=CLUSTER,
+        cluster=cluster,
         broker_name=name,
         broker_id=broker_id,
         address=address,
@@ -131,7 +132,7 @@ def test_a_silent_broker_expires(clock: Clock, registry: RouteRegistry) -> None:
     clock.now_ms += 1_001
     assert registry.expire() == ["d"]
     clock.now_ms += 118_999
-    registry.heartbeat(cluster=CLUSTER, address=MASTER)
+    registry.heartbeat(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
     clock.now_ms += 120_000
     assert registry.expire() == []
     clock.now_ms += 1
@@ -143,7 +144,7 @@ def test_a_broker_that_leaves_by_request_is_gone(registry: RouteRegistry) -> Non
     registry.register(registration(topic("T"), topic("U")), connection="c")
     registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
     assert registry.route("T") is None
-    assert registry.data_version(cluster=CLUSTER, address=MASTER) is None
+    assert registry.data_version(cluster=CLUSTER, broker_name="broker-a", address=MASTER) is None
     registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
 
 
@@ -282,3 +283,68 @@ def test_a_mapping_goes_with_its_topic(registry: RouteRegistry) -> None:
     registry.delete_topic("T")
     registry.register(registration(topic("T"), topic("U"), counter=2), connection="c")
     assert mapping_of(registry) is None
+
+
+def test_a_broker_that_comes_again_with_another_name_leaves_nothing_behind(
+    registry: RouteRegistry, clock: Clock
+) -> None:
+    """Its machine lost power, so the end of the first connection is noticed by its silence alone."""
+    registry.register(registration(topic("T"), topic("U"), name="old"), connection="c")
+    registry.register(registration(topic("T"), topic("U"), name="new"), connection="d")
+    clock.now_ms += 100_000
+    registry.heartbeat(cluster=CLUSTER, broker_name="new", address=MASTER)
+    clock.now_ms += 100_000
+    assert registry.expire() == ["c"]
+    assert list(registry.cluster_info().broker_addr_table) == ["new"]
+    route = registry.route("T")
+    assert route is not None
+    assert [data.broker_name for data in route.queue_datas] == ["new"]
+
+
+def test_a_broker_that_comes_again_with_another_cluster_is_in_that_one_alone(
+    registry: RouteRegistry, clock: Clock
+) -> None:
+    registry.register(registration(topic("T"), topic("U"), cluster="old"), connection="c")
+    registry.register(registration(topic("T"), topic("U"), cluster="new"), connection="d")
+    clock.now_ms += 100_000
+    registry.heartbeat(cluster="new", broker_name="broker-a", address=MASTER)
+    clock.now_ms += 100_000
+    assert registry.expire() == ["c"]
+    assert registry.broker_addresses("broker-a") == {0: MASTER}
+    assert registry.cluster_info().cluster_addr_table == {"new": ["broker-a"]}
+    assert registry.cluster_info().broker_addr_table["broker-a"].cluster == "new"
+    assert sorted(registry.topics_of_cluster("new")) == ["T", "U"]
+    registry.connection_closed("d")
+    assert registry.topics_of_cluster("new") == []
+    assert registry.cluster_info().cluster_addr_table == {}
+
+
+@pytest.mark.parametrize("ends_by", ["connection", "request"])
+def test_master_and_slave_of_different_clusters(registry: RouteRegistry, ends_by: str) -> None:
+    """An operator renames the cluster, one broker after the other."""
+
+    def end(cluster: str, address: str, connection: str) -> None:
+        if ends_by == "request":
+            registry.unregister(cluster=cluster, broker_name="broker-a", address=address)
+        registry.connection_closed(connection)
+
+    registry.register(registration(topic("T"), topic("U"), cluster="old"), connection="c")
+    registry.register(registration(broker_id=1, address=SLAVE, cluster="old"), connection="d")
+    end("old", MASTER, "c")
+    registry.register(registration(topic("T"), topic("U"), cluster="new"), connection="e")
+    assert registry.cluster_info().cluster_addr_table == {"old": ["broker-a"], "new": ["broker-a"]}
+    end("old", SLAVE, "d")
+    registry.register(registration(broker_id=1, address=SLAVE, cluster="new"), connection="f")
+    assert registry.cluster_info().cluster_addr_table == {"new": ["broker-a"]}
+    end("new", MASTER, "e")
+    end("new", SLAVE, "f")
+    assert registry.cluster_info().cluster_addr_table == {}
+    assert registry.topics_of_cluster("new") == registry.topics_of_cluster("old") == []
+
+
+def test_a_leave_of_another_name_forgets_nothing(registry: RouteRegistry, clock: Clock) -> None:
+    """It had the broker's address stay in routes when the broker was gone."""
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.unregister(cluster=CLUSTER, broker_name="broker-z", address=MASTER)
+    registry.connection_closed("c")
+    assert registry.route("T") is None

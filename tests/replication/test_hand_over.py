@@ -64,10 +64,18 @@ async def test_it_waits_for_the_broker_that_is_to_be_elected() -> None:
     master.reported(3)
     await asyncio.sleep(0)
     assert not switch.done()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await until(lambda: loop.time() > begun + 0.1, what="the slave was late")
     master.reported(2)
     assert await switch
     assert not master.takes_writes
+    assert master.hand_over.is_under_way
+    resumption = master.hand_over._resumption
+    assert resumption is not None
+    assert resumption.when() > begun + 0.1 + LONG_MS / 1_000, "the election has the whole pause"
     master.hand_over.close()
+    assert not master.hand_over.is_under_way
 
 
 async def test_without_a_broker_all_of_the_set_have_to_have_it() -> None:

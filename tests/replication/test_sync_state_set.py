@@ -225,7 +225,22 @@ def test_a_change_back_is_not_asked_for_while_the_change_may_be_in_force() -> No
 
 def test_an_older_answer_changes_nothing() -> None:
     master = Master(2, end=100)
-    master.set.adopt(frozenset({1}), 5)
+    master.set.adopt(frozenset({1}), 4)
+    master.set.adopt(frozenset({1, 2, 3}), 5)
+    assert master.set.members == {1, 2}
+
+
+def test_puts_do_not_wait_for_a_broker_that_the_controllers_have_forgotten() -> None:
+    """CLEAN_BROKER_DATA takes it out of the set, and leaves the epoch of the set as it is."""
+    master = Master(2, 3, end=100)
+    for slave in (2, 3):
+        master.connect(slave)
+        master.report(slave, 100)
+    master.put()
+    master.report(2, 200)
+    assert not master.answers
+    master.set.adopt(frozenset({1, 2}), 5)
+    assert master.answers == [(200, OK)]
     assert master.set.members == {1, 2}
 
 

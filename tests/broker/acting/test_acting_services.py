@@ -33,7 +33,7 @@ from thermocline.broker.pops import EscapedPops
 from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.pop_store import Take
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import CorruptDataError, MQError
 from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.offsets import PhysicalOffset
@@ -140,6 +140,25 @@ async def test_a_slave_delivers_from_the_loss_of_its_master_to_its_return(slave:
     assert slave.services.master_address is None, "it is about to register"
     slave.members.become(StandIn.FOLLOWING)
     assert slave.services.master_address == MASTER
+
+
+async def test_a_beginning_that_fails_is_tried_again(slave: Slave, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stayed half begun, and nothing was delivered before the master was back."""
+    monkeypatch.setattr("thermocline.broker.acting.acting_services.BEGIN_AGAIN_S", 0.05)
+    begin, failures = slave.services._pops.begin, [CorruptDataError("no record is there")]
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return begin(*arguments, **named)
+
+    monkeypatch.setattr(slave.services._pops, "begin", failing)
+    monkeypatch.setattr(slave.services, "_open_timers", lambda: None)
+    send_delayed(slave.broker, 1, b"delayed")
+    slave.broker.clock.now_ms += 1_000
+    slave.members.become(StandIn.ACTING)
+    await until(lambda: slave.bridge.bodies == [b"delayed"], what="it goes out")
+    assert not failures
 
 
 async def test_a_slave_whose_master_sends_its_log_does_not_deliver(slave: Slave) -> None:

@@ -115,6 +115,23 @@ async def test_a_master_that_does_not_answer_is_asked_again(pair: Pair, monkeypa
     assert await pair.come_back() == {"group": 5}
 
 
+async def test_a_master_that_is_gone_again_while_it_gets_them_gets_what_was_committed_since(pair: Pair) -> None:
+    answer = pair.master.answers[GET_ALL]
+
+    def gone_again(command: RemotingCommand) -> RemotingCommand:
+        pair.members.become(StandIn.ACTING)
+        return answer(command)
+
+    pair.master.answers[GET_ALL] = gone_again
+    pair.members.become(StandIn.ACTING)
+    pair.commit(pair.slave_offsets, group=5)
+    pair.members.become(StandIn.FOLLOWING)
+    await until(lambda: pair.returns._task is None, what="the first try is over")
+    pair.master.answers[GET_ALL] = answer
+    pair.commit(pair.slave_offsets, group=9)
+    assert await pair.come_back() == {"group": 9}
+
+
 async def test_a_group_that_the_master_refuses_keeps_no_other_back(pair: Pair) -> None:
     def answer(command: RemotingCommand) -> RemotingCommand:
         group = command.header(UpdateConsumerOffsetRequestHeader).consumer_group

@@ -127,7 +127,7 @@ async def test_the_last_answer_counts_while_none_comes(tmp_path: Path) -> None:
 async def test_heartbeats_are_signs_of_life(tmp_path: Path) -> None:
     async with watched(tmp_path) as (watch, server, _):
         seen: list[str] = []
-        server.registry.heartbeat = lambda *, cluster, address: seen.append(address)  # type: ignore[method-assign]
+        server.registry.heartbeat = lambda **fields: seen.append(fields["address"])  # type: ignore[method-assign]
         watch.start()
         await until(lambda: seen, what="the NameServer has a heartbeat")
         assert seen[0] == "127.0.0.1:10911"

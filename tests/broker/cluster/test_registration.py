@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.slave_config import slave_config
+from tests.frozen_peer import frozen_peer
 from tests.waiting import until
 from thermocline.broker.cluster.registration import Master, Registration
 from thermocline.broker.settings.broker_config import BrokerConfig
@@ -19,6 +20,8 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import RegisterBrokerBody, TopicConfig
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.request_code import RequestCode
 
 
 @asynccontextmanager
@@ -203,6 +206,43 @@ async def test_an_absent_name_server_does_not_delay_the_others(tmp_path: Path) -
         await until(lambda: [each.is_registered for each in registration.status()] == [False, True])
         assert server.registry.route("TBW102") is not None
         await until(lambda: bool(registration.status()[0].last_error))
+
+
+async def test_a_frozen_name_server_keeps_no_question_from_the_next_one(tmp_path: Path) -> None:
+    async with (
+        frozen_peer() as frozen,
+        name_server() as (server, address),
+        registered_broker(tmp_path, frozen, address) as broker,
+    ):
+        registration = broker.parts.cluster.registration
+        await until(lambda: registration.status()[1:] and registration.status()[1].is_registered)
+        await until(lambda: registration._links[frozen].connection is not None)
+        command = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await registration.call(command, timeout_ms=200)
+        assert answer is not None
+        assert b"127.0.0.1:10911" in bytes(answer.body)
+        begun = asyncio.get_running_loop().time()
+        assert await registration.call(command, timeout_ms=60_000) is not None
+        assert asyncio.get_running_loop().time() - begun < 30, "the frozen one is not asked first again"
+        await server.close()
+        with pytest.raises(UnavailableError):
+            await registration.call(command, timeout_ms=200)
+
+
+async def test_a_slave_follows_the_master_that_answers_name(tmp_path: Path) -> None:
+    """Not the one that a NameServer named which is frozen since."""
+    old, new = (Master(address=f"127.0.0.1:{port}", ha_address=None) for port in (10911, 10931))
+    async with (
+        frozen_peer() as frozen,
+        name_server() as (_, address),
+        registered_broker(tmp_path, frozen, address) as broker,
+    ):
+        registration = broker.parts.cluster.registration
+        await until(lambda: registration.status()[1:] and registration.status()[1].is_registered)
+        registration._links[frozen].master = old
+        assert registration.master == old
+        registration._links[address].master = new
+        assert registration.master == new
 
 
 async def test_a_leave_takes_the_broker_out_at_once(tmp_path: Path) -> None:

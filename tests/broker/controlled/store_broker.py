@@ -103,6 +103,7 @@ class StoreBroker:
         self.epoch_file.settle(min_offset=log.min_offset, end_offset=log.append_offset)
         self._resources.push_async_callback(self._end_role)
         self.link: SlaveLink | None = None
+        self._hand_over: HandOver | None = None
         self._ha_port: MasterPort | None = None
         self._ha_address = ""
         self._cutting: asyncio.Task[None] | None = None
@@ -150,6 +151,10 @@ class StoreBroker:
         return self.last_epoch if self.is_master else 0
 
     @property
+    def is_failed(self) -> bool:
+        return self.store.commit_log.is_failed
+
+    @property
     def epochs(self) -> Epochs:
         return self.epoch_file.epochs
 
@@ -170,7 +175,7 @@ class StoreBroker:
 
     @property
     def hand_over(self) -> HandOver | None:
-        return None if self.sync_state_set is None else HandOver(self.store.commit_log, self.sync_state_set)
+        return self._hand_over
 
     @property
     def ha_address(self) -> str:
@@ -217,6 +222,7 @@ class StoreBroker:
             timeout_ms=lambda: PUT_TIMEOUT_MS,
             lag_ms_max=lambda: LAG_MS_MAX,
         )
+        self._hand_over = HandOver(log, self.sync_state_set)
         self.store.stored.replicas = self.sync_state_set
         self.store.read_limit = self.sync_state_set.read_limit
         port = self._ha_port = MasterPort(
@@ -276,6 +282,9 @@ class StoreBroker:
         IndexService.open(self.disk, self.config, log_end_offset=end_offset, was_clean=True, clock=now_ms).close()
 
     async def _end_role(self) -> None:
+        if self._hand_over is not None:
+            self._hand_over.close()
+            self._hand_over = None
         if self.sync_state_set is not None:
             self.sync_state_set.close()
         self.sync_state_set = self.store.stored.replicas = self.store.read_limit = None

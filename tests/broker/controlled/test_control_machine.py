@@ -318,8 +318,10 @@ def test_a_master_that_moves_is_followed_to_its_new_address(site: Site) -> None:
     first, second = site.brokers
     first.steps()
     second.steps()
+    site.tables.live.owner_gone(first.life)
     register = Question(ask=Ask.REGISTER, broker_id=1)
     assert site.tables.ask(register, address="127.0.0.1:777", now_ms=site.clock()).is_granted
+    first.beat()
     site.pass_time(ASK_MS)
     second.steps()
     assert second.role is not None

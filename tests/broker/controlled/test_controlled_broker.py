@@ -7,8 +7,11 @@ Covers `broker/controlled/controlled_broker.py`, `broker/controlled/controller_c
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +26,12 @@ from thermocline.controller.state.replica_sets import Sync
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies.replica import EpochEntryCache
 from thermocline.remoting.clients import RemotingClient
+from thermocline.remoting.clocks import monotonic_ms
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidParameterError, ResponseError
+from thermocline.remoting.errors import InvalidParameterError, ResponseError, StoreClosedError
 from thermocline.remoting.headers.broker import ExchangeHAInfoHeader
 from thermocline.remoting.headers.controller import ElectMasterRequestHeader, NotifyBrokerRoleChangedRequestHeader
+from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaHandOverHeader
 from thermocline.remoting.request_code import RequestCode
 
 
@@ -49,6 +54,12 @@ class Controllers:
     async def stop(self, name: str) -> None:
         """End a node."""
         await self.servers.pop(name).close()
+
+    async def configure(self, text: bytes) -> None:
+        """Change settings of the controller that is alone."""
+        async with RemotingClient() as client:
+            command = RemotingCommand.request(RequestCode.UPDATE_CONTROLLER_CONFIG, body=text)
+            await client.request(self.text, command, timeout_ms=5_000)
 
     @property
     def leader(self) -> str:
@@ -250,6 +261,28 @@ async def test_an_operators_election_moves_the_master(tmp_path: Path) -> None:
         assert same_logs([first, second, third])
 
 
+async def test_a_master_that_hands_over_hears_of_the_election_without_a_notice(tmp_path: Path) -> None:
+    """It would take writes again after the pause, which the next master does not have."""
+    async with replica_set(tmp_path, size=1) as (group, brokers):
+        first = brokers[0]
+        await group.configure(b"notifyBrokerRoleChanged=false")
+        for broker in brokers:
+            broker.settings = replace(broker.settings, replica_info_interval_ms=60_000)
+        await until(
+            lambda: all((broker.driver.machine.due_ms or 0) > monotonic_ms() + 30_000 for broker in brokers),
+            what="no broker asks the controllers by itself",
+        )
+        async with RemotingClient() as client:
+            header = ReplicaHandOverHeader(broker_id=2, pause_ms=10_000)
+            command = RemotingCommand.request(PrivateRequestCode.REPLICA_HAND_OVER, header)
+            answer = await client.request(first.address, command, timeout_ms=15_000)
+            assert b"true" in bytes(answer.body)
+            begun = asyncio.get_running_loop().time()
+            await elect(group, 2)
+        await until(lambda: not first.is_master, what="it has heard of the election")
+        assert asyncio.get_running_loop().time() - begun < 10, "within the pause"
+
+
 async def test_a_master_that_cannot_serve_resigns_and_another_of_the_set_is_elected(tmp_path: Path) -> None:
     async with replica_set(tmp_path, size=1) as (group, (first, second, third)):
         await first.put_acknowledged(100)
@@ -287,6 +320,33 @@ async def test_a_master_that_alone_may_be_elected_tries_again(tmp_path: Path) ->
         await until(lambda: group.members == {1, 2}, what="the slave is in sync")
 
 
+async def test_a_master_whose_log_has_failed_resigns_when_the_others_have_all_of_it(tmp_path: Path) -> None:
+    """A flush has failed, for example: the broker takes no writes until its log is opened again."""
+    async with replica_set(tmp_path, size=1) as (_, (first, second, third)):
+        await first.put_acknowledged(100)
+        first.put(10)
+        end_offset = first.end_offset
+        first.store.commit_log.fail("flush failed")
+        await until(lambda: second.is_master or third.is_master, what="another one is elected")
+        master = second if second.is_master else third
+        assert master.end_offset >= end_offset
+        assert not first.is_master
+        with pytest.raises(StoreClosedError):
+            await first.close()
+        await master.put_acknowledged(10)
+
+
+async def test_a_master_whose_log_has_failed_stays_when_it_is_alone_in_the_set(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (group, (first, second)):
+        await second.close()
+        await until(lambda: group.members == {1}, what="the slave has left the set")
+        first.store.commit_log.fail("flush failed")
+        epoch, asked_ms = group.sync.master_epoch, first.driver.machine._asked_ms
+        await until(lambda: first.driver.machine._asked_ms > asked_ms, what="it has asked the controller since")
+        assert (group.sync.master_id, group.sync.master_epoch) == (1, epoch)
+        assert first.is_master
+
+
 async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:
     async with replica_set(tmp_path, size=1, count=2) as (_, (first, second)):
         await first.put_acknowledged(10)
@@ -318,6 +378,22 @@ async def test_what_tools_and_slaves_ask(tmp_path: Path) -> None:
             await first.put_acknowledged(10)
             assert first.is_master
             assert not second.is_master
+
+
+async def test_a_copy_of_a_brokers_store_takes_no_part_while_that_broker_is_alive(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, size=1, count=2) as (group, (first, second)):
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "broker-1" / "brokerIdentity", tmp_path / "copy")
+        copy = StoreBroker(tmp_path / "copy", group.text)
+        await copy.start()
+        await until(
+            lambda: "alive at another address" in copy.driver.machine._last_complaint, what="the controllers refuse it"
+        )
+        await first.close()
+        await until(lambda: second.is_master, what="the living broker of this number is elected")
+        assert copy.role is None
+        assert group.members == {2}
+        await copy.close()
 
 
 async def test_a_store_of_another_broker_is_refused(tmp_path: Path) -> None:

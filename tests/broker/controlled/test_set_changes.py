@@ -14,6 +14,8 @@ from tests.broker.controlled.controller_tables import NAMES, ControllerTables
 from tests.store.power_cut import seed_shown
 from thermocline.broker.controlled.questions import Answer, Ask, MasterNews, Question
 from thermocline.broker.controlled.set_changes import RETRY_MS, SETTLED_MS, SetChanges
+from thermocline.controller.state import Proposal
+from thermocline.controller.state.events import CleanBrokerData
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.replication.sync_state_set import SyncStateSet
@@ -139,6 +141,67 @@ def test_a_refusal_after_a_lost_answer_gives_nothing_up_before_it_is_settled() -
         master.now_ms += 100
     assert master.sync_state_set.in_sync_count == 1
     assert master.changes.question(master.now_ms) is None
+
+
+@pytest.mark.parametrize("is_registered", [False, True], ids=["not registered", "not heard"])
+def test_a_slave_that_the_controllers_do_not_take_keeps_no_other_from_joining_or_leaving(is_registered: bool) -> None:
+    """One whose number was cleaned while it ran, or whose heartbeats name another cluster."""
+    master = Master()
+    stray, slave = (SLAVE, THIRD) if is_registered else (9, SLAVE)
+    master.tables.live.owner_gone(stray)
+
+    def go_on() -> None:
+        for _ in range(30):
+            for number in {MASTER, SLAVE, THIRD} - {stray}:
+                master.beat(number)
+            master.follows(stray)
+            master.step()
+            master.now_ms += 200
+
+    master.follows(slave)
+    go_on()
+    assert master.sync_state_set.members == master.members == {MASTER, slave}
+    master.sync_state_set.disconnected(slave, slave)
+    go_on()
+    assert master.sync_state_set.members == master.members == {MASTER}
+    if is_registered:
+        for _ in range(10):
+            master.beat(stray)
+            master.step()
+            master.now_ms += 200
+        assert master.members == {MASTER, stray}
+
+
+def test_brokers_that_are_refused_are_requested_one_after_another() -> None:
+    master = Master()
+    for number in (SLAVE, THIRD, 7, 8, 9):
+        master.follows(number)
+    for _ in range(60):
+        for number in (MASTER, SLAVE, THIRD):
+            master.beat(number)
+        for number in (7, 8, 9, SLAVE, THIRD):
+            master.follows(number)
+        master.step()
+        master.now_ms += 200
+    assert master.sync_state_set.members == master.members == {MASTER, SLAVE, THIRD}
+
+
+def test_a_broker_that_an_operator_has_forgotten_leaves_the_set() -> None:
+    master = Master()
+    for number in (SLAVE, THIRD):
+        master.follows(number)
+    master.step()
+    assert master.members == {MASTER, SLAVE, THIRD}
+    master.tables.sets.apply(
+        Proposal(
+            after=master.tables.sets.revision,
+            event=CleanBrokerData(broker_name=NAMES.broker_name, broker_ids=(THIRD,)),
+        )
+    )
+    news = master.ask(Question(ask=Ask.REPLICA_INFO, broker_id=MASTER)).news
+    assert news is not None
+    master.changes.adopt(news)
+    assert master.sync_state_set.members == master.members == {MASTER, SLAVE}
 
 
 @pytest.mark.parametrize("code", [ResponseCode.CONTROLLER_INVALID_MASTER, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH])

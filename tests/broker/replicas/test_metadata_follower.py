@@ -6,6 +6,7 @@ Covers `broker/assembly/replica_tables.py`, `broker/replicas/followed_table.py`,
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,8 +18,11 @@ import pytest
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.replicas.following import Following, RefusingDisk, following
 from tests.clock import Clock
+from tests.frozen_peer import frozen_peer
 from tests.replication.replica_pair import bytes_of
 from tests.store.store_parts import records_of
+from tests.waiting import until
+from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.remoting.bodies import SetMessageRequestModeRequestBody, SubscriptionGroupConfig
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.json_dialect import loads_dialect
@@ -233,6 +237,30 @@ async def test_tables_are_due_by_their_periods_and_at_once_at_another_master(tmp
             await slave.follower.step()
             assert slave.follower.has_followed_all
             assert "two" in slave.slave.parts.tables.topics
+
+
+async def test_a_frozen_master_is_not_waited_for_when_there_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before this slave has the tables of the next master it is not in sync, and sends may wait for it."""
+    monkeypatch.setattr(MasterMetadata.__init__, "__kwdefaults__", {"timeout_ms": 60_000})
+    async with frozen_peer() as frozen, pair(tmp_path) as (_, slave):
+        next_master, slave.master_address = slave.master_address, frozen
+        slave.follower.start()
+        await until(lambda: frozen in slave.follower._client.addresses, what="the frozen master is asked")
+        slave.master_address = next_master
+        slave.follower.master_changed()
+        async with asyncio.timeout(30):
+            await until(lambda: slave.follower.has_followed_all, what="the next master's tables are taken over")
+
+
+async def test_a_silent_master_is_asked_for_one_table_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MasterMetadata.__init__, "__kwdefaults__", {"timeout_ms": 50})
+    async with frozen_peer() as frozen, pair(tmp_path) as (_, slave):
+        slave.master_address = frozen
+        for count in (1, 2):
+            await slave.follower.step()
+            assert len(slave.errors) == count
 
 
 async def test_topics_are_due_when_messages_of_a_new_one_come(tmp_path: Path) -> None:

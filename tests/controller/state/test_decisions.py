@@ -45,10 +45,10 @@ class Book:
             assert self.sets.apply(Proposal.decode(Proposal(after=self.sets.revision, event=decision.event).encode()))
         return decision
 
-    def alive(self, *broker_ids: int, offset: int = 0) -> None:
+    def alive(self, *broker_ids: int, offset: int = 0, address: str = "") -> None:
         for broker_id in broker_ids:
             self.live.beat(
-                BrokerKey(CLUSTER, NAME, broker_id), now_ms=0, owner=self, address="", epoch=1, max_offset=offset
+                BrokerKey(CLUSTER, NAME, broker_id), now_ms=0, owner=self, address=address, epoch=1, max_offset=offset
             )
 
     def dead(self) -> None:
@@ -214,6 +214,50 @@ def test_a_replica_registers_its_address_and_learns_the_master_while_it_is_alive
     answer = book.register(2, "10.0.0.9:1")
     assert isinstance(answer.header, RegisterBrokerToControllerResponseHeader)
     assert answer.header.master_broker_id is None
+
+
+@pytest.mark.parametrize("broker_id", [0, -1])
+def test_no_replica_has_a_number_below_1(book: Book, broker_id: int) -> None:
+    assert book.apply_id(broker_id).code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    assert book.sets.members[NAME].replicas.keys() == {1, 2, 3}
+
+
+def test_a_new_replica_gets_a_number_when_the_next_one_is_taken(book: Book) -> None:
+    """The master, alone in its set, is lost and cleaned: the others apply anew, from a number above 1 on."""
+
+    def apply_for_next(check_code: str) -> int:
+        header = GetNextBrokerIdRequestHeader(cluster_name=CLUSTER, broker_name=NAME)
+        answer = book.decisions.next_id(header).header
+        assert isinstance(answer, GetNextBrokerIdResponseHeader)
+        assert answer.next_broker_id is not None
+        assert book.apply_id(answer.next_broker_id, check_code).code == ResponseCode.SUCCESS
+        return answer.next_broker_id
+
+    assert book.alter([1], epoch=2).code == ResponseCode.SUCCESS
+    book.dead()
+    assert book.clean("1").code == ResponseCode.SUCCESS
+    numbers = [apply_for_next(f"10.0.0.{count}:10911;9") for count in range(5)]
+    assert len(set(numbers)) == 5
+    assert book.sets.members[NAME].replicas.keys() == set(numbers)
+
+
+def test_an_election_of_a_designated_replica_without_its_number_leaves_the_master(book: Book) -> None:
+    """`mqadmin electMaster -b -1`."""
+    assert book.elect(-1, designate=True).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    assert book.sets.syncs[NAME].master_id == 1
+
+
+def test_a_number_has_one_living_broker(book: Book) -> None:
+    """A copy of a broker's store has its number, too, and would become the master with it."""
+    book.alive(2, address="10.0.0.2:10911")
+    refused = book.register(2, "10.0.0.9:10911")
+    assert refused.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    assert "10.0.0.2:10911" in (refused.remark or "")
+    assert book.sets.members[NAME].address(2) == "10.0.0.2:10911"
+    assert book.register(2, "10.0.0.2:10911").code == ResponseCode.SUCCESS
+    book.dead()
+    assert book.register(2, "10.0.0.9:10911").code == ResponseCode.SUCCESS
+    assert book.sets.members[NAME].address(2) == "10.0.0.9:10911"
 
 
 def test_replica_info_and_sync_states(book: Book) -> None:
