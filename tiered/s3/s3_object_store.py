@@ -6,6 +6,7 @@
     nothing. What is read back is checked by our own formats.
   - What holds history is put into `storage_class`; every object is encrypted by `sse`, in parts too.
   - Checksums of botocore's own are off ('when_required'): other stores answer them wrongly on ranges.
+  - An upload of which the store takes nothing fails in time (`upload_body.py`); the client limits all other waiting.
   - No retries here: they are `wrappers/retrying.py`'s, which counts and bounds them.
 Belongs to one event loop. At most `connections_max` requests are under way, others wait for a connection.
 """
@@ -16,9 +17,8 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import io
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any, TypeAlias
 
@@ -45,6 +45,7 @@ from thermocline.tiered.s3.s3_credentials import credentials_for, shared_session
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
 from thermocline.tiered.s3.s3_options import S3Options
 from thermocline.tiered.s3.sent_requests import Listener, SentRequests
+from thermocline.tiered.s3.upload_body import UploadBody, unless_stalled
 from thermocline.tiered.segments import keeps_history
 
 Uploads: TypeAlias = list[tuple[str, str]]
@@ -203,9 +204,10 @@ class S3ObjectStore:
             batch = waiting[start : start + DELETE_KEYS_MAX]
             objects = [{"Key": self.full_key(key)} for key in batch]
             with self._translated(batch[0]):
-                answer = await self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
-                )
+                async with unless_stalled(self._options.stalled_s_max):
+                    answer = await self._client.delete_objects(
+                        Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
+                    )
             for failure in answer.get("Errors", ()):
                 _raise_delete_failure(failure)
 
@@ -255,16 +257,17 @@ class S3ObjectStore:
         return data, int(total) if total.isdigit() else len(data)
 
     async def _put(self, key: str, data: Data, **extra: Any) -> None:
-        body, digest = await _body(data)
-        await self._client.put_object(
-            Bucket=self._bucket,
-            Key=self.full_key(key),
-            Body=body,
-            ContentMD5=digest,
-            ContentLength=len(data),
-            **self.kept_as(key),
-            **extra,
-        )
+        digest = await _digest(data)
+        async with unless_stalled(self._options.stalled_s_max) as goes_on:
+            await self._client.put_object(
+                Bucket=self._bucket,
+                Key=self.full_key(key),
+                Body=_body(data, goes_on),
+                ContentMD5=digest,
+                ContentLength=len(data),
+                **self.kept_as(key),
+                **extra,
+            )
 
     async def _put_multipart(self, key: str, data: memoryview) -> None:
         full_key = self.full_key(key)
@@ -272,16 +275,17 @@ class S3ObjectStore:
         upload_id = answer["UploadId"]
 
         async def upload(number: int, part: memoryview) -> dict[str, Any]:
-            body, digest = await _body(part)
-            answer = await self._client.upload_part(
-                Bucket=self._bucket,
-                Key=full_key,
-                UploadId=upload_id,
-                PartNumber=number,
-                Body=body,
-                ContentMD5=digest,
-                ContentLength=len(part),
-            )
+            digest = await _digest(part)
+            async with unless_stalled(self._options.stalled_s_max) as goes_on:
+                answer = await self._client.upload_part(
+                    Bucket=self._bucket,
+                    Key=full_key,
+                    UploadId=upload_id,
+                    PartNumber=number,
+                    Body=_body(part, goes_on),
+                    ContentMD5=digest,
+                    ContentLength=len(part),
+                )
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
         size_bytes = self._options.part_bytes
@@ -328,39 +332,14 @@ def _check_authorities(path: str) -> None:
         raise InvalidRequestError("the file of authorities cannot be used", ca=path, reason=reason) from error
 
 
-class _ViewReader(io.RawIOBase):
-    """A view as a file, so that the HTTP client sends it in pieces without copying all of it."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = len(self._view) if size is None or size < 0 else self._position + size
-        data = bytes(self._view[self._position : end])
-        self._position += len(data)
-        return data
+async def _digest(data: Data) -> str:
+    """The Content-MD5 of a body."""
+    return _md5(data) if len(data) <= INLINE_BYTES_MAX else await asyncio.to_thread(_md5, data)
 
 
-async def _body(data: Data) -> tuple[bytes | io.RawIOBase, str]:
-    """The body for a PUT, and its Content-MD5."""
-    if len(data) <= INLINE_BYTES_MAX:
-        return bytes(data), _md5(data)
-    return _ViewReader(memoryview(data)), await asyncio.to_thread(_md5, data)
+def _body(data: Data, on_read: Callable[[], None]) -> bytes | UploadBody:
+    """The body for a PUT."""
+    return bytes(data) if len(data) <= INLINE_BYTES_MAX else UploadBody(memoryview(data), on_read)
 
 
 def _md5(data: Data) -> str:
