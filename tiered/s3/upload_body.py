@@ -1,9 +1,9 @@
 """The body of an upload, and how long an upload may go on while the store takes nothing of it.
 
-The client limits how long an answer may take, but only once the whole body has been sent. Before that it waits for ever:
-for `100 Continue`, which precedes each large body, and for the store to take the next piece. A store that is frozen, or
-gone without closing its connections, would hold an upload until the process ends. So each piece of the body that the
-client reads starts the time anew, and without one the upload fails.
+The client limits how long an answer may take, but only once the whole body has been sent. Before that it waits for
+ever: for `100 Continue`, which precedes each large body, and for the store to take the next piece. A store that is
+frozen, or gone without closing its connections, would hold an upload until the process ends. So each piece of the body
+that the client reads starts the time anew, and without one the upload fails.
 
     begun | wait for a connection and for 100 Continue | piece | piece | ... | last piece | answer
           |<------------- stalled_s_max -------------->|<----->|<----->|     |<--- the client's limit
