@@ -116,6 +116,13 @@ class TopicProgress:
         times = [queue.first_waiting_ms for queue in self.queues.values() if queue.first_waiting_ms is not None]
         return min(times, default=None)
 
+    def start_ages(self, *, now_ms: int) -> None:
+        """Let all waiting records be of this age, as their store times are later: the clock was set back, and store
+        times stand still until it has caught up, which may take hours."""
+        for queue in self.queues.values():
+            if queue.first_waiting_ms is not None:
+                queue.first_waiting_ms = min(queue.first_waiting_ms, now_ms)
+
 
 class SealBacklog:
     """All topics of one broker. Belongs to the tier process's loop."""
@@ -269,6 +276,9 @@ class SealBacklog:
             first_ms = progress.first_waiting_ms if progress.tiered else None
             if first_ms is None:
                 continue
+            if first_ms > now_ms:
+                progress.start_ages(now_ms=now_ms)
+                first_ms = now_ms
             by_age = now_ms - first_ms >= self._policy.age_ms - lead_ms
             if pressure or by_age or progress.waiting_bytes >= self._policy.segment_bytes:
                 waiting.append((first_ms, topic))

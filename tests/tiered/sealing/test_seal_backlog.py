@@ -95,6 +95,24 @@ def test_a_topic_is_due_by_age_size_or_pressure(tmp_path: Path) -> None:
     assert backlog.next_due_ms() == 11_000
 
 
+def test_a_topic_is_due_by_age_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The store's clock stands still for as long, so its records come from the future: they are sealed in time."""
+    store = LocalStore(tmp_path)
+    for queue_id in (0, 1):
+        store.put("ahead", queue_id, store_ms=90_000_000)
+    backlog = store.backlog(SealPolicy(age_ms=10_000))
+    assert backlog.due(now_ms=1_000, pressure=False) == []
+    assert backlog.next_due_ms() == 11_000
+    assert backlog.due(now_ms=10_999, pressure=False) == []
+    assert backlog.due(now_ms=11_000, pressure=False) == ["ahead"]
+    plan = backlog.plan("ahead", flush_offset=len(store.log))
+    assert plan is not None
+    backlog.committed(plan)
+    store.put("ahead", 0, store_ms=90_000_000)
+    store.report(backlog)
+    assert backlog.due(now_ms=11_001, pressure=False) == [], "one seal in an age, as always"
+
+
 def test_a_plan_stops_at_the_flush_offset(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.put("topic", 0, store_ms=1)
