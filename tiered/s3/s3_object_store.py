@@ -53,6 +53,8 @@ Uploads: TypeAlias = list[tuple[str, str]]
 
 MIB = 1024 * 1024
 DELETE_KEYS_MAX = 1000
+NO_LISTING = frozenset({"ResponseMetadata", "RequestCharged"})
+"""All that the client has of an answer without content. A listing has its name or says whether it is cut."""
 INLINE_BYTES_MAX = 256 * 1024
 """Bodies up to this size are hashed and sent in place, larger ones by a helper thread and in pieces."""
 
@@ -184,13 +186,16 @@ class S3ObjectStore:
         while True:
             with self._translated(prefix):
                 answer = await self._client.list_objects_v2(**request)
+            if answer.keys() <= NO_LISTING:
+                # To take it for a listing without objects would pass over pins, ballots and state.
+                raise ObjectStoreUnavailableError("the answer is no listing", key=prefix)
             for item in answer.get("Contents", ()):
                 key = item["Key"].removeprefix(self._prefix)
                 if key > start_after:
                     yield _info(key, item, size_bytes=item["Size"])
             if not answer.get("IsTruncated"):
                 return
-            request["ContinuationToken"] = answer["NextContinuationToken"]
+            request["ContinuationToken"] = _next_of(answer, "NextContinuationToken", prefix)
 
     async def delete(self, key: str) -> None:
         """See ObjectStore."""
@@ -316,8 +321,8 @@ class S3ObjectStore:
                 found.extend((upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ()))
                 if not answer.get("IsTruncated"):
                     return [upload for upload in found if upload[0].startswith(full_prefix)]
-                request["KeyMarker"] = answer["NextKeyMarker"]
-                request["UploadIdMarker"] = answer["NextUploadIdMarker"]
+                request["KeyMarker"] = _next_of(answer, "NextKeyMarker", full_prefix)
+                request["UploadIdMarker"] = _next_of(answer, "NextUploadIdMarker", full_prefix)
 
     async def _abort(self, full_key: str, upload_id: str) -> None:
         await self._client.abort_multipart_upload(Bucket=self._bucket, Key=full_key, UploadId=upload_id)
@@ -344,6 +349,14 @@ def _body(data: Data, on_read: Callable[[], None]) -> bytes | UploadBody:
 
 def _md5(data: Data) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _next_of(answer: dict[str, Any], name: str, key: str) -> str:
+    """Where a listing goes on that is cut."""
+    marker = answer.get(name)
+    if not isinstance(marker, str):
+        raise ObjectStoreUnavailableError("a listing is cut, and does not say where it goes on", key=key, missing=name)
+    return marker
 
 
 def _raise_delete_failure(failure: dict[str, Any]) -> None:

@@ -87,6 +87,40 @@ async def test_answers_that_are_cut_off() -> None:
             await store.put("k", b"1")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html><body>maintenance<br></body>",
+        b"<html><body>maintenance</body></html>",
+        b"<ListBucketResult><Contents><Key>k</Key><Size>1</Size>",
+        b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+    ],
+    ids=["empty", "a page of a load balancer", "another page", "cut off", "without a token"],
+)
+async def test_answers_that_are_no_listing(body: bytes) -> None:
+    """None of them is a prefix without objects: what is not listed may be deleted, as nothing pins it."""
+    async with stubbed() as (stub, store):
+        stub.answer(200, body=body)
+        with pytest.raises(ObjectStoreUnavailableError):
+            assert [info.key async for info in store.list("k")] == []
+
+
+async def test_a_listing_without_objects() -> None:
+    async with stubbed() as (stub, store):
+        for content in (b"<Name>bucket</Name>", b"<IsTruncated>false</IsTruncated>", b"<KeyCount>0</KeyCount>"):
+            stub.answer(200, body=b"<ListBucketResult>%b</ListBucketResult>" % content)
+            assert [info.key async for info in store.list("k")] == []
+
+
+async def test_unfinished_uploads_that_cannot_be_listed_to_the_end() -> None:
+    body = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"
+    async with stubbed() as (stub, store):
+        stub.answer(200, body=body)
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.remove_incomplete("k")
+
+
 async def test_a_range_that_is_answered_shorter() -> None:
     async with stubbed() as (stub, store):
         stub.answer(206, body=b"12345", headers="Content-Range: bytes 0-4/5\r\n")
