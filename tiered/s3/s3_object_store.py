@@ -264,7 +264,7 @@ class S3ObjectStore:
     async def _put(self, key: str, data: Data, **extra: Any) -> None:
         digest = await _digest(data)
         async with unless_stalled(self._options.stalled_s_max) as goes_on:
-            await self._client.put_object(
+            answer = await self._client.put_object(
                 Bucket=self._bucket,
                 Key=self.full_key(key),
                 Body=_body(data, goes_on),
@@ -273,11 +273,12 @@ class S3ObjectStore:
                 **self.kept_as(key),
                 **extra,
             )
+        _etag_of(answer, key)
 
     async def _put_multipart(self, key: str, data: memoryview) -> None:
         full_key = self.full_key(key)
         answer = await self._client.create_multipart_upload(Bucket=self._bucket, Key=full_key, **self.kept_as(key))
-        upload_id = answer["UploadId"]
+        upload_id = _text_of(answer, "UploadId", key, "the answer does not name the upload that it begins")
 
         async def upload(number: int, part: memoryview) -> dict[str, Any]:
             digest = await _digest(part)
@@ -291,7 +292,7 @@ class S3ObjectStore:
                     ContentMD5=digest,
                     ContentLength=len(part),
                 )
-            return {"PartNumber": number, "ETag": answer["ETag"]}
+            return {"PartNumber": number, "ETag": _etag_of(answer, key)}
 
         size_bytes = self._options.part_bytes
         try:
@@ -302,9 +303,10 @@ class S3ObjectStore:
                 ],
                 concurrency_max=self._options.part_concurrency_max,
             )
-            await self._client.complete_multipart_upload(
+            answer = await self._client.complete_multipart_upload(
                 Bucket=self._bucket, Key=full_key, UploadId=upload_id, MultipartUpload={"Parts": parts}
             )
+            _etag_of(answer, key)
         except BaseException:
             # Best effort: what is left of it is aborted when a writer next opens the prefix.
             with contextlib.suppress(ObjectNotFoundError, ObjectStoreUnavailableError), self._translated(key):
@@ -351,12 +353,23 @@ def _md5(data: Data) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
+def _text_of(answer: dict[str, Any], name: str, key: str, otherwise: str) -> str:
+    """A member that every answer of this kind has. ObjectStoreUnavailableError, with the text `otherwise`, without it:
+    then a load balancer or another server has answered, whatever the status says."""
+    value = answer.get(name)
+    if not isinstance(value, str) or not value:
+        raise ObjectStoreUnavailableError(otherwise, key=key, missing=name)
+    return value
+
+
+def _etag_of(answer: dict[str, Any], key: str) -> str:
+    """What the store calls the bytes that it has stored."""
+    return _text_of(answer, "ETag", key, "the answer does not say that the object is stored")
+
+
 def _next_of(answer: dict[str, Any], name: str, key: str) -> str:
     """Where a listing goes on that is cut."""
-    marker = answer.get(name)
-    if not isinstance(marker, str):
-        raise ObjectStoreUnavailableError("a listing is cut, and does not say where it goes on", key=key, missing=name)
-    return marker
+    return _text_of(answer, name, key, "a listing is cut, and does not say where it goes on")
 
 
 def _raise_delete_failure(failure: dict[str, Any]) -> None:
