@@ -108,6 +108,7 @@ class ColdRuns:
         reader = self._readers.get(key)
         if reader is None:
             reader = self._readers[key] = _Reader()
+            self._forget_oldest()
         self._readers.move_to_end(key)
         asked_offset = reader.asked_offset
         if asked_offset is not None and not asked_offset < pull.offset <= asked_offset + RUN_RECORDS_MAX:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
-from thermocline.broker.cold.cold_runs import ColdRuns
+from thermocline.broker.cold.cold_runs import READERS_MAX, ColdRuns
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_record import encode_record
 
@@ -227,6 +227,19 @@ def test_every_answer_is_a_right_one(
             assert 0 <= runs.size_bytes <= bytes_max
 
     asyncio.run(read())
+
+
+async def test_readers_that_never_go_on_are_bounded_too() -> None:
+    """As many groups as a client names, on as many queues as there are."""
+    tier = ListTier()
+    runs = ColdRuns(tier.ask)
+    for number in range(READERS_MAX + 10):
+        result = await pull(runs, pull_at(5, count_max=1, group=f"g{number}"))
+        assert (result.message_count, result.next_offset) == (1, 6)
+    assert len(runs._readers) == READERS_MAX
+    newest = pull_at(6, count_max=1, group=f"g{READERS_MAX + 9}")
+    await pull(runs, newest)
+    assert runs.held(replace(newest, offset=7), INCARNATION) is not None, "the newest readers are kept"
 
 
 async def test_the_run_of_a_client_that_left_goes_and_those_of_others_stay() -> None:
